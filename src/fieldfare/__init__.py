@@ -1,0 +1,3 @@
+"""fieldfare: content-based publish/subscribe for very many standing filters."""
+
+__version__ = "0.1.0"

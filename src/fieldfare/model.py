@@ -1,0 +1,61 @@
+"""The words every part shares: an event, where it stands in the log, and a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Event = Mapping[str, Any]
+"""One CloudEvent as its JSON object: context attributes at the top, the payload under ``data``."""
+
+Path = tuple[str | int, ...]
+"""The name of an attribute: the steps from the event's top, e.g. ``("data", "price")``.
+
+A string step is a member of an object, an integer step an element of an array.
+"""
+
+DEFAULT_SPACE = "default"
+
+OPEN_END = (1 << 63) - 1
+"""The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where one event stands in the log: partition, offset of its record, index in the record.
+
+    Positions of one partition are totally ordered. As text: ``partition-offset-index``.
+    """
+
+    partition: int
+    offset: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.offset}-{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read the text form back; ValueError says what is wrong with it."""
+        parts = text.split("-")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise ValueError(f"a position is partition-offset-index, three whole numbers, not {text!r}")
+        return cls(*map(int, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One standing filter as it stands now.
+
+    ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
+    is the registry revision that wrote this version.
+    """
+
+    id: str
+    space: str
+    filter: str
+    dialect: str
+    number: int
+    revision: int
+    valid_from: int
