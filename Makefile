@@ -1,0 +1,51 @@
+# What a person does with a checkout. `./run TARGET` does the same on a machine that lacks Python, Java or make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test test-fast test-all lint format bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## make .venv from the pinned constraints and compile the kernels once
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	@$(BIN)/python -m fieldfare.matching.warm
+	@touch $(READY)
+
+demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
+	@$(BIN)/fieldfare demo $(DEMO_OPTIONS)
+
+lint: setup  ## ruff and mypy
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: setup  ## let ruff rewrite what it can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+test: lint  ## lint, types, and every test but the slow ones
+	@$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadgroup
+
+test-fast: setup  ## the inner loop: no Spark, no service
+	@$(BIN)/python -m pytest -m "not slow and not spark and not service" --numprocesses 2
+
+test-all: lint  ## everything, the slow ones too
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+bench: setup  ## the benchmarks, one JSON object each
+	@$(BIN)/python benchmarks/decoding.py --json
+	@$(BIN)/python benchmarks/matching.py --workload range --subscriptions 100000 --json
+	@$(BIN)/python benchmarks/end_to_end.py --json
+
+clean:  ## remove what this file made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

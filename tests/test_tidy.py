@@ -1,0 +1,126 @@
+"""The house rules that a machine can check: sizes, and a core without clocks, chance and I/O."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "fieldfare"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+PROGRAMS = sorted(
+    path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+)
+
+MODULE_LINES = 600
+FUNCTION_LINES = 70
+
+OUTER_FOLDERS = {"runtimes", "storage", "gateway", "client", "cli"}
+"""The only folders that may read a clock, draw unseeded random numbers, sleep, or do I/O."""
+
+FILE_READERS = {"matching/files.py", "matching/warm.py", "workloads/flights.py", "spark.py"}
+"""Modules of the core whose purpose is a file: mapped index files, a kernel cache, a data set."""
+
+OUTSIDE_MODULES = {
+    "asyncio", "concurrent", "http", "httpx", "multiprocessing", "os", "requests", "sched", "secrets", "select",
+    "shutil", "signal", "socket", "sqlalchemy", "sqlite3", "starlette", "subprocess", "tempfile", "threading",
+    "time", "urllib", "uuid", "uvicorn",
+}  # fmt: skip
+OUTSIDE_CALLS = {"open", "input", "print"}
+CLOCK_CALLS = {"now", "utcnow", "today"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def is_core(path: Path) -> bool:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] not in OUTER_FOLDERS and relative.as_posix() not in FILE_READERS
+
+
+CORE = [path for path in SOURCES if is_core(path)]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MODULE_LINES, f"{name_of(path)} holds more than one idea"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES, f"{name_of(path)}:{node.lineno} {node.name} has {lines} lines"
+
+
+def impurities(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in OUTSIDE_MODULES:
+                    yield node.lineno, f"imports {alias.name}"
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            if node.module.split(".")[0] in OUTSIDE_MODULES:
+                yield node.lineno, f"imports from {node.module}"
+        elif isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Name) and function.id in OUTSIDE_CALLS:
+                yield node.lineno, f"calls {function.id}()"
+            if isinstance(function, ast.Attribute) and function.attr in CLOCK_CALLS and not node.args:
+                yield node.lineno, f"reads a clock: {function.attr}()"
+            if isinstance(function, ast.Attribute) and function.attr == "default_rng" and not node.args:
+                yield node.lineno, "draws from an unseeded generator"
+            if isinstance(function, ast.Attribute) and ast.unparse(function).startswith(
+                ("random.", "np.random.")
+            ):
+                if function.attr not in {"Random", "default_rng"} or not node.args:
+                    yield node.lineno, f"draws an unseeded number: {ast.unparse(function)}"
+
+
+@pytest.mark.parametrize("path", CORE, ids=name_of)
+def test_the_core_has_no_clock_no_chance_and_no_io(path: Path) -> None:
+    found = [f"{name_of(path)}:{line} {what}" for line, what in impurities(ast.parse(path.read_text()))]
+    assert not found, "\n".join(found)
+
+
+def test_the_purity_check_itself_finds_what_it_looks_for() -> None:
+    sample = "import time\nfrom os import path\nopen('x')\ndatetime.now()\nrandom.random()\nnp.random.default_rng()\n"
+    assert {line for line, _ in impurities(ast.parse(sample))} == {1, 2, 3, 4, 5, 6}
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+def test_spark_workers_load_no_web_framework_and_no_event_loop() -> None:
+    """A Python worker of Spark starts often and holds little: matching and pipeline drag nothing else in."""
+    loaded = modules_loaded_by("import fieldfare.matching.index, fieldfare.pipeline.match_batch")
+    assert not loaded & {"asyncio", "simpy", "starlette", "uvicorn", "sqlalchemy", "httpx"}
+
+
+def test_a_client_program_loads_no_numpy_and_no_spark() -> None:
+    loaded = modules_loaded_by("from fieldfare import AsyncClient, Client\nimport fieldfare.filters")
+    assert not loaded & {"numpy", "numba", "pyarrow", "pyspark", "pandas", "sqlalchemy", "starlette"}
+
+
+def test_no_text_names_a_place_that_exists_on_one_machine_only() -> None:
+    local = re.compile(
+        r"(?<![\w.])/(?:work|farm|root)/\w+|https?://\S+\.(?:whl|tar\.gz|jar)\b|--(?:extra-)?index-url"
+    )
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT).stdout.split("\n")
+    for name in filter(None, listed):
+        path = ROOT / name
+        if (
+            path.suffix in {".py", ".md", ".toml", ".txt", ".yml", ".cfg", ""}
+            and path.is_file()
+            and path != Path(__file__)
+        ):
+            for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
+                assert not local.search(line), f"{name}:{number} {line.strip()[:80]}"
