@@ -196,11 +196,13 @@ def _superset(e: Expression, truths: int) -> Disjunction:
     needed: list[tuple[Path, ValueSet]] = []
     if isinstance(e, Comparison):
         kinds = _kinds(e.left).intersection(_kinds(e.right))
+        if kinds.is_empty:
+            return _NEVER  # of unlike types, so always unknown
         needed = [*_needed(e.left, kinds), *_needed(e.right, kinds)]
     elif isinstance(e, IsNull) and truths == _FALSE:
         needed = _needed(e.operand, _kinds(e.operand))
-    draft = conjoin(Draft({path: kinds}, False) for path, kinds in needed)
-    return _NEVER if draft is None else [draft]
+    draft = conjoin([Draft({path: kinds}) for path, kinds in needed])
+    return _NEVER if draft is None else [Draft(draft.sets, False)]
 
 
 def _kinds(e: Expression) -> ValueSet:
