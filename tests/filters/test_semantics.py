@@ -126,5 +126,5 @@ def test_a_filter_survives_pickling(e: ast.Expression) -> None:
 
 
 def test_every_predicate_has_a_case_here() -> None:
-    assert set(SETS) == {ast.Comparison, ast.In, ast.Like, ast.Attribute, ast.Exists, ast.IsNull}
+    assert set(SETS) == {ast.Comparison, ast.Between, ast.In, ast.Like, ast.Attribute, ast.Exists, ast.IsNull}
     assert normal_form(ast.Literal(None)) == NormalForm(())

@@ -71,7 +71,11 @@ def normal_form(expression: Expression) -> NormalForm:
 def _sorted(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
     if len(found) == 1:
         return tuple(found.items())
-    return tuple((path, found[path]) for path in sorted(found, key=path_order))
+    try:
+        paths = sorted(found)
+    except TypeError:  # an array's index and a name at the same step
+        paths = sorted(found, key=path_order)
+    return tuple([(path, found[path]) for path in paths])
 
 
 def path_order(path: Path) -> tuple[tuple[bool, str | int], ...]:
@@ -137,6 +141,9 @@ class _Builder:
         )
 
     def between(self, e: Between, truths: int) -> Disjunction:
+        if truths == _TRUE and (found := SETS[Between](e, True)):
+            path, values, _ = found
+            return _NEVER if values.is_empty else [Draft({path: values})]
         both = And((Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high)))
         return _Builder().wanted(both, truths)
 
