@@ -23,6 +23,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -116,7 +117,7 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         raise ValueError(f"match block {block.start}-{block.end}: an event has a number twice")
     cuts = _batch_cuts(starts)
     batches = []
-    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+    for first, last in pairwise(cuts):
         matches = slice(starts[first], starts[last])
         batches.append(
             {
@@ -165,7 +166,7 @@ def _one_row(lists: Mapping[str, NDArray[Any]]) -> pa.RecordBatch:
 def _checksum(lists: Mapping[str, NDArray[Any]], names: Mapping[str, Any]) -> int:
     checksum = 0
     for name in names:
-        checksum = zlib.crc32(np.ascontiguousarray(lists[name]), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(lists[name]).data, checksum)
     return checksum
 
 

@@ -1,9 +1,9 @@
 """Which blocks of the match log there are: a folder of folders of files, named by their ranges.
 
-A block of the records with ``start <= offset < end`` is ``folder/SSSS/START-END.arrow`` (decimal, zero-padded),
-where SSSS is start // 1,000: listings stay short, and all questions but the matches themselves are answered
-by names alone. A listing is kept until its folder's modification time says that it changed, so asking again
-costs a few stat calls.
+A block of the records with ``start <= offset < end`` is ``folder/SSSS/START-END.arrow`` (decimal, padded with
+zeros), where SSSS is start // 1,000: listings stay short, and all questions but the matches themselves are
+answered by names alone. A listing is kept until its folder's modification time says that it changed, so
+asking again costs a few stat calls.
 """
 
 from __future__ import annotations

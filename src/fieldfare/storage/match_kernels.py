@@ -37,7 +37,7 @@ def by_subscription(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]
     return in_order[first], np.append(first, keys.size).astype(np.int64), keys.astype(np.uint16)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _count_and_place(
     indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32], lowest: int, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
@@ -59,7 +59,7 @@ def _count_and_place(
     return places, ordinals
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def gap_planes(
     starts: NDArray[np.int64], ordinals: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], bool]:
@@ -89,7 +89,7 @@ def ordinals_of(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> NDArray[np.i
     return ordinals
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def by_event(
     events: int,
     numbers: NDArray[np.uint32],
