@@ -9,6 +9,8 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,8 +95,9 @@ class Gateway:
         settings = self.settings
         if self.background.lag_events > settings.lag_max_events:
             raise self.overloaded(
-                "lag", f"{self.background.lag_events} events wait to be matched; at most "
-                f"{settings.lag_max_events} may."
+                "lag",
+                f"{self.background.lag_events} events wait to be matched; at most "
+                f"{settings.lag_max_events} may.",
             )
         if self.background.disk_free_bytes < settings.disk_free_min_bytes:
             raise self.overloaded("disk", "The disk is almost full.")
@@ -188,13 +191,13 @@ def create_app(gateway: Gateway) -> Starlette:
     return app
 
 
-async def _storage_error_response(request: object, error: Exception) -> object:
+async def _storage_error_response(request: Request, error: Exception) -> Response:
     logger.error("storage failed: %s", error)
     detail = "The service's storage cannot be used at the moment; its log says more."
     return Problem(503, "storage", detail, headers={"Retry-After": "1"}).response()
 
 
-async def _closing_response(request: object, error: Exception) -> object:
+async def _closing_response(request: Request, error: Exception) -> Response:
     detail = "The gateway is stopping; nothing of this request was done."
     return Problem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
 

@@ -133,7 +133,7 @@ class Delivery:
         return session.room > 0 and not self.wants_feed and (bool(self._again) or self._spread_left() > 0)
 
     def feed(self, keys: NDArray[np.int64], read_to: int) -> None:
-        """Take in the subscription's matches up to ``read_to``: ascending keys, those read before left out."""
+        """Take in the matches up to ``read_to``: ascending keys; those read before are left out."""
         keys = keys[np.searchsorted(keys, self.read_to) :]
         if len(keys):
             self._fed = np.concatenate((self._fed[self._fed_at :], keys))

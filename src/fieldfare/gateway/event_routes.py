@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway import events
 from fieldfare.gateway.events import BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.problems import MEDIA_TYPE, Problem
+from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.requests import drain, read_body
 from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.storage.event_log import Appended, NewRecord
@@ -54,9 +54,7 @@ async def publish(request: Request) -> Response:
         gateway.metrics.refused.inc(len(decoded.refused))
     if not decoded.count:
         raise _nothing_taken(decoded)
-    record = NewRecord(
-        space, decoded.payload, decoded.count, producer, sequence, time.time_ns() // 1_000_000
-    )
+    record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, time.time_ns() // 1_000_000)
     try:
         place = await gateway.writer.append(record)
     except WriterOverloaded:
@@ -136,9 +134,12 @@ def _nothing_taken(decoded: DecodedEvents) -> Problem:
     if len(refused) == 1:
         place = refused[0].document()
         return Problem(
-            status, "bad-event", place.pop("detail"), title="The event was refused", **place, refused=[
-                refused[0].document()
-            ]
+            status,
+            "bad-event",
+            place.pop("detail"),
+            title="The event was refused",
+            **place,
+            refused=[refused[0].document()],
         )
     return Problem(
         status,
@@ -170,4 +171,4 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         ],
         "refused": [each.document() for each in decoded.refused],
     }
-    return Response(msgspec.json.encode(document), 207, media_type=MEDIA_TYPE)
+    return Response(msgspec.json.encode(document), 207, media_type="application/json")

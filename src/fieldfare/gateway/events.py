@@ -214,9 +214,7 @@ def decode_single(body: bytes, limits: Limits) -> DecodedEvents:
     return _judge([(body, 0)], body, limits)
 
 
-def _judge(
-    pieces: Iterable[tuple[bytes, int | None]], body: bytes, limits: Limits
-) -> DecodedEvents:
+def _judge(pieces: Iterable[tuple[bytes, int | None]], body: bytes, limits: Limits) -> DecodedEvents:
     lines: list[bytes] = []
     accepted: list[int] = []
     refused: list[Refusal] = []
@@ -228,9 +226,7 @@ def _judge(
             if error.byte is not None and start is not None:
                 byte = start + error.byte
                 line, column = line_and_column(body, byte)
-            refused.append(
-                Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large)
-            )
+            refused.append(Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large))
         else:
             accepted.append(index)
     payload = b"\n".join(lines) + b"\n" if lines else b""
@@ -323,9 +319,7 @@ _TIME = re.compile(
     re.ASCII,
 )
 _OPTIONAL_TEXTS = ("subject", "datacontenttype", "dataschema")
-_KNOWN = frozenset(
-    ("specversion", "id", "source", "type", "time", "data", "data_base64", *_OPTIONAL_TEXTS)
-)
+_KNOWN = frozenset(("specversion", "id", "source", "type", "time", "data", "data_base64", *_OPTIONAL_TEXTS))
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
@@ -414,9 +408,7 @@ def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> De
         line = _binary_event(headers, body)
         return DecodedEvents(check_event(line, limits.event_max_bytes) + b"\n", range(1))
     except EventRefused as error:
-        return DecodedEvents(
-            b"", (), (Refusal(0, error.detail, error.pointer, too_large=error.too_large),)
-        )
+        return DecodedEvents(b"", (), (Refusal(0, error.detail, error.pointer, too_large=error.too_large),))
 
 
 def _binary_event(headers: Mapping[str, str], body: bytes) -> bytes:
@@ -451,9 +443,7 @@ def _header_value(header: str, value: str) -> str:
     try:
         return unquote_to_bytes(value.encode("latin-1")).decode()
     except UnicodeDecodeError:
-        raise EventRefused(
-            f"the header {header} is not percent-encoded UTF-8", f"/{header[3:]}"
-        ) from None
+        raise EventRefused(f"the header {header} is not percent-encoded UTF-8", f"/{header[3:]}") from None
 
 
 def _with_json_data(event: dict[str, Any], body: bytes) -> bytes:

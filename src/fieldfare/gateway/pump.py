@@ -19,7 +19,7 @@ from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
 from fieldfare.storage.event_log import EventLog
-from fieldfare.storage.match_log import MatchBlock
+from fieldfare.storage.match_block import MatchBlock
 from fieldfare.storage.registry import Cursor, Registry
 
 logger = logging.getLogger("fieldfare.gateway.pump")

@@ -68,7 +68,10 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_byte
     media = content_type.partition(";")[0].strip().lower()
     if media != "application/json" and not media.endswith("+json"):
         raise Problem(
-            415, "content-type", f"This takes application/json, not {media[:80]}.", accepted=["application/json"]
+            415,
+            "content-type",
+            f"This takes application/json, not {media[:80]}.",
+            accepted=["application/json"],
         )
     body = await read_body(request, max_bytes)
     return parse_json(body or b"{}", decoder)
@@ -118,7 +121,9 @@ def query_seconds(request: Request, name: str, default: float, high: float) -> f
         value = -1.0
     if not 0 < value <= high:
         raise Problem(
-            400, "bad-parameter", f"{name} must be a time in seconds, more than 0 and at most {high:g}.",
+            400,
+            "bad-parameter",
+            f"{name} must be a time in seconds, more than 0 and at most {high:g}.",
             parameter=name,
         )
     return value

@@ -26,12 +26,12 @@ class GatewaySettings(BaseSettings):
     event_max_bytes: int = Field(
         MIB,
         ge=KIB,
-        description="Bytes of one event. Up: bigger events, more memory in every matcher. Down: refused sooner.",
+        description="Bytes of one event. Up: bigger events, more memory everywhere. Down: refused sooner.",
     )
     body_max_bytes: int = Field(
         8 * MIB,
         ge=KIB,
-        description="Bytes of one request body. Up: bigger batches, more memory a request. Down: more requests.",
+        description="Bytes of one request body. Up: bigger batches, more memory. Down: more requests.",
     )
     batch_max_events: int = Field(
         10_000,
@@ -47,7 +47,7 @@ class GatewaySettings(BaseSettings):
     bulk_max_subscriptions: int = Field(
         10_000,
         ge=1,
-        description="Subscriptions of one bulk request. Up: fewer requests, but appends wait longer for each.",
+        description="Subscriptions of one bulk request. Up: fewer requests, longer waits for appends.",
     )
 
     queue_max_bytes: int = Field(
@@ -74,13 +74,13 @@ class GatewaySettings(BaseSettings):
     ack_deadline_s: float = Field(
         30.0,
         gt=0,
-        description="Seconds until a message that was not acked comes again, where the subscriber names none. "
+        description="Seconds until an unacked message comes again, where the subscriber names none. "
         "Up: slow handlers see fewer repeats. Down: a dead handler's messages move on sooner.",
     )
     window_default: int = Field(
         1000,
         ge=1,
-        description="Messages of a stream that may be unacked. Up: more throughput, more repeats after a cut.",
+        description="Messages of a stream that may be unacked. Up: faster, more repeats after a cut.",
     )
     window_max: int = Field(
         20_000, ge=1, description="The largest window (and pull) that a subscriber may ask for."
@@ -106,7 +106,7 @@ class GatewaySettings(BaseSettings):
     retention_s: float = Field(
         7 * 86400.0,
         gt=0,
-        description="Seconds that events and matches are kept. Up: subscribers may stay away longer, more disk.",
+        description="Seconds that events and matches are kept. Up: longer absences, more disk.",
     )
     retention_bytes: int = Field(
         32 * GIB,

@@ -80,9 +80,7 @@ async def post_subscriptions(request: Request) -> Response:
         return await _put_many(gateway, space, body.subscriptions)
     if body.filter is None:
         raise Problem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-    stored = await gateway.subscriptions.put(
-        space, Wanted(body.id, body.filter, body.dialect), replace=False
-    )
+    stored = await gateway.subscriptions.put(space, Wanted(body.id, body.filter, body.dialect), replace=False)
     document = subscription_document(stored.subscription)
     headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
     return json_response(document, 201 if stored.created else 200, headers)
@@ -100,9 +98,7 @@ async def _put_many(gateway: Gateway, space: str, items: list[Any]) -> Response:
             "created": sum(each.created for each in stored),
             "replaced": sum(each.replaced for each in stored),
             "unchanged": sum(not each.created and not each.replaced for each in stored),
-            "refused": [
-                {"index": index, "id": wanted[index].id, **why.document()} for index, why in refused
-            ],
+            "refused": [{"index": index, "id": wanted[index].id, **why.document()} for index, why in refused],
         }
     )
 
@@ -116,7 +112,7 @@ def _wanted(item: Any) -> Wanted:
 async def list_subscriptions(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     limit = query_int(request, "limit", 100, 1, 10_000)
-    found = gateway.subscriptions.list(
+    found = gateway.subscriptions.page(
         request.path_params["space"], request.query_params.get("after"), limit + 1
     )
     page = found[:limit]

@@ -128,7 +128,7 @@ class Subscriptions:
         self._hold(found)
         return found
 
-    def list(self, space: str, after: str | None, limit: int) -> list[Subscription]:
+    def page(self, space: str, after: str | None, limit: int) -> list[Subscription]:
         self.check_space(space)
         return self._registry.list(space, after, limit)
 
@@ -199,10 +199,11 @@ class Subscriptions:
         checked: list[Put | RefusedFilter] = []
         for start in range(0, len(wanted), COMPILE_AT_ONCE):
             part = wanted[start : start + COMPILE_AT_ONCE]
-            checked += await loop.run_in_executor(
-                self._compiler, lambda part=part: [self._check(space, each) for each in part]
-            )
+            checked += await loop.run_in_executor(self._compiler, self._check_all, space, part)
         return checked
+
+    def _check_all(self, space: str, wanted: Sequence[Wanted]) -> list[Put | RefusedFilter]:
+        return [self._check(space, each) for each in wanted]
 
     def _check(self, space: str, wanted: Wanted) -> Put | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect

@@ -64,8 +64,6 @@ class Writer:
         Where to write. Nothing else in this process writes to them.
     queue_max_bytes
         Bytes of events that may wait; `append` raises WriterOverloaded above it.
-    on_group
-        Called on the writer's thread after each group with the number of appends and cursors in it.
     """
 
     def __init__(
@@ -74,12 +72,10 @@ class Writer:
         registry: Registry,
         *,
         queue_max_bytes: int,
-        on_group: Callable[[int, int], None] | None = None,
     ) -> None:
         self._log = log
         self._registry = registry
         self._queue_max_bytes = queue_max_bytes
-        self._on_group = on_group
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._queued_bytes = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -162,11 +158,12 @@ class Writer:
         changes = [operation for operation in group if isinstance(operation, _Change)]
         saves = [operation for operation in group if isinstance(operation, _Save)]
         # Appends are answered before the changes are made: a fence may take longer.
-        for part, write in ((appends, self._append), (changes, self._change), (saves, self._save)):
-            if part:
-                self._resolve(write(part))  # type: ignore[operator]
-        if self._on_group is not None:
-            self._on_group(len(appends), len(saves))
+        if appends:
+            self._resolve(self._append(appends))
+        if changes:
+            self._resolve(self._change(changes))
+        if saves:
+            self._resolve(self._save(saves))
 
     def _append(self, appends: Sequence[_Append]) -> list[_Outcome]:
         try:
