@@ -6,6 +6,7 @@ chosen number of times, cut a stream in the middle. Every event matches every su
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
@@ -83,7 +84,9 @@ class FaultyService:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
 
-    def append(self, producer: str | None, sequence: str | None, lines: list[bytes]) -> tuple[int, dict[str, Any]]:
+    def append(
+        self, producer: str | None, sequence: str | None, lines: list[bytes]
+    ) -> tuple[int, dict[str, Any]]:
         key = (producer or "", int(sequence or 0))
         with self.changed:
             if producer is not None and key in self.appended:
@@ -171,6 +174,12 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
             super().setup()
             service.connections += 1
 
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:
+                self.wfile = io.BytesIO()  # The connection was dropped on purpose.
+
         def log_message(self, *arguments: object) -> None:
             pass
 
@@ -197,7 +206,9 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
             if steps == ["v1", "spaces"]:
                 return self.spaces(method, body)
             if len(steps) < 4 or steps[2] != "default":
-                return self.answer(404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"})
+                return self.answer(
+                    404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"}
+                )
             if steps[3] == "events":
                 return self.events(body)
             if len(steps) == 4:
@@ -215,7 +226,10 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
                 return self.drop()
             if fault is not None and fault.kind == "status":
                 return self.answer_raw(fault.status, fault.body, fault.headers)
-            producer, sequence = self.headers.get("fieldfare-producer"), self.headers.get("fieldfare-sequence")
+            producer, sequence = (
+                self.headers.get("fieldfare-producer"),
+                self.headers.get("fieldfare-sequence"),
+            )
             status, value = service.append(producer, sequence, body.split(b"\n")[:-1])
             if fault is not None:
                 return self.drop()
@@ -297,29 +311,36 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(b": hello\n\n")
             self.wfile.flush()
             self.close_connection = True
-            sent: set[str] = set()
-            with service.changed:
-                cuts = service.cut_streams
             try:
-                while not service.closing:
-                    with service.changed:
-                        while service.nacked[id]:
-                            sent.discard(service.nacked[id].popleft())
-                        if cuts != service.cut_streams or id not in service.subscriptions:
-                            return
-                        waiting = service.waiting(id)
-                        room = window - sum(at in sent for at, _ in waiting)
-                        fresh = [(at, line) for at, line in waiting if at not in sent][: max(room, 0)]
-                        if not fresh:
-                            service.changed.wait(HEARTBEAT_S)
-                    for at, line in fresh:
-                        sent.add(at)
-                        self.wfile.write(b"id: %s\ndata: %s\n\n" % (at.encode(), line))
-                    if not fresh:
-                        self.wfile.write(b": heartbeat\n\n")
-                    self.wfile.flush()
+                self.send_messages(id, window)
             except OSError:
-                return
+                pass
+
+        def send_messages(self, id: str, window: int) -> None:
+            sent: set[str] = set()
+            cuts = service.cut_streams
+            while not service.closing:
+                with service.changed:
+                    while service.nacked[id]:
+                        sent.discard(service.nacked[id].popleft())
+                    if cuts != service.cut_streams:
+                        return
+                    deleted = id not in service.subscriptions
+                    waiting = service.waiting(id)
+                    room = window - sum(at in sent for at, _ in waiting)
+                    fresh = [(at, line) for at, line in waiting if at not in sent][: max(room, 0)]
+                    if not fresh and not deleted:
+                        service.changed.wait(HEARTBEAT_S)
+                for at, line in fresh:
+                    sent.add(at)
+                    self.wfile.write(b"id: %s\ndata: %s\n\n" % (at.encode(), line))
+                if deleted:
+                    self.wfile.write(b"event: deleted\ndata: {}\n\n")
+                elif not fresh:
+                    self.wfile.write(b":\n\n")
+                self.wfile.flush()
+                if deleted:
+                    return
 
         def drop(self) -> None:
             self.close_connection = True

@@ -14,6 +14,7 @@ from fieldfare.client.errors import (
     InvalidEvent,
     PublishError,
     Refusal,
+    SubscriptionDeleted,
     SubscriptionsRefused,
     UnexpectedAnswer,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "Refusal",
     "RetrySettings",
     "Subscriber",
+    "SubscriptionDeleted",
     "SubscriptionInfo",
     "SubscriptionsRefused",
     "UnexpectedAnswer",

@@ -182,6 +182,7 @@ class AsyncClient:
         *,
         dialect: str = "sql",
         window: int = 1000,
+        ack_deadline_s: float | None = None,
         auto_ack: bool = False,
     ) -> AsyncSubscriber:
         """Follow a subscription live: an async iterator of messages.
@@ -197,6 +198,8 @@ class AsyncClient:
             has another filter. Without an id, one is generated (`Subscriber.id`).
         window : int
             How many messages may be under way without ack.
+        ack_deadline_s : float, optional
+            A message that is not acked for so long comes again; by default as the service is set (30 s).
         auto_ack : bool
             Ack each message when the loop asks for the next one.
         """
@@ -210,7 +213,15 @@ class AsyncClient:
             return id
 
         subscriber = AsyncSubscriber(
-            self._http, self._perform, ensure, self.url, self.space, window, auto_ack, self._timeout_s
+            self._http,
+            self._perform,
+            ensure,
+            self.url,
+            self.space,
+            window,
+            ack_deadline_s,
+            auto_ack,
+            self._timeout_s,
         )
         self._subscribers.add(subscriber)
         return subscriber

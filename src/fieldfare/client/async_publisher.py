@@ -190,7 +190,7 @@ class AsyncPublisher:
                 if len(self._outbox):
                     self._work.fire()  # The rest is for another task, if there is one.
                 await self._send(batch)
-            elif wait_s is None and self._closed:
+            elif self._closed and not len(self._outbox):
                 return
             else:
                 await self._work.wait(wait_s)
@@ -222,6 +222,7 @@ class AsyncPublisher:
             self._finish(batch, started_s, attempts, answer is not None)
 
     def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
+        self._outbox.finish(batch)
         self._record.close_batch(batch, attempts, acknowledged)
         self._policy.observe(
             BatchReport(
@@ -235,6 +236,7 @@ class AsyncPublisher:
             )
         )
         self._progress.fire()
+        self._work.fire()
 
 
 def _resolver(future: asyncio.Future[Value]) -> Callable[[Value], None]:

@@ -137,6 +137,7 @@ class AsyncSubscriber:
         url: str,
         space: str,
         window: int,
+        ack_deadline_s: float | None,
         auto_ack: bool,
         timeout_s: float,
     ) -> None:
@@ -146,6 +147,7 @@ class AsyncSubscriber:
         self._ensure = ensure
         self._url = url
         self._window = window
+        self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
         self._timeout_s = timeout_s
         self._acks = AsyncAckSender(perform)
@@ -178,6 +180,7 @@ class AsyncSubscriber:
             await self.open()
             await self._read_more()
         message = self._shown = self._ready.popleft()
+        self._seen.show(message.position)
         return message
 
     async def open(self) -> None:
@@ -226,8 +229,8 @@ class AsyncSubscriber:
         finally:
             self._waiting = None
         for frame in frames:
-            position = read_position(frame)
-            if self._seen.is_new(position):
+            position = read_position(self.id, frame)
+            if position is not None and self._seen.is_new(position):
                 self._ready.append(Message(position, frame.data, self))
 
     async def _next_frames(self) -> list[Frame]:
@@ -257,7 +260,7 @@ class AsyncSubscriber:
     async def _read_connection(self) -> AsyncGenerator[list[Frame], None]:
         """One connection's frames; first an empty list, when it is open."""
         timeout = httpx.Timeout(self._timeout_s, read=STREAM_SILENCE_S)
-        path = stream_path(self.space, self.id, self._window)
+        path = stream_path(self.space, self.id, self._window, self._ack_deadline_s)
         try:
             async with self._http.stream("GET", path, headers=STREAM_HEADERS, timeout=timeout) as response:
                 if response.status_code != 200:

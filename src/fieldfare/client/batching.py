@@ -16,6 +16,10 @@ from fieldfare.client.errors import FieldfareError, PublishError, Refusal
 from fieldfare.client.protocol import PublishAnswer
 from fieldfare.model import Position
 
+MAX_SEQUENCE_SPREAD = 500
+"""How far the newest request may run ahead of the oldest that is still under way. The service recognises a
+repeat among a producer's last 1,000 sequences, so a request that keeps failing must not fall behind those."""
+
 MAX_RECORD_EVENTS = 10_000
 """The most events that the service takes in one request."""
 
@@ -203,6 +207,7 @@ class Outbox:
         self._runs: deque[_Run] = deque()
         self._next_sequence = 0
         self._hurried_events = 0
+        self._under_way: dict[int, None] = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -221,8 +226,10 @@ class Outbox:
         self._hurried_events = len(self._lines)
 
     def due_in_s(self, now_s: float) -> float | None:
-        """How long until a batch should be sent: 0 is now, None is never (nothing is queued)."""
+        """How long until a batch should be sent: 0 is now, None is not before something changes."""
         if not self._lines:
+            return None
+        if self._under_way and self._next_sequence - next(iter(self._under_way)) >= MAX_SEQUENCE_SPREAD:
             return None
         if self.is_full():
             return 0.0
@@ -257,7 +264,12 @@ class Outbox:
         self._hurried_events = max(0, self._hurried_events - len(lines))
         sequence = self._next_sequence
         self._next_sequence += 1
+        self._under_way[sequence] = None
         return Batch(sequence, lines, size_bytes, tuple(runs), added_s)
+
+    def finish(self, batch: Batch) -> None:
+        """The fate of this batch is known."""
+        self._under_way.pop(batch.sequence, None)
 
     def take_rest(self) -> list[Batch]:
         """Everything that is queued, as batches."""

@@ -151,24 +151,28 @@ class PublishError(FieldfareError):
         return "; ".join(parts)
 
 
+class SubscriptionDeleted(FieldfareError):
+    """A subscriber's subscription was deleted while it followed it."""
+
+
 class SubscriptionsRefused(FieldfareError):
     """Some subscriptions of a bulk call were refused; the others are stored.
 
     Attributes
     ----------
-    created : int
+    stored : int
         How many were stored.
     refused : tuple of Refusal
         The others, by their index in the call.
     """
 
-    def __init__(self, created: int, refused: Sequence[Refusal]) -> None:
-        self.created = created
+    def __init__(self, stored: int, refused: Sequence[Refusal]) -> None:
+        self.stored = stored
         self.refused = tuple(refused)
         more = f"; and {len(self.refused) - 3:,} more" if len(self.refused) > 3 else ""
         shown = "; ".join(map(str, self.refused[:3])) + more
         super().__init__(
-            f"{len(self.refused):,} of {created + len(self.refused):,} subscriptions were refused: {shown}"
+            f"{len(self.refused):,} of {stored + len(self.refused):,} subscriptions were refused: {shown}"
         )
 
 

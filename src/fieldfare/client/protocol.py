@@ -85,8 +85,7 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
         # A proxy's own page: not the service's words, but its meaning is clear and it may pass.
         return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s)
     return UnexpectedAnswer(
-        f"something that is not fieldfare answered (status {answer.status}): {_beginning(answer.body)}
-"
+        f"something that is not fieldfare answered (status {answer.status}): {_beginning(answer.body)}\n"
         "hint: check the URL"
     )
 
@@ -103,18 +102,20 @@ def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: i
         lambda answer: _read_publish(answer, count),
         content=b"\n".join(lines) + b"\n",
         headers=(LINES_CONTENT, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
-        # 400 is a good answer when it accounts for each event; _read_publish tells the two apart.
-        good_statuses=frozenset({200, 207, 400}),
+        # 400 and 413 are good answers when they speak of the events; _read_publish tells the two apart.
+        good_statuses=frozenset({200, 207, 400, 413}),
     )
 
 
 def _read_publish(answer: Answer, count: int) -> PublishAnswer:
-    problem = _read_object(answer) if answer.status != 400 else _object_or_empty(answer)
+    problem = _read_object(answer) if answer.status < 400 else _object_or_empty(answer)
     refused = {int(item["index"]): read_refusal(item) for item in problem.get("refused", ())}
-    if answer.status == 400:
-        if len(refused) != count:
+    if answer.status >= 400:
+        if not refused:
             raise read_error(answer)
-        return PublishAnswer([None] * count, refused)
+        # None was taken. A long list is cut short, so the rest has only the answer's own words.
+        detail = str(problem.get("detail") or "refused")
+        return PublishAnswer([None] * count, {i: refused.get(i) or Refusal(i, detail) for i in range(count)})
     duplicate = bool(problem.get("duplicate"))
     if answer.status == 200:
         if problem["count"] != count:
@@ -165,10 +166,12 @@ def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> Call[i
 
 def _read_bulk(answer: Answer) -> int:
     value = _read_object(answer)
+    # A bulk call can be repeated, so what was there already counts as stored.
+    stored = int(value["created"]) + int(value.get("replaced", 0)) + int(value.get("unchanged", 0))
     refused = [read_refusal(item) for item in value.get("refused", ())]
     if refused:
-        raise SubscriptionsRefused(int(value["created"]), refused)
-    return int(value["created"])
+        raise SubscriptionsRefused(stored, refused)
+    return stored
 
 
 def put_subscription(space: str, id: str, filter: str, dialect: str) -> Call[SubscriptionInfo]:
@@ -250,9 +253,12 @@ def negative_acknowledge(space: str, id: str, positions: Sequence[Position]) -> 
     return Call("POST", f"{_subscription_path(space, id)}/nack", lambda answer: None, *_json(body))
 
 
-def stream_path(space: str, id: str, window: int) -> str:
+def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
     """Where a subscription's server-sent events are."""
-    return f"{_subscription_path(space, id)}/stream?{urlencode({'window': window})}"
+    query = {"window": str(window)}
+    if ack_deadline_s is not None:
+        query["ack_deadline_s"] = f"{ack_deadline_s:g}"
+    return f"{_subscription_path(space, id)}/stream?{urlencode(query)}"
 
 
 def stats() -> Call[dict[str, Any]]:

@@ -266,7 +266,7 @@ class Publisher:
                     if len(self._outbox):
                         self._work.notify()  # The rest is for another sender, if there is one.
                     return batch
-                if wait_s is None and self._closed:
+                if self._closed and not len(self._outbox):
                     return None
                 self._work.wait(wait_s)
 
@@ -293,6 +293,7 @@ class Publisher:
 
     def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
         with self._work:
+            self._outbox.finish(batch)
             self._record.close_batch(batch, attempts, acknowledged)
             self._policy.observe(
                 BatchReport(
@@ -306,6 +307,7 @@ class Publisher:
                 )
             )
             self._progress.notify_all()
+            self._work.notify()
 
 
 def encode_events(events: Iterable[Publishable]) -> list[bytes]:

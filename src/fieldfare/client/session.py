@@ -81,13 +81,15 @@ class SeenPositions:
 
     After a reconnect the service sends again what it has no ack of, which is what the program still holds
     or has acked a moment ago: such a message is dropped. On one and the same connection the service repeats
-    a message only on purpose (it was nacked, or its ack deadline passed): such a message is shown again.
+    a message only on purpose, because it was nacked or its ack deadline passed: such a message is shown
+    again, unless the program has not even seen it the first time.
 
     Memory is bounded by the stream's window plus ``remember_acked`` positions.
     """
 
     def __init__(self, remember_acked: int = 10_000) -> None:
-        self._held: dict[Position, int] = {}
+        self._queued: set[Position] = set()
+        self._shown: dict[Position, int] = {}
         self._acked: OrderedDict[Position, None] = OrderedDict()
         self._remember_acked = remember_acked
         self._connection = 0
@@ -97,20 +99,28 @@ class SeenPositions:
         self._connection += 1
 
     def is_new(self, position: Position) -> bool:
-        """Whether to show this message; it counts as held from now on."""
-        if position in self._acked:
+        """Whether to queue this message for the program."""
+        if position in self._queued or position in self._acked:
             return False
-        seen_on = self._held.get(position)
-        self._held[position] = self._connection
-        return seen_on is None or seen_on == self._connection
+        shown_on = self._shown.get(position)
+        if shown_on is not None and shown_on != self._connection:
+            self._shown[position] = self._connection
+            return False
+        self._queued.add(position)
+        return True
+
+    def show(self, position: Position) -> None:
+        """The program gets this message now."""
+        self._queued.discard(position)
+        self._shown[position] = self._connection
 
     def acked(self, position: Position) -> None:
         """The program is done with it."""
-        self._held.pop(position, None)
+        self._shown.pop(position, None)
         self._acked[position] = None
         while len(self._acked) > self._remember_acked:
             self._acked.popitem(last=False)
 
     def nacked(self, position: Position) -> None:
         """The program wants it again."""
-        self._held.pop(position, None)
+        self._shown.pop(position, None)

@@ -24,6 +24,7 @@ from fieldfare.client.errors import (
     ConnectionFailed,
     FieldfareError,
     FlushTimeout,
+    SubscriptionDeleted,
     UnexpectedAnswer,
 )
 from fieldfare.client.event_stream import EventStreamParser, Frame
@@ -50,8 +51,12 @@ def describe_acks(space: str, id: str, batch: AckBatch) -> list[Call[None]]:
     return calls
 
 
-def read_position(frame: Frame) -> Position:
-    """The position of a frame; UnexpectedAnswer where it has none."""
+def read_position(id: str, frame: Frame) -> Position | None:
+    """The position of a message; None for a frame that is no message. The service's goodbye is an error."""
+    if frame.kind == b"deleted":
+        raise SubscriptionDeleted(f"the subscription {id!r} was deleted")
+    if frame.kind not in (b"", b"message"):
+        return None
     try:
         return Position.parse(frame.id.decode())
     except ValueError as error:
@@ -175,6 +180,7 @@ class Subscriber:
         space: str,
         id: str,
         window: int,
+        ack_deadline_s: float | None,
         auto_ack: bool,
         timeout_s: float,
     ) -> None:
@@ -182,7 +188,7 @@ class Subscriber:
         self.space = space
         self._http = http
         self._url = url
-        self._path = stream_path(space, id, window)
+        self._path = stream_path(space, id, window, ack_deadline_s)
         self._auto_ack = auto_ack
         self._timeout_s = timeout_s
         self._acks = AckSender(perform, space, id)
@@ -215,6 +221,8 @@ class Subscriber:
                 raise StopIteration
             self._keep_new(next(self._batches))
         message = self._shown = self._ready.popleft()
+        with self._seen_lock:
+            self._seen.show(message.position)
         return message
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -251,8 +259,8 @@ class Subscriber:
     def _keep_new(self, frames: list[Frame]) -> None:
         with self._seen_lock:
             for frame in frames:
-                position = read_position(frame)
-                if self._seen.is_new(position):
+                position = read_position(self.id, frame)
+                if position is not None and self._seen.is_new(position):
                     self._ready.append(Message(position, frame.data, self))
 
     def _read_forever(self) -> Generator[list[Frame], None, None]:

@@ -184,6 +184,7 @@ class Client:
         *,
         dialect: str = "sql",
         window: int = 1000,
+        ack_deadline_s: float | None = None,
         auto_ack: bool = False,
     ) -> Subscriber:
         """Follow a subscription live: an iterator of messages.
@@ -197,6 +198,8 @@ class Client:
             has another filter. Without an id, one is generated (`Subscriber.id`).
         window : int
             How many messages may be under way without ack.
+        ack_deadline_s : float, optional
+            A message that is not acked for so long comes again; by default as the service is set (30 s).
         auto_ack : bool
             Ack each message when the loop asks for the next one.
         """
@@ -207,7 +210,15 @@ class Client:
         with self._lock:
             self._check_open()
             subscriber = Subscriber(
-                self._http, self._perform, self.url, self.space, id, window, auto_ack, self._timeout_s
+                self._http,
+                self._perform,
+                self.url,
+                self.space,
+                id,
+                window,
+                ack_deadline_s,
+                auto_ack,
+                self._timeout_s,
             )
             self._subscribers.add(subscriber)
         return subscriber

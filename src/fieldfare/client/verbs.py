@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from fieldfare.client.errors import Refusal, SubscriptionsRefused
@@ -13,6 +12,9 @@ from fieldfare.client.records import NewSubscription
 Subscribable = NewSubscription | Mapping[str, Any] | tuple[str, str]
 """An item of a bulk call: a NewSubscription, a mapping with ``filter`` and perhaps ``id`` and ``dialect``, or
 (id, filter)."""
+
+MAX_BULK_CHARS = 2 << 20
+"""Filters of one bulk request, in characters: safely below the service's bound on a request's bytes."""
 
 
 def read_subscribable(item: Subscribable) -> NewSubscription:
@@ -33,8 +35,15 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
 
 def cut_bulk(items: Iterable[Subscribable]) -> Iterator[list[NewSubscription]]:
     """Pieces of a bulk call that fit a request each."""
-    iterator = map(read_subscribable, items)
-    while piece := list(islice(iterator, MAX_BULK)):
+    piece: list[NewSubscription] = []
+    piece_chars = 0
+    for item in map(read_subscribable, items):
+        if piece and (len(piece) == MAX_BULK or piece_chars + len(item.filter) > MAX_BULK_CHARS):
+            yield piece
+            piece, piece_chars = [], 0
+        piece.append(item)
+        piece_chars += len(item.filter)
+    if piece:
         yield piece
 
 
@@ -43,24 +52,24 @@ class BulkTally:
 
     def __init__(self) -> None:
         self._sent = 0
-        self._created = 0
+        self._stored = 0
         self._refused: list[Refusal] = []
 
-    def stored(self, piece: list[NewSubscription], created: int) -> None:
+    def stored(self, piece: list[NewSubscription], stored: int) -> None:
         self._sent += len(piece)
-        self._created += created
+        self._stored += stored
 
     def partly_stored(self, piece: list[NewSubscription], error: SubscriptionsRefused) -> None:
         self._refused += [
             Refusal(self._sent + r.index, r.detail, r.place, r.hint, r.id) for r in error.refused
         ]
-        self.stored(piece, error.created)
+        self.stored(piece, error.stored)
 
     def result(self) -> int:
         """How many were stored; SubscriptionsRefused when not all of them were."""
         if self._refused:
-            raise SubscriptionsRefused(self._created, self._refused)
-        return self._created
+            raise SubscriptionsRefused(self._stored, self._refused)
+        return self._stored
 
 
 def check_target(id: str | None, filter: str | None) -> None:
