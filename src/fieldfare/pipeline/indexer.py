@@ -87,9 +87,7 @@ class Indexer:
     @property
     def delta_size(self) -> int:
         """How many rows a new snapshot would take in: versions in deltas, and closings."""
-        return sum(
-            space.live.delta_size + len(space.live.index.closings) for space in self._spaces.values()
-        )
+        return sum(space.live.delta_size + len(space.live.index.closings) for space in self._spaces.values())
 
     def apply(self, changes: Iterable[SpaceChange], revision: int) -> Step:
         """Take in the changes up to a revision, in order.
@@ -105,7 +103,12 @@ class Indexer:
         for change in changes:
             by_space.setdefault(change.space, []).append(
                 Change(
-                    change.revision, change.number, change.offset, change.filter, change.dialect, change.compiled
+                    change.revision,
+                    change.number,
+                    change.offset,
+                    change.filter,
+                    change.dialect,
+                    change.compiled,
                 )
             )
         self._number += 1

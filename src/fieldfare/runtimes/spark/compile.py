@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
-from fieldfare.matching.part import IndexEntry
+from fieldfare.matching.build import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
 
@@ -138,7 +138,10 @@ def compile_rows(
         problems.append(problem)
     ids, texts, dialects = ([row[place] for row in rows] for place in range(3))
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip((ids, texts, dialects, compiled, problems), COMPILED, strict=True)],
+        [
+            pa.array(column, field.type)
+            for column, field in zip((ids, texts, dialects, compiled, problems), COMPILED, strict=True)
+        ],
         schema=COMPILED,
     )
 
@@ -151,4 +154,6 @@ def _raise_problems(table: pa.Table) -> None:
     counted = table.column("id").value_counts()
     twice = [entry["values"] for entry in counted.to_pylist() if entry["counts"] > 1]
     if twice:
-        raise SubscriptionsError([(id, "there is more than one with this id") for id in twice[:SHOWN_PROBLEMS]], len(twice))
+        raise SubscriptionsError(
+            [(id, "there is more than one with this id") for id in twice[:SHOWN_PROBLEMS]], len(twice)
+        )

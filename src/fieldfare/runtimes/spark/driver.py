@@ -78,7 +78,9 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
         while not stop.wait(LOOK_S):
             if not query.isActive:
                 heartbeat.beat("failed")
-                _log.error("the query stopped: %s", reason(query.exception() or RuntimeError("no reason given")))
+                _log.error(
+                    "the query stopped: %s", reason(query.exception() or RuntimeError("no reason given"))
+                )
                 return 1
             if heartbeat.due:
                 heartbeat.beat("running", **_committed(query.lastProgress))
@@ -123,7 +125,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     spark, batches = SparkSettings(), BatchSettings()
     parser.add_argument("--data", type=Path, required=True, help="the service's data directory")
     parser.add_argument("--cores", type=int, default=0, help="tasks at once (default: all cores)")
-    parser.add_argument("--driver-memory", default=spark.driver_memory, help="Java heap (default: %(default)s)")
+    parser.add_argument(
+        "--driver-memory", default=spark.driver_memory, help="Java heap (default: %(default)s)"
+    )
     parser.add_argument("--max-batch-bytes", type=int, default=batches.max_bytes)
     parser.add_argument("--max-batch-events", type=int, default=batches.max_events)
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")

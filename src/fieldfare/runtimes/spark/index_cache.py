@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fieldfare.matching.files import IndexFileError
-from fieldfare.matching.index import Closings, Index
-from fieldfare.matching.part import Part
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Closings, Part
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.storage import IndexStore
 
@@ -56,7 +56,7 @@ class IndexCache:
         for space, files in manifest.spaces.items():
             for name in part_names(files):
                 parts[name] = self._parts.get(name) or Part.open(self._store.path(name))
-            closings = Closings.open(self._store.path(files.closings)) if files.closings else Closings.none()
+            closings = Closings.open(self._store.path(files.closings)) if files.closings else Closings()
             indexes[space] = Index(tuple(parts[name] for name in part_names(files)), closings)
         self._parts, self._indexes = parts, indexes
 

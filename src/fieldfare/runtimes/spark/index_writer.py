@@ -17,13 +17,14 @@ from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock
-from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots
+from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import Registry
 
 PREDECESSOR_WAIT_S = 15.0
 LOOK_S = 0.02
+RETRY_S = 30.0
 CHANGES_AT_ONCE = 20_000
 """More changes than this are taken in as several deltas, so that none is ever much larger."""
 REPLAYED_MAX = 50_000
@@ -81,8 +82,10 @@ class IndexWriter:
         self._settings = snapshots or SnapshotSettings()
         self._build: SnapshotBuild | None = None
         self._looked_s = 0.0
+        self._build_again_s = 0.0
         self._lock = FileLock(folder.run / "indexer.lock", PREDECESSOR_WAIT_S)
         self._lock.acquire()
+        remove_leftovers(folder)
         try:
             self._indexer, self.manifest = self._start()
         except BaseException:
@@ -143,7 +146,7 @@ class IndexWriter:
 
     def cover(self, manifest: int, revision: int) -> None:
         """Make sure that a batch planned before a restart can be matched: see `IndexCache`."""
-        if self._store.manifest(manifest) is None:
+        if manifest != self.manifest.number and self._store.manifest(manifest) is None:
             self.catch_up(revision)
 
     def _write(self, step: Step) -> Manifest:
@@ -156,7 +159,9 @@ class IndexWriter:
         return step.manifest
 
     def _start_snapshots(self) -> None:
-        if self._build is None and self._settings.is_due(self._indexer.delta_size, self._indexer.size):
+        if self._build is not None or not self._settings.is_due(self._indexer.delta_size, self._indexer.size):
+            return
+        if time.monotonic() >= self._build_again_s:
             self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._passed)
 
     def _take_snapshots(self) -> None:
@@ -166,6 +171,7 @@ class IndexWriter:
         files = build.result()
         if files is None:
             _log.error("building a snapshot failed: %s; it is tried again", build.problem)
+            self._build_again_s = time.monotonic() + RETRY_S
             return
         parts = {space: Part.open(path) for space, path in files.items()}
         step = self._indexer.rebase(parts, build.revision)
@@ -181,5 +187,3 @@ class IndexWriter:
         if self._build is not None:
             self._build.close()
         self._lock.release()
-
-

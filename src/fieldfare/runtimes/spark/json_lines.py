@@ -50,7 +50,12 @@ def read_chunk(chunk: Chunk) -> tuple[bytes, list[int] | range]:
     if not data.endswith(b"\n"):
         data += b"\n"
     lines = data.count(b"\n")
-    if b"\n\n" not in data and b"\r" not in data and b"\n " not in data and not data.startswith((b"\n", b" ")):
+    if (
+        b"\n\n" not in data
+        and b"\r" not in data
+        and b"\n " not in data
+        and not data.startswith((b"\n", b" "))
+    ):
         return data, range(chunk.first_line, chunk.first_line + lines)
     kept = [(line, text) for line, text in enumerate(data.split(b"\n"), chunk.first_line) if text.strip()]
     return b"".join(text + b"\n" for _, text in kept), [line for line, _ in kept]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from fieldfare.matching.arrow_decoder import columns_from_arrow
@@ -103,10 +103,10 @@ def match(
         compiled = compile_subscriptions(subscriptions, attributes)
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
             SavedIndex.write(Path(folder) / "index", compiled)
-            shipped = _ship(events, Path(folder) / "index")
+            shipped = ship_index(events.sparkSession, Path(folder) / "index")
     else:
         SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
-        shipped = _ship(events, Path(subscriptions))
+        shipped = ship_index(events.sparkSession, Path(subscriptions))
     output = StructType([StructField("subscription", StringType(), False), *(events.schema[k] for k in kept)])
     return events.mapInArrow(MatchRows(shipped, tuple(kept)), output)
 
@@ -129,14 +129,14 @@ def _shipping_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fieldfare-shipping-")
 
 
-def _ship(events: DataFrame, index: Path) -> str:
+def ship_index(session: SparkSession, index: Path) -> str:
     """Give every executor the two files of an index, under a name that says what is in them."""
     digest = hashlib.sha256()
     for name in (PART_FILE, NAMES_FILE):
         with (index / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     shipped = f"fieldfare-{digest.hexdigest()[:24]}"
-    context = events.sparkSession.sparkContext
+    context = session.sparkContext
     there = {Path(path).name for path in context.listFiles}
     for name in (PART_FILE, NAMES_FILE):
         if f"{shipped}.{name}" not in there:
@@ -148,7 +148,7 @@ def _ship(events: DataFrame, index: Path) -> str:
 
 
 @lru_cache(maxsize=4)
-def _open_shipped(shipped: str) -> SavedIndex:
+def open_shipped(shipped: str) -> SavedIndex:
     """The index that was shipped under a name; a Python worker maps it once."""
     part, names = (Path(SparkFiles.get(f"{shipped}.{name}")) for name in (PART_FILE, NAMES_FILE))
     return SavedIndex.open_files(part, names)
@@ -162,7 +162,7 @@ class MatchRows:
     keep: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        saved = _open_shipped(self.shipped)
+        saved = open_shipped(self.shipped)
         for batch in batches:
             yield from matching_rows(batch, saved, self.keep)
 

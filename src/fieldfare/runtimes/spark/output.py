@@ -66,8 +66,12 @@ class PieceWriter:
 def flat(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Columns that CSV cannot hold (structs, lists, maps, bytes) as JSON texts."""
     columns = [
-        pa.array([None if value is None else msgspec.json.encode(value).decode() for value in column.to_pylist()])
-        if pa.types.is_nested(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type)
+        pa.array(
+            [None if value is None else msgspec.json.encode(value).decode() for value in column.to_pylist()]
+        )
+        if pa.types.is_nested(column.type)
+        or pa.types.is_large_binary(column.type)
+        or pa.types.is_binary(column.type)
         else column
         for column in rows.columns
     ]

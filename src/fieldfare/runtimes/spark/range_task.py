@@ -22,7 +22,7 @@ from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import IndexStore, MatchLog, open_event_log
 from fieldfare.storage.event_log import EventLog, Record
-from fieldfare.storage.match_log import NewMatchBlock
+from fieldfare.storage.match_block import NewMatchBlock
 
 BLOCK_EVENTS_MAX = 65_536
 """A block of the match log holds at most this many events: it counts them in 16 bits."""
@@ -84,7 +84,9 @@ class RangeMatcher:
         if block.events:
             size_bytes += self._write(block)
         if block.end != wanted.end:
-            raise RuntimeError(f"the log has no records {block.end} to {wanted.end}, which a batch was to match")
+            raise RuntimeError(
+                f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
+            )
         return {
             "start": wanted.start,
             "end": wanted.end,

@@ -12,9 +12,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from fieldfare.filters import FilterError, compile_filter
-from fieldfare.matching.build import build_part
-from fieldfare.matching.index import Closings, Index
-from fieldfare.matching.part import Part
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Closings, Part, build_part
 from fieldfare.runtimes.spark.attributes import can_have, check_attributes
 from fieldfare.runtimes.spark.compile import SHOWN_PROBLEMS, CompiledSubscriptions, SubscriptionsError
 
@@ -43,7 +42,10 @@ class SavedIndex:
         try:
             build_part(compiled.entries()).save(partial / PART_FILE)
             names = compiled.table.select(["id", "filter", "dialect"]).combine_chunks()
-            with pa.OSFile(str(partial / NAMES_FILE), "wb") as file, pa.ipc.new_file(file, names.schema) as writer:
+            with (
+                pa.OSFile(str(partial / NAMES_FILE), "wb") as file,
+                pa.ipc.new_file(file, names.schema) as writer,
+            ):
                 writer.write_table(names)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -63,7 +65,7 @@ class SavedIndex:
             if not path.exists():
                 raise FileNotFoundError(f"there is no saved index at {path.parent}: {path.name} is missing")
         table = pa.ipc.open_file(pa.memory_map(str(names))).read_all()
-        return cls(Index((Part.open(part),), Closings.none()), table)
+        return cls(Index((Part.open(part),), Closings()), table)
 
     def check_attributes(self, schema: StructType) -> None:
         """SubscriptionsError when filters name attributes that no event of this schema can have."""

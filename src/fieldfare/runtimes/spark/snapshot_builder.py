@@ -26,6 +26,7 @@ from fieldfare.storage import open_registry
 from fieldfare.storage.registry import Registry, Version
 
 NICENESS = 10
+_SCRATCH = "snapshot-"
 
 
 def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
@@ -62,12 +63,15 @@ class SnapshotBuild:
     @classmethod
     def start(cls, folder: DataFolder, revision: int, passed: int) -> Self:
         """Start building all spaces' snapshots as known at a revision."""
-        scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=folder.run))
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
         command = [
             sys.executable, "-m", "fieldfare.runtimes.spark.snapshot_builder", "--data", str(folder.root),
             "--revision", str(revision), "--passed", str(passed), "--out", str(scratch),
         ]  # fmt: skip
-        with (scratch / "result.json").open("wb") as result, (scratch / "problems.txt").open("wb") as problems:
+        with (
+            (scratch / "result.json").open("wb") as result,
+            (scratch / "problems.txt").open("wb") as problems,
+        ):
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=result, stderr=problems)
         return cls(process, scratch, revision)
 
@@ -95,6 +99,12 @@ class SnapshotBuild:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+def remove_leftovers(folder: DataFolder) -> None:
+    """Remove what builds left behind whose process was killed; the caller knows that none is running."""
+    for scratch in folder.run.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _end_with_parent() -> None:
     """End this process when the one that holds the other end of its standard input is gone."""
     sys.stdin.buffer.read()
@@ -113,7 +123,9 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     registry = open_registry(DataFolder(options.data).registry_url)
     files: dict[str, str] = {}
-    for place, (space, part) in enumerate(build_snapshots(registry, options.revision, options.passed).items()):
+    for place, (space, part) in enumerate(
+        build_snapshots(registry, options.revision, options.passed).items()
+    ):
         path = options.out / f"{place}.part"
         part.save(path)
         files[space] = str(path)

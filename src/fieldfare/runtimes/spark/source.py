@@ -108,23 +108,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._planner: BatchPlanner | None = None
 
-    @property
-    def _plan(self) -> BatchPlanner:
+    def _plan(self, passed: int | None = None) -> BatchPlanner:
+        """The planner, made when Spark first says where the query stands."""
         if self._planner is None:
-            self._planner = BatchPlanner(self._folder, self._settings)
+            self._planner = BatchPlanner(self._folder, self._settings, passed)
         return self._planner
 
     def initialOffset(self) -> Offset:
-        return {"offset": self._plan.log.start(), "revision": 0, "manifest": 0}
+        return {"offset": self._plan().log.start(), "revision": 0, "manifest": 0}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        return self._plan.next_end(start)
+        return self._plan(start["offset"]).next_end(start)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._plan.stop_at_present_end()
+        self._plan().stop_at_present_end()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        ranges = self._plan.ranges(start["offset"], end["offset"])
+        ranges = self._plan(start["offset"]).ranges(start["offset"], end)
         return [InputPartition((first, last, end["revision"], end["manifest"])) for first, last in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -132,7 +132,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
 
     def commit(self, end: Offset) -> None:
-        self._plan.passed(end)
+        self._plan(end["offset"]).passed(end)
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -142,12 +142,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class BatchPlanner:
     """Decides where batches end and brings the index up to date before each."""
 
-    def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
+    def __init__(self, folder: DataFolder, settings: BatchSettings, passed: int | None = None) -> None:
         self._settings = settings
         self._end_at: int | None = None
         self.log: EventLog = open_event_log(folder.log_url)
         self._registry = open_registry(folder.registry_url)
-        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index))
+        start = self.log.start() if passed is None else passed
+        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), start)
 
     def next_end(self, start: Offset) -> Offset:
         """Where the next batch ends; `start` itself when no event came for a while.
@@ -182,10 +183,12 @@ class BatchPlanner:
         """Plan no batch beyond the log's end as it is now."""
         self._end_at = self.log.end()
 
-    def ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+    def ranges(self, start: int, planned: Offset) -> list[tuple[int, int]]:
         """Split a batch into the ranges of its tasks, of about the same bytes each."""
+        end = planned["offset"]
         if start >= end:
             return []
+        self._writer.cover(planned["manifest"], planned["revision"])
         sizes: list[int] = []
         for record in self.log.sizes(start):
             if record.offset >= end:
