@@ -5,7 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.index_store import IndexStore
+from fieldfare.storage.match_block import MatchBlock, NewMatchBlock
+from fieldfare.storage.match_log import MatchLog
 from fieldfare.storage.registry import Registry
+
+__all__ = [
+    "EventLog",
+    "IndexStore",
+    "MatchBlock",
+    "MatchLog",
+    "NewMatchBlock",
+    "Registry",
+    "open_event_log",
+    "open_registry",
+]
 
 
 def open_event_log(url: str) -> EventLog:
