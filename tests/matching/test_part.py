@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
+import matching_support as support
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 
-from fieldfare.filters.values import ABSENT, ValueSet, greater_than, less_than, points
 from fieldfare.matching.part import Part, build_part
-import matching_support as support
-from matching_support import Compiler, Conjunction, NormalForm, columns_of, entry, matches_of
 
 
 def _expected(forms: list[NormalForm], events: list[dict[Any, Any]]) -> list[list[int]]:

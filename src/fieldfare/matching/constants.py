@@ -103,7 +103,7 @@ def side_of(number: Decimal, near: float) -> int:
         shown: Any = near
     else:
         shown = Decimal(repr(near))
-    return (number > shown) - (number < shown)
+    return int(number > shown) - int(number < shown)
 
 
 class DictionaryBuilder:

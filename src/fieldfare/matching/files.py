@@ -29,7 +29,7 @@ _DTYPES = frozenset(["uint8", "int8", "int32", "uint32", "int64", "float64"])
 
 
 class IndexFileError(Exception):
-    """An index file is broken, truncated, or of another format; the message names it and says what is wrong."""
+    """An index file is broken, truncated, or of another format; the message names it and says why."""
 
 
 def save_arrays(
@@ -47,7 +47,7 @@ def save_arrays(
                 "dtype": data.dtype.name,
                 "shape": list(data.shape),
                 "start": start,
-                "crc": zlib.crc32(memoryview(data).cast("B")) if data.size else 0,
+                "crc": zlib.crc32(data.data) if data.size else 0,
             }
         )
         start += data.nbytes
@@ -60,7 +60,7 @@ def save_arrays(
             file.write(header)
             for place, array in zip(places, arrays.values(), strict=True):
                 file.write(bytes(data_start + place["start"] - file.tell()))
-                file.write(memoryview(np.ascontiguousarray(array).reshape(-1)))
+                file.write(np.ascontiguousarray(array).data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -116,7 +116,7 @@ def _view(mapped: mmap.mmap, name: str, data_start: int, place: dict[str, Any], 
         array.flags.writeable = False
         return array
     array = np.frombuffer(mapped, dtype, count, data_start + place["start"]).reshape(place["shape"])
-    if verify and zlib.crc32(memoryview(array).cast("B")) != place["crc"]:
+    if verify and zlib.crc32(array.data) != place["crc"]:
         raise IndexFileError(f"{name}: the checksum of array {place['name']} is wrong")
     return array
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from fieldfare.matching.columns import (
     KIND_EXACT,
@@ -17,6 +16,7 @@ from fieldfare.matching.columns import (
     KIND_INT,
     KIND_STRING,
 )
+from fieldfare.matching.compiled import compiled
 from fieldfare.matching.layout import (
     ALL_ROWS,
     BLOCK_WORDS,
@@ -32,16 +32,16 @@ for _i in range(32):
     _LOW_BIT_PLACE[(((1 << _i) * 0x077CB531) & 0xFFFFFFFF) >> 27] = _i
 
 
-@njit(cache=True, nogil=True)
-def hash_string(text: Any, start: int, length: int) -> int:
+@compiled
+def hash_string(text: Any, start: int, length: int) -> Any:
     """FNV-1a of 32 bits, in int64 arithmetic that cannot overflow."""
-    h = 2166136261
+    h: Any = 2166136261
     for i in range(start, start + length):
         h = ((h ^ np.int64(text[i])) * 16777619) & 0xFFFFFFFF
     return h ^ (h >> 15)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill_hash_table(slots: Any, text: Any, offset: Any) -> None:
     """Put distinct strings into an open-addressed table whose size is a power of two."""
     mask = len(slots) - 1
@@ -52,8 +52,8 @@ def fill_hash_table(slots: Any, text: Any, offset: Any) -> None:
         slots[slot] = i
 
 
-@njit(cache=True, nogil=True)
-def _grid_step(value: float, origin: float, scale: float, size: int) -> int:
+@compiled
+def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
     """The step of the grid that a value lies in: never decreasing with the value."""
     x = (value - origin) * scale
     if not x > 0.0:
@@ -63,7 +63,7 @@ def _grid_step(value: float, origin: float, scale: float, size: int) -> int:
     return int(x)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
     """`_grid_step` of each value."""
     places = np.empty(len(values), np.int64)
@@ -72,8 +72,8 @@ def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
     return places
 
 
-@njit(cache=True, nogil=True)
-def _int_cell(d: Any, a: int, value: int) -> int:
+@compiled
+def _int_cell(d: Any, a: int, value: int) -> Any:
     base, end = d.number_start[a], d.number_start[a + 1]
     size = d.grid_start[a + 1] - d.grid_start[a] - 1
     g = d.grid_start[a] + _grid_step(float(value), d.grid_origin[a], d.grid_scale[a], size)
@@ -91,8 +91,8 @@ def _int_cell(d: Any, a: int, value: int) -> int:
     return cell
 
 
-@njit(cache=True, nogil=True)
-def _float_cell(d: Any, a: int, value: float) -> int:
+@compiled
+def _float_cell(d: Any, a: int, value: float) -> Any:
     base, end = d.number_start[a], d.number_start[a + 1]
     if value == np.inf:
         return FIRST_NUMBER_CELL + 2 * (end - base)
@@ -113,8 +113,8 @@ def _float_cell(d: Any, a: int, value: float) -> int:
     return cell
 
 
-@njit(cache=True, nogil=True)
-def _compare(a: Any, a_start: int, a_length: int, b: Any, b_start: int, b_length: int) -> int:
+@compiled
+def _compare(a: Any, a_start: int, a_length: int, b: Any, b_start: int, b_length: int) -> Any:
     for i in range(min(a_length, b_length)):
         x, y = a[a_start + i], b[b_start + i]
         if x != y:
@@ -122,8 +122,8 @@ def _compare(a: Any, a_start: int, a_length: int, b: Any, b_start: int, b_length
     return (a_length > b_length) - (a_length < b_length)
 
 
-@njit(cache=True, nogil=True)
-def _string_cell(d: Any, a: int, text: Any, start: int, length: int) -> int:
+@compiled
+def _string_cell(d: Any, a: int, text: Any, start: int, length: int) -> Any:
     first = FIRST_NUMBER_CELL + 2 * (d.number_start[a + 1] - d.number_start[a]) + 1
     base, end = d.string_start[a], d.string_start[a + 1]
     if base == end:
@@ -156,7 +156,7 @@ def _string_cell(d: Any, a: int, text: Any, start: int, length: int) -> int:
     return first + 2 * (low - base)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
     floats = words.view(np.float64)
@@ -176,7 +176,7 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
                 cells[a, e] = -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
     """Turn cells [A, n] round into by_event [n, A], and find each one's bucket [n, A]."""
     for a in range(cells.shape[0]):
@@ -193,8 +193,8 @@ def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
             buckets[e, a] = place
 
 
-@njit(cache=True, nogil=True)
-def row_matches(rows: Any, row: int, cells: Any) -> bool:
+@compiled
+def row_matches(rows: Any, row: int, cells: Any) -> Any:
     """Whether an event's cells satisfy every predicate of a row."""
     place, end = rows.piece_start[row], rows.piece_start[row + 1]
     pieces = rows.pieces
@@ -214,8 +214,8 @@ def row_matches(rows: Any, row: int, cells: Any) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
-def _counts(subscriptions: Any, overlay: Any, subscription: int, offset: int) -> bool:
+@compiled
+def _counts(subscriptions: Any, overlay: Any, subscription: int, offset: int) -> Any:
     """Whether the subscription version was valid when the event was appended."""
     if offset < subscriptions.valid_from[subscription] or offset >= subscriptions.valid_to[subscription]:
         return False
@@ -226,14 +226,14 @@ def _counts(subscriptions: Any, overlay: Any, subscription: int, offset: int) ->
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _grown(pairs: Any, needed: int) -> Any:
     larger = np.empty((max(needed, 2 * len(pairs)), 2), np.int32)
     larger[: len(pairs)] = pairs
     return larger
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan_access(
     access: Any,
     rows: Any,
@@ -270,8 +270,8 @@ def scan_access(
     return pairs, count
 
 
-@njit(cache=True, nogil=True)
-def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> int:
+@compiled
+def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> Any:
     """The events that lie in all zones of a tile; cells is [A, n]."""
     n = cells.shape[1]
     first, last = tiles.zone_start[t], tiles.zone_start[t + 1]
@@ -279,7 +279,7 @@ def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> int:
         for e in range(n):
             live[e] = e
         return n
-    count = 0
+    count: int = 0
     column = cells[tiles.zones[first, 0]]
     low, high = tiles.zones[first, 1], tiles.zones[first, 2]
     for e in range(n):
@@ -297,7 +297,7 @@ def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scan_tiles(
     tiles: Any,
     rows: Any,
@@ -370,7 +370,7 @@ def scan_tiles(
     return pairs, count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
     indptr = np.zeros(size + 1, np.int64)
@@ -396,7 +396,7 @@ def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     return indptr, grouped[:kept]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sort(values: Any, start: int, end: int) -> None:
     if end - start > 24:
         values[start:end].sort()
@@ -410,7 +410,7 @@ def _sort(values: Any, start: int, end: int) -> None:
         values[j + 1] = value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pack_bitsets(sizes: Any, column_start: Any, piece_start: Any, slots: Any, lows: Any, highs: Any) -> Any:
     """The bitsets of every tile's columns: which rows a bucket does not exclude.
 

@@ -31,7 +31,7 @@ from fieldfare.matching.layout import (
 from fieldfare.model import OPEN_END, Path
 
 CHUNK_EVENTS = 4096
-"""Events matched at once, at most. More amortise each tile's way into the cache better; fewer need less memory."""
+"""Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
 
@@ -153,7 +153,13 @@ class Part:
         return save_arrays(path, "part", arrays, meta)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = False,
+        compile_filter: CompileFilter | None = None,
+    ) -> Self:
         """Map a file that `save` wrote, in the same time whatever its size.
 
         Raises IndexFileError if it is truncated, of another format, or its header is broken; with
@@ -169,6 +175,7 @@ class Part:
             tuple(tuple(steps) for steps in meta["further_paths"]),
             Arrays(**groups),
             (meta["valid_within"][0], meta["valid_within"][1]),
+            compile_filter,
         )
 
     def match(
@@ -333,7 +340,8 @@ class Part:
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:
     """Build a part from subscription versions, in any order; no version may come twice."""
     indexed, further, arrays = build_arrays(entries, compile_filter or _default_compile)
-    frozen = Arrays(*(type(group)(*map(_read_only, group)) for group in arrays))
+    groups: dict[str, Any] = arrays._asdict()
+    frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
     subscriptions = frozen.subscriptions
     within = (0, 0)
     if len(subscriptions.version):

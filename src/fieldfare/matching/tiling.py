@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
         count = max(2, round((size / tile_rows) ** (1 / SPLIT_DEPTH))) if size > tile_rows else 1
         cuts = (np.arange(1, count) * size) // count
     edges = [0, *cuts.tolist(), size]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def build_tiles(
