@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.index import Matches
+from fieldfare.matching.part import Matches
 
 
 def merge_spaces(size: int, parts: Sequence[tuple[NDArray[np.int64] | None, Matches]]) -> Matches:

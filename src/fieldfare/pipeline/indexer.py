@@ -53,7 +53,7 @@ class Step:
 @dataclass(slots=True)
 class _Space:
     live: LiveIndex
-    files: SpaceManifest = SpaceManifest()
+    files: SpaceManifest = field(default_factory=SpaceManifest)
     delta_names: dict[int, str] = field(default_factory=dict)
     """The names of the delta parts by identity, which is how a LiveIndex tells them apart."""
 

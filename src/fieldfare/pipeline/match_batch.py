@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from fieldfare.matching.index import Index, Matches
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import by_space, decode, event_counts
 from fieldfare.pipeline.exit_point import merge_spaces
 from fieldfare.pipeline.matcher import match_space

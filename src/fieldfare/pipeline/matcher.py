@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.index import Index, Matches
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import SpaceEvents
 
 

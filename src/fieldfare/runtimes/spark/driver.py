@@ -37,6 +37,9 @@ HEARTBEAT_S = 1.0
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
 
+_READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
+"""What Spark says a query is doing once its source answers."""
+
 _log = logging.getLogger("fieldfare.pipeline")
 
 
@@ -74,7 +77,7 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     try:
         warm_workers(session, spark.cores_used)
         query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
-        _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
+        ready = False
         while not stop.wait(LOOK_S):
             if not query.isActive:
                 heartbeat.beat("failed")
@@ -82,8 +85,13 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
                     "the query stopped: %s", reason(query.exception() or RuntimeError("no reason given"))
                 )
                 return 1
+            if not ready and query.status["message"] in _READY_MESSAGES:
+                ready = True
+                heartbeat.beat("running")
+                _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
             if heartbeat.due:
-                heartbeat.beat("running", **_committed(query.lastProgress))
+                state = "running" if ready else "starting"
+                heartbeat.beat(state, **_committed(query.lastProgress))
         heartbeat.beat("stopping", **_committed(query.lastProgress))
         query.stop()
     finally:

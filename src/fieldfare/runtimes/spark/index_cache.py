@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Closings, Part
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.storage import IndexStore
+from fieldfare.storage.errors import IndexStoreError
 
 OPEN_TRIES = 5
 
@@ -32,10 +34,9 @@ class IndexCache:
         if number == self._number:
             return self._indexes
         for attempt in range(1, OPEN_TRIES + 1):
-            manifest = self._store.manifest(number) or self._covering(revision)
             try:
-                self._open(manifest)
-            except (FileNotFoundError, IndexFileError):
+                self._open(self._manifest(number, revision))
+            except (OSError, IndexFileError):
                 # The files of an old manifest may go while it is being opened; there is a newer one then.
                 if attempt == OPEN_TRIES:
                     raise
@@ -44,7 +45,9 @@ class IndexCache:
         self._number = number
         return self._indexes
 
-    def _covering(self, revision: int) -> Manifest:
+    def _manifest(self, number: int, revision: int) -> Manifest:
+        with suppress(IndexStoreError):
+            return self._store.manifest(number)
         newest = self._store.newest()
         if newest is None or newest.revision < revision:
             raise RuntimeError(f"there is no index that covers registry revision {revision}")

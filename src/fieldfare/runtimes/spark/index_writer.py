@@ -19,12 +19,14 @@ from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock
 from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
 from fieldfare.storage import IndexStore
-from fieldfare.storage.errors import RegistryError
+from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.registry import Registry
 
 PREDECESSOR_WAIT_S = 15.0
 LOOK_S = 0.02
 RETRY_S = 30.0
+COLLECTED_AT_ONCE = 16
+"""So many manifests must have become useless before a round through the folder removes them."""
 CHANGES_AT_ONCE = 20_000
 """More changes than this are taken in as several deltas, so that none is ever much larger."""
 REPLAYED_MAX = 50_000
@@ -78,7 +80,7 @@ class IndexWriter:
         self._registry = registry
         self._store = store
         self._passed = passed
-        self._oldest_needed = 0
+        self._collected_from = 0
         self._settings = snapshots or SnapshotSettings()
         self._build: SnapshotBuild | None = None
         self._looked_s = 0.0
@@ -140,22 +142,28 @@ class IndexWriter:
     def passed(self, offset: int, manifest: int) -> None:
         """Spark has committed all batches before an offset; the last of them was planned with `manifest`."""
         self._passed = max(self._passed, offset)
-        if manifest > self._oldest_needed:
-            self._oldest_needed = manifest
+        if manifest >= self._collected_from + COLLECTED_AT_ONCE:
+            self._collected_from = manifest
             self._store.collect(manifest)
 
     def cover(self, manifest: int, revision: int) -> None:
         """Make sure that a batch planned before a restart can be matched: see `IndexCache`."""
-        if manifest != self.manifest.number and self._store.manifest(manifest) is None:
+        if manifest == self.manifest.number:
+            return
+        try:
+            self._store.manifest(manifest)
+        except IndexStoreError:
             self.catch_up(revision)
 
     def _write(self, step: Step) -> Manifest:
+        # Parts and closings save themselves whole or not at all, and durably.
+        self._store.path("any").parent.mkdir(parents=True, exist_ok=True)
         for name, part in step.parts.items():
             if not self._store.path(name).exists():
                 part.save(self._store.path(name))
         for name, closings in step.closings.items():
             closings.save(self._store.path(name))
-        self._store.write(step.manifest)
+        self._store.write_manifest(step.manifest)
         return step.manifest
 
     def _start_snapshots(self) -> None:

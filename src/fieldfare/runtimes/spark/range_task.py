@@ -14,15 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fieldfare.matching.index import Matches
+from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import concatenate
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import IndexStore, MatchLog, open_event_log
-from fieldfare.storage.event_log import EventLog, Record
-from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage.event_log import Record
 
 BLOCK_EVENTS_MAX = 65_536
 """A block of the match log holds at most this many events: it counts them in 16 bits."""
