@@ -105,5 +105,5 @@ def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
     if word[0] == "`":
         hint = 'put double quotes around an odd name: "odd name"'
         return problem_at(text, start, start + 1, "'`' is not a quote here", hint), "quoted"
-    message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!a}", "", "wrong"))
+    message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!r}", "", "wrong"))
     return problem_at(text, start, end, message, hint), kind

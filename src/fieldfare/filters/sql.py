@@ -86,9 +86,9 @@ def _refuse_unreadable(text: str) -> None:
         raise FilterError(text, [problem]) from None
     if size > MAX_TEXT_BYTES:
         message = f"the filter is too long: {size:,} bytes, at most {MAX_TEXT_BYTES:,} are allowed"
-        raise FilterError(text, [Problem(message, 1, 1)])
+        raise FilterError(text, [Problem(message, 1, 1, "", 0)])
     if not text.strip():
-        raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event")])
+        raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)])
 
 
 class _Parser:
@@ -169,6 +169,7 @@ class _Parser:
                 if mistake.fatal:
                     raise
                 self.record(mistake)
+                self.open_betweens += mistake.hint == mistakes.MEANT_BETWEEN
                 self.skip(self.open_parentheses - open_parentheses)
                 self.nesting, self.open_parentheses = nesting, open_parentheses
                 operand = _BROKEN

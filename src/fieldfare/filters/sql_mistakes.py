@@ -12,6 +12,9 @@ _OPERATORS = ("AND", "OR", "NOT", "IS", "IN", "LIKE", "BETWEEN", "ESCAPE")
 _BEFORE_LIST = ("IN", "BETWEEN", "LIKE")
 _FUNCTIONS = ("EXISTS",)
 
+MEANT_BETWEEN = "did you mean BETWEEN?"
+"""The hint after which the next AND joins two bounds and not two conditions."""
+
 UNOPENED = "remove it, or add a ("
 
 _SWAPPED = {"=>": ">=", "=<": "<=", "><": "<>"}
@@ -30,15 +33,16 @@ def missing_operator(tokens: Sequence[Token], index: int) -> Mistake:
     token, before = tokens[index], tokens[index - 1]
     message = f"expected an operator, found {shown(token)}"
     hint = "join two conditions with AND or OR"
-    if token.kind == "NOT":
+    if before.kind == "string" and before.end == token.start:
+        hint = "write '' for a quote inside a string"
+    elif token.kind == "NOT":
         hint = "write <> for 'not equal', or NOT before the whole condition"
     elif token.kind == "path" and (guess := nearest(token.text, _OPERATORS)):
         hint = f"did you mean {guess}?"
     elif before.kind == "path" and (guess := nearest(before.text, (*KEYWORDS, "WHERE", "SELECT"))):
+        token, message, hint = before, f"unexpected {before.text!r}", f"did you mean {guess}?"
         if guess in ("WHERE", "SELECT"):
             hint = "a filter is only the condition, without SELECT or WHERE"
-        else:
-            token, message, hint = before, f"unexpected {before.text!r}", f"did you mean {guess}?"
     elif token.kind in ("string", "number", "quoted") and before.kind in ("path", "quoted"):
         hint = "write = between an attribute and its value"
     elif token.kind == ",":
@@ -55,7 +59,7 @@ def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mis
         return Mistake(before.start, token.end, f"{pair!r} is not an operator", f"write {_SWAPPED[pair]}")
     if token.kind == ")" and not inside:
         return Mistake(token.start, token.end, "this ) closes nothing", UNOPENED)
-    hint = ""
+    hint = f"there is nothing before {shown(token)}"
     if token.kind in KEYWORDS and tokens[index + 1].kind in _AFTER_A_NAME:
         hint = f'to name an attribute {token.text}, write "{token.text}" in double quotes'
     elif before:
