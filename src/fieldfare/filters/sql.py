@@ -126,16 +126,19 @@ class _Parser:
             self.require_condition(expression, 0)
         except Mistake as mistake:
             if len(self.problems) < MAX_PROBLEMS:
-                self.record(mistake)
+                self.note(mistake)
             expression = _BROKEN
         return expression
 
-    def record(self, mistake: Mistake) -> None:
-        """Keep a mistake as a problem, unless one is known at the same place; enough of them end it."""
+    def note(self, mistake: Mistake) -> None:
+        """Keep a mistake as a problem, unless one is known at the same place."""
         problem = mistake.problem(self.text)
-        if any((problem.line, problem.column) == (known.line, known.column) for known in self.problems):
-            return
-        self.problems.append(problem)
+        if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
+            self.problems.append(problem)
+
+    def record(self, mistake: Mistake) -> None:
+        """Keep a mistake and go on, unless these are enough."""
+        self.note(mistake)
         if len(self.problems) >= MAX_PROBLEMS:
             raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
