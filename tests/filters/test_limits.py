@@ -19,14 +19,14 @@ from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
 from fieldfare.filters.sql import MAX_DIGITS, MAX_TEXT_BYTES
 
 QUICKLY_S = 5.0
-"""Generous: these take milliseconds; what is quadratic or worse takes minutes."""
+"""CPU time; generous: these take milliseconds; what is quadratic or worse takes minutes."""
 
 
 def refusal(text: str) -> str:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FilterError) as caught:
         compile_filter(text)
-    assert time.perf_counter() - started < QUICKLY_S
+    assert time.process_time() - started < QUICKLY_S
     assert len(str(caught.value)) < 5_000
     return caught.value.problems[0].message
 
@@ -73,6 +73,7 @@ def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> N
         "a IN (" + ",".join(map(str, range(9_000))) + ")",
         "NOT a IN (" + ",".join(["1"] * 30_000) + ")",
         "a IN (" + ",".join(["b"] * 30_000) + ")",
+        "a IN (" + ",".join(f"b{i}" for i in range(9_000)) + ")",
         " OR ".join(f"a = {i}" for i in range(5_000)),
         " AND ".join(f"a <> {i}" for i in range(4_000)),
         " AND ".join(f"a{i} = 1" for i in range(4_000)),
@@ -85,7 +86,7 @@ def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> N
     ids=lambda text: text[:20],
 )
 def test_what_is_within_the_limits_works_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     compiled = compile_filter(text)
     form = compiled.normal_form
     for event in ({"a": 1, "b": 1e308}, {"a": 10**300, "b": 10**4000}, {}):
@@ -94,7 +95,7 @@ def test_what_is_within_the_limits_works_quickly(text: str) -> None:
     if len(canonical) <= MAX_TEXT_BYTES:  # it has spaces that the text need not have
         assert compile_filter(canonical).expression == compiled.expression
     assert decode_normal_form(encode_normal_form(form)) == form
-    assert time.perf_counter() - started < QUICKLY_S
+    assert time.process_time() - started < QUICKLY_S
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,9 @@ def test_what_is_within_the_limits_works_quickly(text: str) -> None:
 )
 def test_like_takes_linear_time(pattern: str) -> None:
     compiled = compile_filter(f"a LIKE '{pattern}'")
-    started = time.perf_counter()
+    started = time.process_time()
     assert not compiled.matches({"a": "a" * 100_000})
-    assert time.perf_counter() - started < QUICKLY_S
+    assert time.process_time() - started < QUICKLY_S
 
 
 def test_arithmetic_of_numbers_that_grow_too_long_is_unknown() -> None:

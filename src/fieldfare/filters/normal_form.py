@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.drafts import Disjunction, Draft, conjoin, product, union
+from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Disjunction, Draft, conjoin, product, union
 from fieldfare.filters.evaluator import Compiler, lookup_getter
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -147,7 +147,10 @@ class _Builder:
     def membership(self, e: In, truths: int) -> Disjunction:
         if isinstance(e.operand, Attribute) and all(isinstance(item, Literal) for item in e.items):
             return self.predicate(e, truths)
-        equalities = tuple(Comparison("=", e.operand, item) for item in e.items)
+        items = dict.fromkeys(e.items)
+        if sum(not isinstance(item, Literal) for item in items) > MAX_CONJUNCTIONS:
+            return _superset(e, truths)
+        equalities = tuple(Comparison("=", e.operand, item) for item in items)
         return _Builder().wanted(Or(equalities), truths)
 
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
@@ -203,7 +206,7 @@ def _superset(e: Expression, truths: int) -> Disjunction:
         if kinds.is_empty:
             return _NEVER  # of unlike types, so always unknown
         needed = [*_needed(e.left, kinds), *_needed(e.right, kinds)]
-    elif isinstance(e, IsNull) and truths == _FALSE:
+    elif isinstance(e, In) or (isinstance(e, IsNull) and truths == _FALSE):
         needed = _needed(e.operand, _kinds(e.operand))
     draft = conjoin([Draft({path: kinds}) for path, kinds in needed])
     return _NEVER if draft is None else [Draft(draft.sets, False)]
