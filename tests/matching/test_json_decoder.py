@@ -355,7 +355,9 @@ def test_lines_that_change_their_shape_are_read_as_well_as_uniform_ones() -> Non
 
 
 def test_white_space_may_differ_from_line_to_line() -> None:
-    payload = b'{"a":1,"b":{"a":2}}\n{"a": 1 ,"b":{"a" :2} }\n{ "a":1,"b": {"a":2}}\t\n \t{"a":1,"b":{"a":2}}\n'
+    payload = (
+        b'{"a":1,"b":{"a":2}}\n{"a": 1 ,"b":{"a" :2} }\n{ "a":1,"b": {"a":2}}\t\n \t{"a":1,"b":{"a":2}}\n'
+    )
     fast = decode_json_lines(payload, 4, [("a",), ("b", "a")])
     assert fast.columns[("a",)].words.tolist() == [1] * 4
     assert fast.columns[("b", "a")].words.tolist() == [2] * 4
