@@ -19,12 +19,19 @@ from fieldfare.matching.columns import (
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.layout import (
     ALL_ROWS,
+    BLOCK_ROWS,
     BLOCK_WORDS,
     BUCKETS_MAX,
     FIRST_NUMBER_CELL,
     MORE_ALTERNATIVES,
     NO_ROWS,
+    TILE_ROWS_MAX,
 )
+
+SHORT_LIST = 24
+"""Lists up to this length are sorted by insertion."""
+BITMAP_NUMBERS_MAX = 1 << 24
+"""Longer lists are sorted through a bitmap if all numbers are below this: two MB, which L2 nearly holds."""
 
 _BIT = (np.uint64(1) << np.arange(64, dtype=np.uint64)).view(np.int64)
 _LOW_BIT_PLACE = np.zeros(32, np.int64)
@@ -73,87 +80,132 @@ def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
 
 
 @compiled
-def _int_cell(d: Any, a: int, value: int) -> Any:
-    base, end = d.number_start[a], d.number_start[a + 1]
-    size = d.grid_start[a + 1] - d.grid_start[a] - 1
-    g = d.grid_start[a] + _grid_step(float(value), d.grid_origin[a], d.grid_scale[a], size)
-    low = max(base + d.grid[g], d.in_range[a, 0])
-    high = max(low, min(base + d.grid[g + 1], d.in_range[a, 1]))
-    while low < high:
-        middle = (low + high) >> 1
-        if d.floor[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    cell = FIRST_NUMBER_CELL + 2 * (low - base)
-    if low < min(end, d.in_range[a, 1]) and d.floor[low] == value and d.fraction[low] == 0:
-        cell += 1
-    return cell
+def _locate_ints(
+    floor: Any,
+    fraction: Any,
+    base: int,
+    first: int,
+    last: int,
+    grid: Any,
+    origin: float,
+    scale: float,
+    kinds: Any,
+    words: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
+    size = len(grid) - 1
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_INT:
+            continue
+        value = words[e]
+        step = _grid_step(float(value), origin, scale, size)
+        low: Any = max(base + grid[step], first)
+        high = min(base + grid[step + 1], last)
+        while low < high:
+            middle = (low + high) >> 1
+            if floor[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        point = low < last and floor[low] == value and fraction[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * (low - base) + point
 
 
 @compiled
-def _float_cell(d: Any, a: int, value: float) -> Any:
-    base, end = d.number_start[a], d.number_start[a + 1]
-    if value == np.inf:
-        return FIRST_NUMBER_CELL + 2 * (end - base)
-    if value == -np.inf:
-        return FIRST_NUMBER_CELL
-    size = d.grid_start[a + 1] - d.grid_start[a] - 1
-    g = d.grid_start[a] + _grid_step(value, d.grid_origin[a], d.grid_scale[a], size)
-    low, high = base + d.grid[g], base + d.grid[g + 1]
-    while low < high:
-        middle = (low + high) >> 1
-        if d.near[middle] < value or (d.near[middle] == value and d.side[middle] < 0):
-            low = middle + 1
-        else:
-            high = middle
-    cell = FIRST_NUMBER_CELL + 2 * (low - base)
-    if low < end and d.near[low] == value and d.side[low] == 0:
-        cell += 1
-    return cell
+def _locate_floats(
+    near: Any, side: Any, grid: Any, origin: float, scale: float, kinds: Any, floats: Any, cells: Any
+) -> Any:
+    """Cells of one attribute's float64 values, each standing for the decimal that it prints as."""
+    size, count = len(grid) - 1, len(near)
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_FLOAT:
+            continue
+        value = floats[e]
+        if value == np.inf:
+            cells[e] = FIRST_NUMBER_CELL + 2 * count
+            continue
+        if value == -np.inf:
+            cells[e] = FIRST_NUMBER_CELL
+            continue
+        step = _grid_step(value, origin, scale, size)
+        low: Any = np.int64(grid[step])
+        high: Any = np.int64(grid[step + 1])
+        while low < high:
+            middle = (low + high) >> 1
+            if near[middle] < value or (near[middle] == value and side[middle] < 0):
+                low = middle + 1
+            else:
+                high = middle
+        point = low < count and near[low] == value and side[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * low + point
 
 
 @compiled
-def _compare(a: Any, a_start: int, a_length: int, b: Any, b_start: int, b_length: int) -> Any:
-    for i in range(min(a_length, b_length)):
-        x, y = a[a_start + i], b[b_start + i]
+def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
+    for i in range(length):  # noqa: SIM110 (a generator does not compile)
+        if string_bytes[offset + i] != text[start + i]:
+            return False
+    return True
+
+
+@compiled
+def _is_below(string_bytes: Any, offset: int, end: int, text: Any, start: int, length: int) -> Any:
+    """Whether a constant string lies below an event's string."""
+    for i in range(min(end - offset, length)):
+        x, y = string_bytes[offset + i], text[start + i]
         if x != y:
-            return -1 if x < y else 1
-    return (a_length > b_length) - (a_length < b_length)
+            return x < y
+    return end - offset < length
 
 
 @compiled
-def _string_cell(d: Any, a: int, text: Any, start: int, length: int) -> Any:
-    first = FIRST_NUMBER_CELL + 2 * (d.number_start[a + 1] - d.number_start[a]) + 1
-    base, end = d.string_start[a], d.string_start[a + 1]
-    if base == end:
-        return first
-    slots = d.hash_start[a]
-    mask = d.hash_start[a + 1] - slots - 1
-    slot = hash_string(text, start, length) & mask
-    while d.hash_slot[slots + slot] >= 0:
-        s = base + d.hash_slot[slots + slot]
-        offset = d.string_offset[s]
-        if d.string_offset[s + 1] - offset == length:
-            same = True
-            for i in range(length):
-                if d.string_bytes[offset + i] != text[start + i]:
-                    same = False
-                    break
-            if same:
-                return first + 2 * (s - base) + 1
-        slot = (slot + 1) & mask
-    if d.strings_ordered[a] == 0:
-        return first
-    low, high = base, end
-    while low < high:
-        middle = (low + high) >> 1
-        offset = d.string_offset[middle]
-        if _compare(d.string_bytes, offset, d.string_offset[middle + 1] - offset, text, start, length) < 0:
-            low = middle + 1
-        else:
-            high = middle
-    return first + 2 * (low - base)
+def _locate_strings(
+    string_offset: Any,
+    string_bytes: Any,
+    slots: Any,
+    ordered: bool,
+    first_cell: int,
+    kinds: Any,
+    words: Any,
+    text: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
+    count, mask = len(string_offset) - 1, len(slots) - 1
+    known_word: Any = np.int64(-1)
+    known_cell: Any = first_cell
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_STRING:
+            continue
+        word = words[e]
+        if word == known_word or count == 0:
+            cells[e] = known_cell
+            continue
+        start, length = word >> 32, word & 0xFFFFFFFF
+        slot = hash_string(text, start, length) & mask
+        cell = -1
+        while slots[slot] >= 0:
+            s = slots[slot]
+            offset = string_offset[s]
+            if string_offset[s + 1] - offset == length and _is_string(
+                string_bytes, offset, text, start, length
+            ):
+                cell = first_cell + 2 * s + 1
+                break
+            slot = (slot + 1) & mask
+        if cell < 0:  # no constant
+            low, high = 0, count if ordered else 0
+            while low < high:
+                middle = (low + high) >> 1
+                offset, end = string_offset[middle], string_offset[middle + 1]
+                if _is_below(string_bytes, offset, end, text, start, length):
+                    low = middle + 1
+                else:
+                    high = middle
+            cell = first_cell + 2 * low
+        cells[e] = cell
+        known_word, known_cell = word, cell
 
 
 @compiled
@@ -161,19 +213,29 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
     floats = words.view(np.float64)
     for a in range(kinds.shape[0]):
+        seen = 0
         for e in range(kinds.shape[1]):
             kind = kinds[a, e]
-            if kind < KIND_INT:
-                cells[a, e] = kind
-            elif kind == KIND_INT:
-                cells[a, e] = _int_cell(d, a, words[a, e])
-            elif kind == KIND_FLOAT:
-                cells[a, e] = _float_cell(d, a, floats[a, e])
-            elif kind == KIND_STRING:
-                word = words[a, e]
-                cells[a, e] = _string_cell(d, a, text, word >> 32, word & 0xFFFFFFFF)
-            elif kind == KIND_EXACT:
-                cells[a, e] = -1
+            cells[a, e] = -1 if kind == KIND_EXACT else kind
+            seen |= 1 << np.int64(kind)
+        first, last = d.number_start[a], d.number_start[a + 1]
+        grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
+        origin, scale = d.grid_origin[a], d.grid_scale[a]
+        if seen >> KIND_INT & 1:
+            low, high = d.in_range[a, 0], d.in_range[a, 1]
+            _locate_ints(
+                d.floor, d.fraction, first, low, high, grid, origin, scale, kinds[a], words[a], cells[a]
+            )
+        if seen >> KIND_FLOAT & 1:
+            near, side = d.near[first:last], d.side[first:last]
+            _locate_floats(near, side, grid, origin, scale, kinds[a], floats[a], cells[a])
+        if seen >> KIND_STRING & 1:
+            offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
+            slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
+            ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
+            _locate_strings(
+                offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
+            )
 
 
 @compiled
@@ -194,17 +256,16 @@ def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
 
 
 @compiled
-def row_matches(rows: Any, row: int, cells: Any) -> Any:
-    """Whether an event's cells satisfy every predicate of a row."""
-    place, end = rows.piece_start[row], rows.piece_start[row + 1]
-    pieces = rows.pieces
+def row_matches(piece_start: Any, pieces: Any, row: int, cells: Any, event: int) -> Any:
+    """Whether an event's cells [n, A] satisfy every predicate of a row."""
+    place, end = piece_start[row], piece_start[row + 1]
     while place < end:
         attribute = pieces[place, 0]
         more = attribute >= MORE_ALTERNATIVES
         if more:
             attribute -= MORE_ALTERNATIVES
-        cell = cells[attribute]
-        if pieces[place, 1] <= cell <= pieces[place, 2]:
+        cell = cells[event, attribute]
+        if (pieces[place, 1] <= cell) & (cell <= pieces[place, 2]):  # one branch, and so well foreseen
             while more:  # satisfied: leave out the other alternatives
                 place += 1
                 more = pieces[place, 0] >= MORE_ALTERNATIVES
@@ -215,15 +276,25 @@ def row_matches(rows: Any, row: int, cells: Any) -> Any:
 
 
 @compiled
-def _counts(subscriptions: Any, overlay: Any, subscription: int, offset: int) -> Any:
-    """Whether the subscription version was valid when the event was appended."""
-    if offset < subscriptions.valid_from[subscription] or offset >= subscriptions.valid_to[subscription]:
-        return False
-    closed = overlay.closed
-    if len(closed) and closed[subscription >> 3] >> (subscription & 7) & 1:
-        place = np.searchsorted(overlay.subscription, subscription)
-        return bool(offset < overlay.valid_to[place])
-    return True
+def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count: int) -> Any:
+    """Keep the pairs whose subscription version was valid when the event was appended; return how many."""
+    valid_from, valid_to, closed = subscriptions.valid_from, subscriptions.valid_to, overlay.closed
+    any_closed = len(closed) > 0
+    kept = 0
+    for i in range(count):
+        event, signed = pairs[i, 0], pairs[i, 1]
+        subscription = signed if signed >= 0 else ~signed
+        offset = offsets[event]
+        if offset < valid_from[subscription] or offset >= valid_to[subscription]:
+            continue
+        if any_closed and closed[subscription >> 3] >> (subscription & 7) & 1:
+            place = np.searchsorted(overlay.subscription, subscription)
+            if offset >= overlay.valid_to[place]:
+                continue
+        pairs[kept, 0] = event
+        pairs[kept, 1] = signed
+        kept += 1
+    return kept
 
 
 @compiled
@@ -234,160 +305,163 @@ def _grown(pairs: Any, needed: int) -> Any:
 
 
 @compiled
-def scan_access(
-    access: Any,
-    rows: Any,
-    subscriptions: Any,
-    overlay: Any,
-    cells: Any,
-    offsets: Any,
-    always_valid: bool,
-    pairs: Any,
-    count: int,
-) -> Any:
+def _undismissed(entries: Any, cells: Any, found: Any) -> Any:
+    """Write the rows whose further piece an event satisfies; return how many."""
+    count = 0
+    for i in range(len(entries)):  # the hot loop, without a branch
+        cell = cells[entries[i, 1]]
+        found[count] = entries[i, 0]
+        count += (entries[i, 2] <= cell) & (cell <= entries[i, 3])
+    return count
+
+
+@compiled
+def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
     """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
-    entries = access.entries
-    for e in range(cells.shape[0]):
-        mine = cells[e]
-        for x in range(len(access.attribute)):
-            slot = access.table_start[x] + mine[access.attribute[x]]
-            start, end = access.table[slot], access.table[slot + 1]
-            if count + end - start > len(pairs):
-                pairs = _grown(pairs, count + end - start)
-            for i in range(start, end):
-                cell = mine[entries[i, 1]]
-                if cell < entries[i, 2] or cell > entries[i, 3]:
-                    continue
-                row = entries[i, 0]
-                if not row_matches(rows, row, mine):
-                    continue
-                signed = rows.subscription[row]
-                subscription = signed if signed >= 0 else ~signed
-                if always_valid or _counts(subscriptions, overlay, subscription, offsets[e]):
+    entries, attributes = access.entries, access.attribute
+    table, table_start = access.table, access.table_start
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
+    found = np.empty(len(entries) + 1, np.int32)
+    for x in range(len(attributes)):  # outermost, so that one attribute's lists stay in the cache
+        for e in range(cells.shape[0]):
+            slot = table_start[x] + cells[e, attributes[x]]
+            start, end = table[slot], table[slot + 1]
+            found_count = _undismissed(entries[start:end], cells[e], found)
+            if count + found_count > len(pairs):
+                pairs = _grown(pairs, count + found_count)
+            for i in range(found_count):
+                if row_matches(piece_start, pieces, found[i], cells, e):
                     pairs[count, 0] = e
-                    pairs[count, 1] = signed
+                    pairs[count, 1] = subscription[found[i]]
                     count += 1
     return pairs, count
 
 
 @compiled
-def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> Any:
+def _live_events(zones: Any, first: int, last: int, cells: Any, live: Any) -> Any:
     """The events that lie in all zones of a tile; cells is [A, n]."""
-    n = cells.shape[1]
-    first, last = tiles.zone_start[t], tiles.zone_start[t + 1]
+    count = cells.shape[1]
     if first == last:
-        for e in range(n):
+        for e in range(count):
             live[e] = e
-        return n
-    count: int = 0
-    column = cells[tiles.zones[first, 0]]
-    low, high = tiles.zones[first, 1], tiles.zones[first, 2]
-    for e in range(n):
-        live[count] = e
-        count += (column[e] >= low) & (column[e] <= high)
+        return count
+    low, high = zones[first, 1], zones[first, 2]
+    column = cells[zones[first, 0]]
+    kept = 0
+    for e in range(count):
+        live[kept] = e
+        kept += (column[e] >= low) & (column[e] <= high)
     for z in range(first + 1, last):
-        column = cells[tiles.zones[z, 0]]
-        low, high = tiles.zones[z, 1], tiles.zones[z, 2]
-        kept = 0
+        low, high = zones[z, 1], zones[z, 2]
+        column = cells[zones[z, 0]]
+        count, kept = kept, 0
         for i in range(count):
             e = live[i]
             live[kept] = e
             kept += (column[e] >= low) & (column[e] <= high)
-        count = kept
-    return count
+    return kept
 
 
 @compiled
-def scan_tiles(
-    tiles: Any,
-    rows: Any,
-    subscriptions: Any,
-    overlay: Any,
-    cells: Any,
-    by_event: Any,
-    buckets: Any,
-    offsets: Any,
-    always_valid: bool,
-    pairs: Any,
-    count: int,
-) -> Any:
+def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int) -> Any:
     """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2."""
-    bits = tiles.bits
+    bits, tile_row, zones, zone_start = tiles.bits, tiles.row, tiles.zones, tiles.zone_start
+    column, bucket_bitset, column_start = tiles.column, tiles.bucket_bitset, tiles.column_start
+    row_start, bits_start = tiles.row_start, tiles.bits_start
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
     live = np.empty(cells.shape[1] + 1, np.int32)
-    chosen = np.empty(cells.shape[0] + 1, np.int64)
-    block = np.empty(BLOCK_WORDS, np.int64)
-    for t in range(len(tiles.row_start) - 1):
-        live_count = _live_events(tiles, t, cells, live)
-        row_base = tiles.row_start[t]
-        row_count = tiles.row_start[t + 1] - row_base
-        words = (row_count + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
-        bits_base = tiles.bits_start[t]
-        column_first, column_last = tiles.column_start[t], tiles.column_start[t + 1]
+    chosen = np.empty(cells.shape[0] + 2, np.int64)
+    left = np.empty(TILE_ROWS_MAX // 64, np.int64)
+    for t in range(len(row_start) - 1):
+        live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
+        row_base = row_start[t]
+        row_count = row_start[t + 1] - row_base
+        words = (row_count + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
+        first = bits_start[t]
+        all_rows = bits[first : first + words]
         for i in range(live_count):
             e = live[i]
-            mine = buckets[e]
             used = 0
             dead = False
-            for c in range(column_first, column_last):
-                bitset = tiles.bucket_bitset[c, mine[tiles.column[c]]]
+            for c in range(column_start[t], column_start[t + 1]):
+                bitset = bucket_bitset[c, buckets[e, column[c]]]
                 if bitset > ALL_ROWS:
-                    chosen[used] = bits_base + bitset * words
+                    chosen[used] = first + bitset * words
                     used += 1
                 elif bitset == NO_ROWS:
                     dead = True
                     break
             if dead:
                 continue
+            chosen[used] = first  # so that there are always two to take at once
+            for w in range(words):
+                left[w] = all_rows[w]
+            for k in range(0, used, 2):  # the hot loop; slices are what lets it become vector instructions
+                one = bits[chosen[k] : chosen[k] + words]
+                other = bits[chosen[k + 1] : chosen[k + 1] + words]
+                for w in range(words):
+                    left[w] &= one[w] & other[w]
             if count + row_count > len(pairs):
                 pairs = _grown(pairs, count + row_count)
-            for word in range(0, words, BLOCK_WORDS):
-                for w in range(BLOCK_WORDS):
-                    block[w] = bits[bits_base + word + w]
-                for k in range(used):  # the hot loop
-                    place = chosen[k] + word
-                    for w in range(BLOCK_WORDS):
-                        block[w] &= bits[place + w]
-                for w in range(BLOCK_WORDS):
-                    if block[w] == 0:
-                        continue
-                    for half in range(2):
-                        left = (block[w] >> (32 * half)) & 0xFFFFFFFF
-                        slot = row_base + (word + w) * 64 + 32 * half
-                        while left != 0:
-                            low_bit = left & -left
-                            left ^= low_bit
-                            row = tiles.row[
-                                slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
-                            ]
-                            if not row_matches(rows, row, by_event[e]):
-                                continue
-                            signed = rows.subscription[row]
-                            subscription = signed if signed >= 0 else ~signed
-                            if always_valid or _counts(subscriptions, overlay, subscription, offsets[e]):
-                                pairs[count, 0] = e
-                                pairs[count, 1] = signed
-                                count += 1
+            for w in range(words):
+                if left[w] == 0:
+                    continue
+                for half in range(2):
+                    remaining = (left[w] >> (32 * half)) & 0xFFFFFFFF
+                    slot = row_base + w * 64 + 32 * half
+                    while remaining != 0:
+                        low_bit = remaining & -remaining
+                        remaining ^= low_bit
+                        row = tile_row[slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]]
+                        if row < 0:  # its bitsets are exact
+                            row = ~row
+                        elif not row_matches(piece_start, pieces, row, by_event, e):
+                            continue
+                        pairs[count, 0] = e
+                        pairs[count, 1] = subscription[row]
+                        count += 1
     return pairs, count
+
+
+@compiled
+def number_pairs(pairs: Any, count: int, first_event: int, number: Any) -> Any:
+    """(event, subscription) of a chunk as separate columns (event, number) of the whole batch."""
+    events, numbers = np.empty(count, np.int32), np.empty(count, np.uint32)
+    for i in range(count):
+        events[i] = pairs[i, 0] + first_event
+        numbers[i] = number[pairs[i, 1]]
+    return events, numbers
 
 
 @compiled
 def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
     indptr = np.zeros(size + 1, np.int64)
+    largest: Any = np.int64(0)
     for i in range(len(events)):
         indptr[events[i] + 1] += 1
+        largest = max(largest, np.int64(numbers[i]))
+    longest: Any = np.int64(0)
     for e in range(size):
+        longest = max(longest, indptr[e + 1])
         indptr[e + 1] += indptr[e]
     place = indptr[:-1].copy()
     grouped = np.empty(len(events), np.uint32)
     for i in range(len(events)):
         grouped[place[events[i]]] = numbers[i]
         place[events[i]] += 1
-    kept = 0
+    by_bits = longest > SHORT_LIST and largest < BITMAP_NUMBERS_MAX
+    words = (largest >> 5) + 1 if by_bits else np.int64(0)
+    bitmap = np.zeros(words, np.uint32)
+    summary = np.zeros((words >> 5) + 1, np.uint32)
+    kept: Any = np.int64(0)
     for e in range(size):
         start, end = indptr[e], indptr[e + 1]
-        _sort(grouped, start, end)
         indptr[e] = kept
+        if by_bits and end - start > SHORT_LIST:
+            kept = _sort_by_bits(grouped, start, end, kept, bitmap, summary)
+            continue
+        _sort(grouped, start, end)
         for i in range(start, end):
             if i == start or grouped[i] != grouped[i - 1]:
                 grouped[kept] = grouped[i]
@@ -397,8 +471,37 @@ def group_by_event(size: int, events: Any, numbers: Any) -> Any:
 
 
 @compiled
+def _sort_by_bits(values: Any, start: int, end: int, kept: int, bitmap: Any, summary: Any) -> Any:
+    """Write values[start:end], sorted and each once, from `kept` on; a summary bit stands for 32 others.
+
+    Both bitmaps are zero before and after.
+    """
+    lowest, highest = np.int64(len(summary)), np.int64(-1)
+    for i in range(start, end):
+        word = np.int64(values[i]) >> 5
+        bitmap[word] |= np.uint32(1 << (np.int64(values[i]) & 31))
+        summary[word >> 5] |= np.uint32(1 << (word & 31))
+        lowest, highest = min(lowest, word >> 5), max(highest, word >> 5)
+    for s in range(lowest, highest + 1):
+        above = np.int64(summary[s])
+        summary[s] = 0
+        while above != 0:
+            high_bit = above & -above
+            above ^= high_bit
+            word = 32 * s + _LOW_BIT_PLACE[((high_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
+            remaining = np.int64(bitmap[word])
+            bitmap[word] = 0
+            while remaining != 0:
+                low_bit = remaining & -remaining
+                remaining ^= low_bit
+                values[kept] = 32 * word + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
+                kept += 1
+    return kept
+
+
+@compiled
 def _sort(values: Any, start: int, end: int) -> None:
-    if end - start > 24:
+    if end - start > SHORT_LIST:
         values[start:end].sort()
         return
     for i in range(start + 1, end):
@@ -424,7 +527,7 @@ def pack_bitsets(sizes: Any, column_start: Any, piece_start: Any, slots: Any, lo
     total = 0
     for t in range(tile_count):
         bits_start[t] = total
-        words = (sizes[t] + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
+        words = (sizes[t] + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
         everything = np.zeros(words, np.int64)
         for slot in range(sizes[t]):
             everything[slot >> 6] |= _BIT[slot & 63]
