@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import random
 import subprocess
@@ -203,6 +204,17 @@ def test_a_log_can_be_sent_to_another_process_and_read_there(
     log.append([record(3)])
     program = f"import pickle; print(pickle.loads({pickle.dumps(log)!r}).backlog(0).events)"
     assert run_program(program) == (0, "3\n")
+
+
+def test_a_forked_process_opens_its_own_connections(log: EventLog) -> None:
+    """Python's multiprocessing and Spark's workers fork."""
+    log.append([record(3)])
+    child = multiprocessing.get_context("fork").Process(target=log.append, args=([record(2)],))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert log.append([record(1)]) == [Appended(2, 1, False)]
+    assert log.backlog(0).events == 6
 
 
 def test_threads_read_while_one_appends(log: EventLog) -> None:
