@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,23 @@ from pathlib import Path
 from urllib.parse import quote
 
 BUSY_TIMEOUT_S = 30.0
+
+
+def execute_when_free(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement again while another process keeps the file busy, up to BUSY_TIMEOUT_S.
+
+    For ``PRAGMA journal_mode``, which fails at once where other statements wait: two processes that open
+    a new file at the same time would trip over each other.
+    """
+    give_up = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute(statement).close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+        time.sleep(0.005)
 
 
 class _Connection(sqlite3.Connection):
@@ -91,7 +109,7 @@ class SqliteConnections:
         if self._writer is None:
             writer = self._connect("rwc")
             for statement in self._settings:
-                writer.execute(statement).close()
+                execute_when_free(writer, statement)
             self._writer = writer
         return self._writer
 
