@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import random
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fieldfare.storage import EventLog, open_event_log
+from fieldfare.storage import EventLog, open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
@@ -50,7 +52,9 @@ def test_records_read_back_as_they_were_appended(log: EventLog, open_log: OpenLo
     assert list(log.read(1, 2)) == expected[1:]
 
 
-def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(log: EventLog, open_log: OpenLog) -> None:
+def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(
+    log: EventLog, open_log: OpenLog
+) -> None:
     """A client did not get the answer to its publish call, and sends the batch again."""
     log.append([record(), record(3, producer="p", sequence=7)])
     again = [record(3, producer="p", sequence=7), record(2, producer="p", sequence=8)]
@@ -76,7 +80,9 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
 
 
 def test_repeats_are_forgotten_by_age_when_asked(log: EventLog) -> None:
-    log.append([record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)])
+    log.append(
+        [record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)]
+    )
     assert log.forget_producers(20) == 1
     assert [done.duplicate for done in log.append([record(producer="p", sequence=1)])] == [False]
     assert [done.duplicate for done in log.append([record(producer="q", sequence=1)])] == [True]
@@ -110,12 +116,18 @@ def test_a_record_of_64_mb_is_kept(log: EventLog) -> None:
 def test_bound_backlog_and_sizes_agree_with_sums_over_the_records(log: EventLog) -> None:
     chance = random.Random(3)
     counts = [chance.randint(1, 9) for _ in range(300)]
-    log.append([record(count, width=chance.randint(1, 50), appended_ms=index) for index, count in enumerate(counts)])
+    log.append(
+        [record(count, width=chance.randint(1, 50), appended_ms=index) for index, count in enumerate(counts)]
+    )
     log.trim(20)
     sizes = [len(kept.payload) for kept in log.read(20, 300)]
     assert list(log.sizes(0)) == [RecordSize(20 + i, size, 20 + i) for i, size in enumerate(sizes)]
     for _ in range(100):
-        start, max_bytes, max_events = chance.randint(20, 300), chance.randint(1, 9_000), chance.randint(1, 900)
+        start, max_bytes, max_events = (
+            chance.randint(20, 300),
+            chance.randint(1, 9_000),
+            chance.randint(1, 900),
+        )
         end = start
         while end < 300 and (
             end == start
@@ -193,6 +205,37 @@ def test_a_log_can_be_sent_to_another_process_and_read_there(
     log.append([record(3)])
     program = f"import pickle; print(pickle.loads({pickle.dumps(log)!r}).backlog(0).events)"
     assert run_program(program) == (0, "3\n")
+
+
+def test_a_forked_process_opens_its_own_connections(log: EventLog) -> None:
+    """Python's multiprocessing and Spark's workers fork."""
+    log.append([record(3)])
+    child = multiprocessing.get_context("fork").Process(target=log.append, args=([record(2)],))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert log.append([record(1)]) == [Appended(2, 1, False)]
+    assert log.backlog(0).events == 6
+
+
+def test_processes_may_create_the_files_at_the_same_time(tmp_path: Path) -> None:
+    """Gateway and pipeline start together in an empty folder."""
+    context = multiprocessing.get_context("fork")
+    for attempt in range(4):
+        together = context.Barrier(4)
+
+        def open_both(barrier: Any = together, attempt: int = attempt) -> None:
+            barrier.wait(30)
+            open_event_log(f"sqlite:///{tmp_path}/log-{attempt}.db").append([record()])
+            open_registry(f"sqlite:///{tmp_path}/registry-{attempt}.db").spaces()
+
+        processes = [context.Process(target=open_both) for _ in range(4)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+        assert open_event_log(f"sqlite:///{tmp_path}/log-{attempt}.db").end() == 4
 
 
 def test_threads_read_while_one_appends(log: EventLog) -> None:
