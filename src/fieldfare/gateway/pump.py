@@ -72,6 +72,7 @@ class Pump:
         self._behind: set[Delivery] = set()
         self._somebody_waits = asyncio.Event()
         self._expiry_due_s = 0.0
+        self._seen_tip = tail.tip
         self._task: asyncio.Task[None] | None = None
         self.closing = False
 
@@ -215,7 +216,9 @@ class Pump:
 
     def _turn(self, now_s: float) -> bool:
         """One look for everybody who waits; whether another should follow at once."""
-        if self._tail.advance():
+        self._tail.advance()
+        if self._tail.tip != self._seen_tip:  # others follow the tail too
+            self._seen_tip = self._tail.tip
             self._behind.update(self._waiting)
         if now_s >= self._expiry_due_s:
             self._expiry_due_s = now_s + EXPIRY_EVERY_S
@@ -245,6 +248,8 @@ class Pump:
     def read_on(self, delivery: Delivery) -> None:
         """Read for one that is behind, a few milliseconds at most; the task does the rest."""
         until_s = time.monotonic() + TURN_MAX_S
+        if delivery.read_to >> INDEX_BITS >= self._tail.tip:
+            self._tail.advance()
         while delivery.wants_feed and (offset := delivery.read_to >> INDEX_BITS) < self._tail.tip:
             self._feed_group(offset, [delivery])
             if delivery.read_to >> INDEX_BITS == offset or time.monotonic() >= until_s:
