@@ -119,7 +119,12 @@ async def pull(request: Request) -> Response:
         while not gone.happened:
             parts = _pulled(gateway, delivery, session, limit, lease_s)
             left_s = until_s - time.monotonic()
-            if parts or left_s <= 0 or gateway.pump.closing or delivery.deleted:
+            if parts or gateway.pump.closing or delivery.deleted:
+                break
+            if gateway.pump.read_on(delivery) or delivery.has_message(session):
+                await asyncio.sleep(0)  # much to read that does not match: let others have their turn
+                continue
+            if left_s <= 0:
                 break
             await gateway.pump.wait(delivery, session, left_s, gone.future)
     if delivery.deleted:

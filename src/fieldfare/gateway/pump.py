@@ -245,15 +245,19 @@ class Pump:
                     return bool(self._behind)
         return False
 
-    def read_on(self, delivery: Delivery) -> None:
-        """Read for one that is behind, a few milliseconds at most; the task does the rest."""
+    def read_on(self, delivery: Delivery) -> bool:
+        """Read for one that has nothing to give, a few milliseconds at most; whether there is more to read."""
         until_s = time.monotonic() + TURN_MAX_S
-        if delivery.read_to >> INDEX_BITS >= self._tail.tip:
-            self._tail.advance()
-        while delivery.wants_feed and (offset := delivery.read_to >> INDEX_BITS) < self._tail.tip:
+        while delivery.wants_feed:
+            offset = delivery.read_to >> INDEX_BITS
+            if offset >= self._tail.tip and not self._tail.advance():
+                return False
+            if time.monotonic() >= until_s:
+                return True
             self._feed_group(offset, [delivery])
-            if delivery.read_to >> INDEX_BITS == offset or time.monotonic() >= until_s:
-                return
+            if delivery.read_to >> INDEX_BITS == offset:
+                return False  # a gap, which has been reported
+        return False
 
     def _feed_group(self, offset: int, deliveries: list[Delivery]) -> None:
         """One look into the block at an offset, for all who have read up to there."""
