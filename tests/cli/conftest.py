@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_support import Fieldfare
 from typer.testing import CliRunner, Result
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
@@ -14,8 +15,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
 from faulty_service import FaultyService
 
 from fieldfare.cli.app import app
-
-Fieldfare = Callable[..., Result]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from conftest import Fieldfare
+from cli_support import Fieldfare
 from faulty_service import Fault, FaultyService
 
 SUMMARY = re.compile(r"^published ([\d,]+) events(, [\d,]+ not)? in \d+\.\d\d s \([\d,]+ events/s\)\n$")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Fieldfare
+from cli_support import Fieldfare
 from faulty_service import FaultyService
 
 from fieldfare import Client

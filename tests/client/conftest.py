@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from client_support import SOON
 from faulty_service import FaultyService
 
 from fieldfare import Client
-from fieldfare.client import RetrySettings
-
-SOON = RetrySettings(first_wait_s=0.01, most_wait_s=0.05, deadline_s=10.0)
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from conftest import SOON
+from client_support import SOON
 from faulty_service import Fault, FaultyService
 
 from fieldfare import ApiError, AsyncClient, BatchSettings, Position, PublishError

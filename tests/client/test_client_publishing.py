@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from conftest import SOON
+from client_support import SOON
 from faulty_service import Fault, FaultyService
 
 from fieldfare import ApiError, BatchSettings, Client, ConnectionFailed, Position, PublishError
