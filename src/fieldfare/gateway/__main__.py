@@ -15,6 +15,7 @@ import uvicorn
 
 from fieldfare.gateway.app import Gateway, create_app
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.runtimes.service.parents import end_with_parent
 from fieldfare.storage.errors import StorageError
 
 EXIT_PORT_IN_USE = 3
@@ -53,12 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="the data directory (FIELDFARE_DATA)")
     parser.add_argument("--host", help="the address to listen on (FIELDFARE_HOST)")
     parser.add_argument("--port", type=int, help="the port; 0 takes a free one (FIELDFARE_PORT)")
+    parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")
     given = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    inherited = given.pop("fd", None)
     settings = GatewaySettings(**given)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    listener = listen(settings.host, settings.port)
+    end_with_parent()
+    listener = listen(settings.host, settings.port) if inherited is None else socket.socket(fileno=inherited)
     if listener is None:
         return EXIT_PORT_IN_USE
     try:
@@ -96,7 +100,6 @@ def listen(host: str, port: int) -> socket.socket | None:
             f"fieldfare gateway: cannot listen on {host}:{port}: {error.strerror or error}", file=sys.stderr
         )
         return None
-    listener.set_inheritable(True)
     return listener
 
 

@@ -112,6 +112,8 @@ class BatchTooLong(ValueError):
 
 _NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[\n")
 
+_SPACE = b" \t\r\n"
+
 _any = msgspec.json.Decoder()
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _usual = msgspec.json.Decoder(UsualEvent)
@@ -177,7 +179,12 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
     """A JSON array of events, each judged for itself."""
     try:
         raws = [bytes(raw) for raw in _raw_array.decode(body)]
-        places: list[int | None] = [None] * len(raws)
+        places: list[int] = []
+        at = 0
+        for raw in raws:
+            at = body.index(raw, at)
+            places.append(at)
+            at += len(raw)
         lost: Refusal | None = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = split_array(body)
@@ -198,7 +205,7 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
 
 def decode_lines(body: bytes, limits: Limits) -> DecodedEvents:
     """One event a line, each judged for itself; blank lines are passed over."""
-    pieces: list[tuple[bytes, int | None]] = []
+    pieces: list[tuple[bytes, int]] = []
     start = 0
     for line in body.split(b"\n"):
         if line.strip():
@@ -214,16 +221,18 @@ def decode_single(body: bytes, limits: Limits) -> DecodedEvents:
     return _judge([(body, 0)], body, limits)
 
 
-def _judge(pieces: Iterable[tuple[bytes, int | None]], body: bytes, limits: Limits) -> DecodedEvents:
+def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> DecodedEvents:
     lines: list[bytes] = []
     accepted: list[int] = []
     refused: list[Refusal] = []
     for index, (piece, start) in enumerate(pieces):
+        stripped = piece.lstrip(_SPACE)
+        start += len(piece) - len(stripped)
         try:
-            lines.append(check_event(piece, limits.event_max_bytes))
+            lines.append(check_event(stripped.rstrip(_SPACE), limits.event_max_bytes))
         except EventRefused as error:
             byte = line = column = None
-            if error.byte is not None and start is not None:
+            if error.byte is not None:
                 byte = start + error.byte
                 line, column = line_and_column(body, byte)
             refused.append(Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large))
@@ -238,13 +247,12 @@ def check_event(piece: bytes, event_max_bytes: int) -> bytes:
     if len(piece) > event_max_bytes:
         detail = f"the event has {len(piece)} bytes; at most {event_max_bytes} are taken"
         raise EventRefused(detail, too_large=True)
-    piece = piece.strip(b" \t\r\n") if piece[:1] in b" \t\r\n" or piece[-1:] in b" \t\r\n" else piece
     try:
         event = _any.decode(piece)
     except UnicodeDecodeError:
         raise _not_utf8(piece) from None
-    except msgspec.ValidationError as error:
-        raise EventRefused(*_validation_place(str(error))) from None
+    except msgspec.ValidationError:
+        raise _out_of_range(piece) from None
     except msgspec.DecodeError as error:
         raise _not_json(piece, str(error)) from None
     except RecursionError:
@@ -305,11 +313,19 @@ def _not_json(piece: bytes, message: str) -> EventRefused:
     return EventRefused(f"the event is not valid JSON: {said}", byte=int(found[2]) if found[2] else None)
 
 
-def _validation_place(message: str) -> tuple[str, str | None]:
-    """msgspec's "Number out of range - at `$.data.x`" as a sentence and a JSON pointer."""
-    said, _, path = message.partition(" - at `$")
-    pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path.rstrip("`")) or None
-    return f"the event has a value that cannot be kept: {said.lower()}", pointer
+_STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.DOTALL)
+
+
+def _out_of_range(piece: bytes) -> EventRefused:
+    """JSON sets no bounds to numbers; every reader does. The first number that has no value is named."""
+    for token in _STRING_OR_NUMBER.finditer(piece):
+        if token[0][:1] != b'"':
+            try:
+                _any.decode(token[0])
+            except msgspec.DecodeError:
+                shown = token[0][:30].decode() + ("..." if len(token[0]) > 30 else "")
+                return EventRefused(f"the number {shown} is out of range", byte=token.start())
+    return EventRefused("the event has a number that is out of range")
 
 
 _NAME = re.compile(r"[a-z0-9]+")
@@ -454,7 +470,7 @@ def _with_json_data(event: dict[str, Any], body: bytes) -> bytes:
     except (msgspec.DecodeError, RecursionError) as error:
         raise EventRefused(f"the data is not valid JSON: {error}", "/data") from None
     attributes = msgspec.json.encode(event)
-    return attributes[:-1] + b',"data":' + _one_line(body.strip(b" \t\r\n")) + b"}"
+    return attributes[:-1] + b',"data":' + _one_line(body.strip(_SPACE)) + b"}"
 
 
 def _text_of(body: bytes, parameters: str) -> str | None:
