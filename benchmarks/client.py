@@ -20,7 +20,10 @@ from multiprocessing.connection import Connection
 from fieldfare import AsyncClient, BatchSettings, Client
 
 PAD = "x" * 230
-MESSAGE = b'{"specversion":"1.0","id":"1","source":"/q","type":"t","data":{"price":17.25,"pad":"%s"}}' % PAD.encode()
+MESSAGE = (
+    b'{"specversion":"1.0","id":"1","source":"/q","type":"t","data":{"price":17.25,"pad":"%s"}}'
+    % PAD.encode()
+)
 
 
 class Sink(asyncio.Protocol):
@@ -56,7 +59,9 @@ class Sink(asyncio.Protocol):
         self._write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
 
     async def _stream(self) -> None:
-        self._write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        self._write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
         for start in range(0, self._messages, 500):
             frames = (b"id: 0-%d-%d\ndata: %s\n\n" % (start, index, MESSAGE) for index in range(500))
             part = b"".join(frames)
@@ -92,9 +97,7 @@ def run_all(url: str, events: int) -> dict[str, float]:
     value = {"source": "/q", "type": "t", "data": {"price": 17.25, "pad": PAD}}
     with Client(url) as client:
         client.publish_many([MESSAGE] * 1000)
-        figures |= measure(
-            "publish_many_encoded", events, lambda: _in_slices(client, [MESSAGE] * events)
-        )
+        figures |= measure("publish_many_encoded", events, lambda: _in_slices(client, [MESSAGE] * events))
         figures |= measure("publish_many_dicts", events, lambda: _in_slices(client, [value] * events))
 
         def one_by_one(event: object) -> None:
