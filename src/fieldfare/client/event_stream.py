@@ -33,8 +33,8 @@ class EventStreamParser:
         self._rest = parts.pop()
         frames = []
         for part in parts:
-            head, _, data = part.partition(b"\ndata: ")
-            if head[:4] == b"id: " and b"\n" not in data and b"\n" not in head:
+            head, found, data = part.partition(b"\ndata: ")
+            if found and head[:4] == b"id: " and b"\n" not in data and b"\n" not in head:
                 frames.append(Frame(head[4:], data))
             elif (frame := _read_frame(part)) is not None:
                 frames.append(frame)
