@@ -17,14 +17,19 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
@@ -73,7 +78,8 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     end_process_of(folder.run / "jvm.pid", str(folder.spark_scratch.resolve()), PREDECESSOR_WAIT_S)
     started_s = time.monotonic()
     session = service_session(spark, folder.spark_scratch.resolve())
-    (folder.run / "jvm.pid").write_text(str(_jvm(session).pid))
+    jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    (folder.run / "jvm.pid").write_text(str(jvm.pid))
     try:
         warm_workers(session, spark.cores_used)
         query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
@@ -92,11 +98,17 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
             if heartbeat.due:
                 state = "running" if ready else "starting"
                 heartbeat.beat(state, **_committed(query.lastProgress))
-        heartbeat.beat("stopping", **_committed(query.lastProgress))
-        query.stop()
+        # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
+        with suppress(Py4JError, OSError):
+            heartbeat.beat("stopping", **_committed(query.lastProgress))
+            query.stop()
+    except (Py4JError, OSError) as error:
+        heartbeat.beat("failed")
+        ended = jvm.poll()
+        _log.error("%s", reason(error) if ended is None else f"the Java process ended with status {ended}")
+        return 1
     finally:
-        session.stop()
-        _end(_jvm(session))
+        _end(session, jvm)
     heartbeat.beat("stopped")
     _log.info("stopped")
     return 0
@@ -112,17 +124,15 @@ def _committed(progress: Any) -> dict[str, int]:
     return {name: end[name] for name in ("revision", "offset", "manifest")} if end else {}
 
 
-def _jvm(session: Any) -> Any:
-    """The Java process that a session started."""
-    return session.sparkContext._gateway.proc
-
-
-def _end(jvm: Any) -> None:
-    """Let the Java process end, which it does when its standard input closes."""
-    jvm.stdin.close()
+def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
+    """Stop the session and its Java process, which ends when its standard input closes."""
+    with suppress(Py4JError, OSError):
+        session.stop()
+    if jvm.stdin is not None:
+        jvm.stdin.close()
     try:
         jvm.wait(PREDECESSOR_WAIT_S)
-    except Exception:
+    except subprocess.TimeoutExpired:
         jvm.kill()
 
 
