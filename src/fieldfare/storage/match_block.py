@@ -137,13 +137,18 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         block.start,
         block.end,
         int(ordinals.size),
-        dict(block.extra),
+        {name: _plain(value) for name, value in block.extra.items()},
         _checksum(directory, _DIRECTORY),
     )
     schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
     with pa.ipc.new_file(file, schema, options=_WRITE_OPTIONS) as writer:
         for index, batch in enumerate(batches):
             writer.write_batch(_one_row((directory if index == 0 else {}) | batch))
+
+
+def _plain(value: float) -> int | float:
+    """A figure as JSON knows it: a NumPy scalar becomes Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _batch_cuts(starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -261,18 +261,30 @@ class SqlRegistry:
         self._process = 0
 
     def _prepare(self) -> None:
+        """Create the tables unless they are there; refuse a database that holds something else."""
+        with self._read() as connection:
+            present = self._check_format(connection)
+        if present:
+            return
         with self._write() as connection:
-            present = set(sa.inspect(connection).get_table_names())
-            if present and _counters.name not in present:
-                raise RegistryError(f"{self._url} is not a registry")
-            if not present:
-                _metadata.create_all(connection)
-                zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
-                connection.execute(
-                    sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
-                )
-            if _counter(connection, _FORMAT) != FORMAT:
-                raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+            if self._check_format(connection):
+                return
+            _metadata.create_all(connection)
+            zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
+            connection.execute(
+                sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
+            )
+
+    def _check_format(self, connection: sa.Connection) -> bool:
+        """Whether the tables are there."""
+        present = sa.inspect(connection).get_table_names()
+        if not present:
+            return False
+        if _counters.name not in present:
+            raise RegistryError(f"{self._url} is not a registry")
+        if _counter(connection, _FORMAT) != FORMAT:
+            raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+        return True
 
     def _check_kept(self, connection: sa.Connection, revision: int) -> None:
         purged = _counter(connection, _PURGED)
