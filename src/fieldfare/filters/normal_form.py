@@ -71,7 +71,11 @@ def normal_form(expression: Expression) -> NormalForm:
 def _sorted(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
     if len(found) == 1:
         return tuple(found.items())
-    return tuple((path, found[path]) for path in sorted(found, key=path_order))
+    try:
+        paths = sorted(found)
+    except TypeError:  # an array's index and a name at the same step
+        paths = sorted(found, key=path_order)
+    return tuple([(path, found[path]) for path in paths])
 
 
 def path_order(path: Path) -> tuple[tuple[bool, str | int], ...]:
@@ -137,6 +141,9 @@ class _Builder:
         )
 
     def between(self, e: Between, truths: int) -> Disjunction:
+        if truths == _TRUE and (found := SETS[Between](e, True)):
+            path, values, _ = found
+            return _NEVER if values.is_empty else [Draft({path: values})]
         both = And((Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high)))
         return _Builder().wanted(both, truths)
 
@@ -196,11 +203,13 @@ def _superset(e: Expression, truths: int) -> Disjunction:
     needed: list[tuple[Path, ValueSet]] = []
     if isinstance(e, Comparison):
         kinds = _kinds(e.left).intersection(_kinds(e.right))
+        if kinds.is_empty:
+            return _NEVER  # of unlike types, so always unknown
         needed = [*_needed(e.left, kinds), *_needed(e.right, kinds)]
     elif isinstance(e, IsNull) and truths == _FALSE:
         needed = _needed(e.operand, _kinds(e.operand))
-    draft = conjoin(Draft({path: kinds}, False) for path, kinds in needed)
-    return _NEVER if draft is None else [draft]
+    draft = conjoin([Draft({path: kinds}) for path, kinds in needed])
+    return _NEVER if draft is None else [Draft(draft.sets, False)]
 
 
 def _kinds(e: Expression) -> ValueSet:

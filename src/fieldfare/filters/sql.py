@@ -538,6 +538,8 @@ _PREDICATES: dict[str, Callable[[_Parser, Expression], Expression]] = {
 def _number(token: Token) -> int | Decimal:
     """The exact value of a numeral: an int if it is whole."""
     text = token.text
+    if text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS:
+        return int(text)
     mantissa, _, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "", 1)
     if not digits.isascii() or not digits.isdigit() or (exponent and not exponent.lstrip("+-").isdigit()):
@@ -545,8 +547,6 @@ def _number(token: Token) -> int | Decimal:
     if len(digits) > MAX_DIGITS or len(exponent) > 5 or abs(int(exponent or 0)) > MAX_DIGITS:
         message = f"a number has at most {MAX_DIGITS:,} digits, and an exponent of at most {MAX_DIGITS:,}"
         raise Mistake(token.start, token.end, message)
-    if digits is mantissa and not exponent:
-        return int(digits)
     value = Decimal(text).normalize(_EXACT)
     return int(value) if value == value.to_integral_value() else value
 
