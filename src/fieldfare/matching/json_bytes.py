@@ -150,7 +150,7 @@ def string_end(data, i):
             return ~i, escaped
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def hexadecimal(data, i):
     """The number that four hexadecimal digits write, or -1."""
     number = 0
@@ -162,7 +162,7 @@ def hexadecimal(data, i):
     return number
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def unescape(data, start, length, out, end):
     """Write a string of checked escapes to ``out`` from ``end`` on; gives the new end.
 
@@ -195,7 +195,7 @@ def unescape(data, start, length, out, end):
     return end
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def _write_utf8(code, out, end):
     if code < 0x80:
         out[end] = code
@@ -216,7 +216,7 @@ def _write_utf8(code, out, end):
     return end + 4
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def skip_container(data, i, depth):
     """From inside ``depth`` open brackets to after the one that closes the last of them.
 
@@ -279,7 +279,7 @@ def read_value(data, i):
     return read_number(data, i)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def _literal(data, i, text):
     for k in range(len(text)):
         if byte_at(data, i + k) != text[k]:

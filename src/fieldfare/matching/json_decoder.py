@@ -9,16 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.columns import KIND_EXACT, KIND_FLOAT, Column, ColumnBatch
-from fieldfare.matching.json_bytes import KIND_ESCAPED
 from fieldfare.matching.json_kernels import (
+    ELEMENT_INDEX,
+    FIRST_ELEMENT,
+    HAS_BELOW,
+    HAS_MEMBERS,
+    KEY_LENGTH,
+    KEY_START,
+    NAMED,
+    NEXT_ELEMENT,
+    NODE_FIELDS,
     NONE,
-    Trie,
+    PARENT,
+    ROW,
+    ROW_END,
+    SCRIPT_FIELDS,
+    SEEN,
+    STACK_FIELDS,
     hash_key,
     scan_lines,
     survey_kinds,
@@ -33,6 +46,7 @@ _MOST_BYTES = (1 << 31) - 1
 _MOST_INT_DIGITS = 4300
 _CACHE_LINE_BYTES = 64
 _PLANS_KEPT = 64
+_SCRIPT_ENTRIES = 512
 
 
 class DecodeError(ValueError):
@@ -82,7 +96,7 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
     rows = len(plan.rows)
     kinds = np.zeros((rows, _padded(size, 1)), np.uint8)
     words = np.zeros((rows, _padded(size, 8)), np.int64)
-    line, byte = scan_lines(data, size, plan.trie, kinds, words)
+    line, byte = scan_lines(data, size, *plan.trie.for_scan(), kinds, words)
     if line >= 0:
         raise DecodeError(line, byte)
     text, exact = data, ()
@@ -157,6 +171,27 @@ def _read_numbers(
     return tuple(exact)
 
 
+class Trie(NamedTuple):
+    """The steps of all paths as arrays; ``scan_lines`` says what they are."""
+
+    nodes: NDArray[np.int64]
+    keys: NDArray[np.uint8]
+    table: NDArray[np.int64]
+    depth: int
+
+    def for_scan(self) -> tuple[NDArray[Any], ...]:
+        """The arrays and the room that one scan needs."""
+        longest_key = int(self.nodes[:, KEY_LENGTH].max())
+        return (
+            self.nodes.copy(),
+            self.keys,
+            self.table,
+            np.empty((_SCRIPT_ENTRIES, SCRIPT_FIELDS), np.int64),
+            np.empty(6 * longest_key, np.uint8),
+            np.empty((self.depth, STACK_FIELDS), np.int64),
+        )
+
+
 class _Plan(NamedTuple):
     """The trie of some paths, and the row of each path that a JSON event can have."""
 
@@ -188,51 +223,39 @@ def _can_be_present(path: Path) -> bool:
     return True
 
 
-def _build_trie(nodes: list[Path], named: NDArray[np.bool_]) -> Trie:
-    size = len(nodes)
-    numbers = {node: number for number, node in enumerate(nodes)}
-    keys = [node[-1].encode() if node and isinstance(node[-1], str) else b"" for node in nodes]
-    key_length = np.array([len(key) for key in keys], np.int64)
-    row_start = np.cumsum(named) - named
-    trie = Trie(
-        parent=np.array([numbers[node[:-1]] if node else NONE for node in nodes], np.int64),
-        named=named,
-        row_start=row_start,
-        row_end=row_start + named,
-        has_below=np.zeros(size, np.bool_),
-        has_members=np.zeros(size, np.bool_),
-        first_element=np.full(size, NONE, np.int64),
-        next_element=np.full(size, NONE, np.int64),
-        element_index=np.array([_index(node) for node in nodes], np.int64),
-        key_start=np.cumsum(key_length) - key_length,
-        key_length=key_length,
-        key_bytes=np.frombuffer(b"".join(keys) + bytes(8), np.uint8),
-        table=np.full(1 << (4 * size).bit_length(), NONE, np.int64),
-        longest_key=int(key_length.max()),
-        depth=max(map(len, nodes)),
-    )
-    for number in range(size - 1, 0, -1):
-        parent = trie.parent[number]
-        trie.has_below[parent] = True
-        trie.row_end[parent] = max(trie.row_end[parent], trie.row_end[number])
-        if isinstance(nodes[number][-1], str):
-            trie.has_members[parent] = True
-            _enter_key(trie, number)
+def _build_trie(paths: list[Path], named: NDArray[np.bool_]) -> Trie:
+    numbers = {path: number for number, path in enumerate(paths)}
+    encoded = [path[-1].encode() if path and isinstance(path[-1], str) else b"" for path in paths]
+    keys = np.frombuffer(b"".join(encoded), np.uint8)
+    table = np.full(1 << (4 * len(paths)).bit_length(), NONE)
+    nodes = np.zeros((len(paths), NODE_FIELDS), np.int64)
+    nodes[:, [PARENT, FIRST_ELEMENT, NEXT_ELEMENT, ELEMENT_INDEX, SEEN]] = NONE
+    nodes[:, NAMED] = named
+    nodes[:, ROW] = np.cumsum(named) - named
+    nodes[:, ROW_END] = np.cumsum(named)
+    nodes[:, KEY_LENGTH] = [len(key) for key in encoded]
+    nodes[:, KEY_START] = np.cumsum(nodes[:, KEY_LENGTH]) - nodes[:, KEY_LENGTH]
+    for number in range(len(paths) - 1, 0, -1):
+        node, step = nodes[number], paths[number][-1]
+        node[PARENT] = numbers[paths[number][:-1]]
+        parent = nodes[node[PARENT]]
+        parent[HAS_BELOW] = 1
+        parent[ROW_END] = max(parent[ROW_END], node[ROW_END])
+        if isinstance(step, str):
+            parent[HAS_MEMBERS] = 1
+            _enter_key(number, node, keys, table)
         else:
-            trie.next_element[number] = trie.first_element[parent]
-            trie.first_element[parent] = number
-    return trie
+            node[ELEMENT_INDEX] = step
+            node[NEXT_ELEMENT] = parent[FIRST_ELEMENT]
+            parent[FIRST_ELEMENT] = number
+    return Trie(nodes, keys, table, max(map(len, paths)))
 
 
-def _index(node: Path) -> int:
-    return node[-1] if node and not isinstance(node[-1], str) else NONE
-
-
-def _enter_key(trie: Trie, number: int) -> None:
+def _enter_key(
+    number: int, node: NDArray[np.int64], keys: NDArray[np.uint8], table: NDArray[np.int64]
+) -> None:
     """Put a member's node at the first free slot from where the search for it starts."""
-    mask = trie.table.size - 1
-    start, length, parent = trie.key_start[number], trie.key_length[number], trie.parent[number]
-    slot = hash_key(trie.key_bytes, int(start), int(length), int(parent)) & mask
-    while trie.table[slot] != NONE:
-        slot = (slot + 1) & mask
-    trie.table[slot] = number
+    slot = hash_key(keys, int(node[KEY_START]), int(node[KEY_LENGTH]), int(node[PARENT]))
+    while table[slot & (table.size - 1)] != NONE:
+        slot += 1
+    table[slot & (table.size - 1)] = number

@@ -10,12 +10,10 @@ too often is written down as the next script.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from fieldfare.matching.borrowing import borrowed
 from fieldfare.matching.columns import KIND_MISSING, KIND_OTHER, KIND_STRING
 from fieldfare.matching.json_bytes import (
     CLOSE_ARRAY,
@@ -44,48 +42,27 @@ NONE = -1
 _END = -2
 """The container's closing bracket came instead of a member."""
 
-_SCRIPT_SIZE = 512
 _LOOK_AHEAD = 3
 _MOST_DEPARTURES = 2
 
 
-class Trie(NamedTuple):
-    """The steps of all paths as a tree of nodes; node 0 is the event itself.
+# The columns of ``nodes``. The rows of a node and of all nodes below it are _ROW to _ROW_END - 1; where
+# _NAMED, the node's own is _ROW. The numbers of nodes rise from each node to those below it.
+PARENT, NAMED, ROW, ROW_END, HAS_BELOW, HAS_MEMBERS = 0, 1, 2, 3, 4, 5
+FIRST_ELEMENT, NEXT_ELEMENT, ELEMENT_INDEX, KEY_START, KEY_LENGTH, SEEN = 6, 7, 8, 9, 10, 11
+NODE_FIELDS = 12
 
-    The rows of a node and of all nodes below it are ``row_start`` to ``row_end - 1``; where ``named``,
-    the node's own is ``row_start``.
-    """
+# The columns of ``script``: twice the node of the object, plus one for the first member (which has no
+# comma); where the bytes before the value are, and how many; the node of the member.
+_PLACE, _START, _LENGTH, _NODE = 0, 1, 2, 3
+SCRIPT_FIELDS = 4
 
-    parent: NDArray[np.int64]
-    named: NDArray[np.bool_]
-    row_start: NDArray[np.int64]
-    row_end: NDArray[np.int64]
-    has_members: NDArray[np.bool_]
-    first_element: NDArray[np.int64]
-    next_element: NDArray[np.int64]
-    element_index: NDArray[np.int64]
-    key_start: NDArray[np.int64]
-    key_length: NDArray[np.int64]
-    key_bytes: NDArray[np.uint8]
-    table: NDArray[np.int64]
-    has_below: NDArray[np.bool_]
-    longest_key: int
-    depth: int
+# The columns of ``stack``, for each container around the current one: its node, whether it is an object,
+# the index of the next element, and the next node among its elements.
+STACK_FIELDS = 4
 
 
-class Script(NamedTuple):
-    """The members of one line in order: where their lead-in stands and which node they are.
-
-    ``place`` is twice the node of the object, plus one for the first member (which has no comma).
-    """
-
-    place: NDArray[np.int64]
-    start: NDArray[np.int64]
-    length: NDArray[np.int64]
-    node: NDArray[np.int64]
-
-
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def hash_key(buffer, start, length, parent):
     """Where the search for a key of an object starts in the trie's table."""
     head = load_part(buffer, start, min(length, 8))
@@ -96,25 +73,25 @@ def hash_key(buffer, start, length, parent):
     return np.int64(mixed >> np.uint64(33))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _find_child(buffer, start, length, parent, trie):
-    mask = trie.table.size - 1
+@njit(cache=True, nogil=True)
+def _find_child(buffer, start, length, parent, nodes, keys, table):
+    mask = table.size - 1
     slot = hash_key(buffer, start, length, parent) & mask
     while True:
-        node = trie.table[slot]
+        node = table[slot]
         if node == NONE:
             return node
         if (
-            trie.parent[node] == parent
-            and trie.key_length[node] == length
-            and same_bytes(buffer, start, trie.key_bytes, trie.key_start[node], length)
+            nodes[node, PARENT] == parent
+            and nodes[node, KEY_LENGTH] == length
+            and same_bytes(buffer, start, keys, nodes[node, KEY_START], length)
         ):
             return node
         slot = (slot + 1) & mask
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _read_key(data, i, parent, trie, scratch):
+@njit(cache=True, nogil=True)
+def _read_key(data, i, parent, nodes, keys, table, scratch):
     """From a key's opening quote to the member's value: (position, node)."""
     start = i + 1
     end, escaped = string_end(data, start)
@@ -122,19 +99,18 @@ def _read_key(data, i, parent, trie, scratch):
         return end, np.int64(NONE)
     node = np.int64(NONE)
     if not escaped:
-        if end - start <= trie.longest_key:
-            node = _find_child(data, start, end - start, parent, trie)
+        node = _find_child(data, start, end - start, parent, nodes, keys, table)
     elif end - start <= scratch.size:
         length = unescape(data, start, end - start, scratch, 0)
-        node = _find_child(scratch, 0, length, parent, trie)
+        node = _find_child(scratch, 0, length, parent, nodes, keys, table)
     i = skip_space(data, end + 1)
     if byte_at(data, i) != COLON:
         return ~i, node
     return skip_space(data, i + 1), node
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _next_member(data, i, parent, first, trie, scratch):
+@njit(cache=True, nogil=True)
+def _next_member(data, i, parent, first, nodes, keys, table, scratch):
     """From inside an object to the next member's value, or to after its end: (position, node)."""
     i = skip_space(data, i)
     c = byte_at(data, i)
@@ -147,25 +123,25 @@ def _next_member(data, i, parent, first, trie, scratch):
         c = byte_at(data, i)
     if c != QUOTE:
         return ~i, np.int64(NONE)
-    return _read_key(data, i, parent, trie, scratch)
+    return _read_key(data, i, parent, nodes, keys, table, scratch)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _follow(data, i, place, script, expected, known):
     """The script's entry, from ``expected`` on, whose bytes stand at i; or -1."""
     for entry in range(expected, min(expected + _LOOK_AHEAD, known)):
-        length = script.length[entry]
+        length = script[entry, _LENGTH]
         if (
-            script.place[entry] == place
+            script[entry, _PLACE] == place
             and i + length <= data.size
-            and same_bytes(data, i, data, script.start[entry], length)
+            and same_bytes(data, i, data, script[entry, _START], length)
         ):
             return entry
     return -1
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _member(data, i, node, first, trie, script, expected, known, scratch):
+def _member(data, i, node, first, nodes, keys, table, script, expected, known, scratch):
     """The next member of an object, by the script if it goes on like that.
 
     Gives the position of the member's value, its node (or NONE, _END), the script's entry to expect
@@ -174,20 +150,20 @@ def _member(data, i, node, first, trie, script, expected, known, scratch):
     place = 2 * node + first
     entry = _follow(data, i, place, script, expected, known)
     if entry >= 0:
-        return i + script.length[entry], script.node[entry], entry + 1, 0
+        return i + script[entry, _LENGTH], script[entry, _NODE], entry + 1, 0
     start = i
-    i, child = _next_member(data, i, node, first, trie, scratch)
-    if known == 0 and expected < _SCRIPT_SIZE:
-        script.place[expected] = place
-        script.start[expected] = start
-        script.length[expected] = i - start
-        script.node[expected] = child
+    i, child = _next_member(data, i, node, first, nodes, keys, table, scratch)
+    if known == 0 and expected < script.shape[0]:
+        script[expected, _PLACE] = place
+        script[expected, _START] = start
+        script[expected, _LENGTH] = i - start
+        script[expected, _NODE] = child
         expected += 1
     return i, child, expected, 1
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _element(data, i, first, index, wanted, trie):
+def _element(data, i, first, index, wanted, nodes):
     """The next element of an array: (position, node or NONE or _END, next node to look for).
 
     After the last element that a path names, the rest of the array is skipped.
@@ -202,46 +178,46 @@ def _element(data, i, first, index, wanted, trie):
         if c != COMMA:
             return ~i, np.int64(NONE), wanted
         i = skip_space(data, i + 1)
-    if trie.element_index[wanted] == index:
-        return i, wanted, trie.next_element[wanted]
+    if nodes[wanted, ELEMENT_INDEX] == index:
+        return i, wanted, nodes[wanted, NEXT_ELEMENT]
     return i, np.int64(NONE), wanted
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _enter(event, node, trie, seen, kinds, words):
+def _enter(event, node, nodes, kinds, words):
     """Note that a node with others below it has a value; it replaces one of a repeated key."""
-    if seen[node] == event:
-        for row in range(trie.row_start[node], trie.row_end[node]):
+    if nodes[node, SEEN] == event:
+        for row in range(nodes[node, ROW], nodes[node, ROW_END]):
             kinds[row, event] = KIND_MISSING
             words[row, event] = 0
-    seen[node] = event
-    if trie.named[node]:
-        kinds[trie.row_start[node], event] = KIND_OTHER
-        words[trie.row_start[node], event] = 0
+    nodes[node, SEEN] = event
+    if nodes[node, NAMED]:
+        kinds[nodes[node, ROW], event] = KIND_OTHER
+        words[nodes[node, ROW], event] = 0
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _opens(c, node, trie):
+def _opens(c, node, nodes):
     """Whether the value that starts with c has members or elements that some path names."""
     if c == OPEN_OBJECT:
-        return trie.has_members[node]
-    return c == OPEN_ARRAY and trie.first_element[node] != NONE
+        return nodes[node, HAS_MEMBERS]
+    return c == OPEN_ARRAY and nodes[node, FIRST_ELEMENT] != NONE
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _take_value(data, i, event, node, trie, kinds, words):
+def _take_value(data, i, event, node, nodes, kinds, words):
     """Store or skip a value that is not descended into: position after it."""
-    if node == NONE or not trie.named[node]:
+    if node == NONE or not nodes[node, NAMED]:
         return skip_value(data, i)
     i, kind, word = read_value(data, i)
     if i >= 0:
-        kinds[trie.row_start[node], event] = kind
-        words[trie.row_start[node], event] = word
+        kinds[nodes[node, ROW], event] = kind
+        words[nodes[node, ROW], event] = word
     return i
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _scan_event(data, i, event, trie, script, known, scratch, stack, seen, kinds, words):
+def _scan_event(data, i, event, nodes, keys, table, script, known, scratch, stack, kinds, words):
     """Store one object's values: (position after it or ~position, script entries, departures).
 
     ``stack`` holds for each container around the current one: its node, whether it is an object, the
@@ -252,16 +228,16 @@ def _scan_event(data, i, event, trie, script, known, scratch, stack, seen, kinds
     node, in_object, index, wanted = np.int64(0), True, np.int64(0), np.int64(NONE)
     depth = expected = departures = 0
     first = True
-    _enter(event, node, trie, seen, kinds, words)
+    _enter(event, node, nodes, kinds, words)
     i += 1
     while i >= 0:
         if in_object:
             i, child, expected, departed = _member(
-                data, i, node, first, trie, script, expected, known, scratch
+                data, i, node, first, nodes, keys, table, script, expected, known, scratch
             )
             departures += departed
         else:
-            i, child, wanted = _element(data, i, first, index, wanted, trie)
+            i, child, wanted = _element(data, i, first, index, wanted, nodes)
             index += 1
         first = False
         if i < 0:
@@ -273,23 +249,23 @@ def _scan_event(data, i, event, trie, script, known, scratch, stack, seen, kinds
             node, in_object = stack[depth, 0], stack[depth, 1] != 0
             index, wanted = stack[depth, 2], stack[depth, 3]
             continue
-        if child != NONE and trie.has_below[child]:
-            _enter(event, child, trie, seen, kinds, words)
+        if child != NONE and nodes[child, HAS_BELOW]:
+            _enter(event, child, nodes, kinds, words)
             c = byte_at(data, i)
-            if _opens(c, child, trie):
+            if _opens(c, child, nodes):
                 stack[depth, 0], stack[depth, 1] = node, in_object
                 stack[depth, 2], stack[depth, 3] = index, wanted
                 depth += 1
                 node, in_object, first = child, c == OPEN_OBJECT, True
-                index, wanted = np.int64(0), trie.first_element[child]
+                index, wanted = np.int64(0), nodes[child, FIRST_ELEMENT]
                 i += 1
                 continue
-        i = _take_value(data, i, event, child, trie, kinds, words)
+        i = _take_value(data, i, event, child, nodes, kinds, words)
     return i, expected, departures
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def scan_lines(data, size, trie, kinds, words):
+@njit(cache=True, nogil=True)
+def scan_lines(data, size, nodes, keys, table, script, scratch, stack, kinds, words):
     """Store the values of all lines; ``kinds`` and ``words`` have a row for each path.
 
     Parameters
@@ -298,7 +274,14 @@ def scan_lines(data, size, trie, kinds, words):
         The lines; the last byte is a newline.
     size : int
         How many lines there must be.
-    trie : Trie
+    nodes : int64[m, NODE_FIELDS]
+        The steps of all paths as a tree of nodes; node 0 is the event itself. Their SEEN is written.
+    keys : uint8[k]
+        The keys of all nodes.
+    table : int64[power of two]
+        Open addressing by ``hash_key``: the nodes that are members.
+    script, scratch, stack : int64[any, SCRIPT_FIELDS], uint8[6 * longest key], int64[depth, STACK_FIELDS]
+        Room to work in, of any content; the depth is that of the tree.
     kinds, words : uint8[paths, >= size], int64[paths, >= size]
         Zeros; only values that are there are written.
 
@@ -307,22 +290,16 @@ def scan_lines(data, size, trie, kinds, words):
     (line, position) of the first line that is no JSON object, and of the byte where that showed;
     line = -1 if there is none.
     """
-    script = Script(
-        np.empty(_SCRIPT_SIZE, np.int64),
-        np.empty(_SCRIPT_SIZE, np.int64),
-        np.empty(_SCRIPT_SIZE, np.int64),
-        np.empty(_SCRIPT_SIZE, np.int64),
-    )
-    scratch = np.empty(6 * trie.longest_key, np.uint8)
-    stack = np.empty((trie.depth + 1, 4), np.int64)
-    seen = np.full(trie.parent.size, -1, np.int64)
+    data, nodes, keys, table = borrowed(data), borrowed(nodes), borrowed(keys), borrowed(table)
+    script, scratch, stack = borrowed(script), borrowed(scratch), borrowed(stack)
+    kinds, words = borrowed(kinds), borrowed(words)
     i = known = 0
     for event in range(size):
         if i >= data.size:
             return event, i
         i = skip_space(data, i)
         i, entries, departures = _scan_event(
-            data, i, event, trie, script, known, scratch, stack, seen, kinds, words
+            data, i, event, nodes, keys, table, script, known, scratch, stack, kinds, words
         )
         if i < 0:
             return event, ~i
@@ -339,7 +316,7 @@ def scan_lines(data, size, trie, kinds, words):
     return -1, i
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def survey_kinds(kinds, words, size):
     """For each row: whether any event has it, the bytes of strings with escapes, and unread numbers."""
     rows = kinds.shape[0]
@@ -358,7 +335,7 @@ def survey_kinds(kinds, words, size):
     return present, escaped_bytes, unread
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, nogil=True)
 def unescape_strings(data, rows, size, kinds, words, text):
     """Unescape all strings that need it to ``text``, after the data that it begins with: its end."""
     end = data.size
