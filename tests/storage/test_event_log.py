@@ -50,7 +50,9 @@ def test_records_read_back_as_they_were_appended(log: EventLog, open_log: OpenLo
     assert list(log.read(1, 2)) == expected[1:]
 
 
-def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(log: EventLog, open_log: OpenLog) -> None:
+def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(
+    log: EventLog, open_log: OpenLog
+) -> None:
     """A client did not get the answer to its publish call, and sends the batch again."""
     log.append([record(), record(3, producer="p", sequence=7)])
     again = [record(3, producer="p", sequence=7), record(2, producer="p", sequence=8)]
@@ -76,7 +78,9 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
 
 
 def test_repeats_are_forgotten_by_age_when_asked(log: EventLog) -> None:
-    log.append([record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)])
+    log.append(
+        [record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)]
+    )
     assert log.forget_producers(20) == 1
     assert [done.duplicate for done in log.append([record(producer="p", sequence=1)])] == [False]
     assert [done.duplicate for done in log.append([record(producer="q", sequence=1)])] == [True]
@@ -110,12 +114,18 @@ def test_a_record_of_64_mb_is_kept(log: EventLog) -> None:
 def test_bound_backlog_and_sizes_agree_with_sums_over_the_records(log: EventLog) -> None:
     chance = random.Random(3)
     counts = [chance.randint(1, 9) for _ in range(300)]
-    log.append([record(count, width=chance.randint(1, 50), appended_ms=index) for index, count in enumerate(counts)])
+    log.append(
+        [record(count, width=chance.randint(1, 50), appended_ms=index) for index, count in enumerate(counts)]
+    )
     log.trim(20)
     sizes = [len(kept.payload) for kept in log.read(20, 300)]
     assert list(log.sizes(0)) == [RecordSize(20 + i, size, 20 + i) for i, size in enumerate(sizes)]
     for _ in range(100):
-        start, max_bytes, max_events = chance.randint(20, 300), chance.randint(1, 9_000), chance.randint(1, 900)
+        start, max_bytes, max_events = (
+            chance.randint(20, 300),
+            chance.randint(1, 9_000),
+            chance.randint(1, 900),
+        )
         end = start
         while end < 300 and (
             end == start

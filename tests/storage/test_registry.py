@@ -167,7 +167,7 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
     last = registry.revision()
     assert last == len(history.changes)
     assert list(registry.changes(0, last)) == history.changes
-    for revision in range(0, last + 1):
+    for revision in range(last + 1):
         passed = chance.randint(0, offset + 1)
         assert list(registry.versions(revision, passed)) == history.versions(revision, passed)
         assert list(registry.changes(revision, last)) == history.changes[revision:]
@@ -189,7 +189,9 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
 def test_long_histories_are_read_in_pages(registry: Registry) -> None:
     ids = [f"{index:05d}" for index in range(10_000)]
     registry.apply([put(id) for id in ids], 1, 0)
-    registry.apply([put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], 2, 0)
+    registry.apply(
+        [put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], 2, 0
+    )
     assert [change.revision for change in registry.changes(0, 1 << 60)] == list(range(1, 16_001))
     versions = list(registry.versions(16_000, 1))
     assert len(versions) == 15_000
@@ -230,7 +232,8 @@ def test_a_killed_batch_is_there_as_a_whole_or_not_at_all(
         from fieldfare.storage.registry import Put
         registry = open_registry({registry.url!r})
         for offset in range(1_000_000):
-            registry.apply([Put("birds", f"{{offset}}-{{i}}", "a", "sql", b"") for i in range(100)], offset, 0)
+            ids = [f"{{offset}}-{{index}}" for index in range(100)]
+            registry.apply([Put("birds", id, "a = 1", "sql", b"") for id in ids], offset, 0)
             print(offset, flush=True)
     """
     process = start_program(program)

@@ -213,6 +213,8 @@ class MatchBlock:
             raise MatchLogError(f"{path} is not a match block: {error}") from error
         if header.format != FORMAT:
             raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
+        if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
+            raise self._broken("its columns are not those of a match block")
         self.start = header.start
         self.end = header.end
         self.matches = header.matches
@@ -314,6 +316,7 @@ class MatchBlock:
         try:
             with self._lock:
                 batch = self._reader.get_batch(index)
+            batch.validate()  # A broken length must not lead outside of the buffers.
             return {
                 name: column.values.to_numpy(zero_copy_only=True)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)

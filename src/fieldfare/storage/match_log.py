@@ -114,8 +114,9 @@ class MatchLog:
     def compact(self, before: int) -> int:
         """Merge neighbouring blocks that end at or before an offset; returns how many files that saved.
 
-        Blocks grow up to 65,536 events. A merge never has one block that makes up more than half of it,
-        so an event is written again a few times at most. To be called by one process at a time.
+        Blocks grow up to 65,536 events. In a merge no block makes up more than three quarters: a large one
+        is not written again for a small one's sake. A block made so has no ``extra``: its parts' figures
+        have no common meaning. To be called by one process at a time, which no one else needs to know of.
         """
         blocks = self._remove_contained([block for block in self._blocks(0) if block.end <= before])
         saved = 0
@@ -190,7 +191,7 @@ class MatchLog:
                     break
                 events, matches = events + more_events, matches + more_matches
                 largest, last = max(largest, more_events), last + 1
-            if last - first > 1 and 2 * largest <= events:
+            if last - first > 1 and 4 * largest <= 3 * events:
                 yield list(blocks[first:last])
                 first = last
             else:
