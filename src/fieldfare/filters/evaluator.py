@@ -418,12 +418,10 @@ def _finder(constants: Sequence[Scalar]) -> Callable[[Any], bool | None]:
             if value != value:
                 return None
             found, same_type = Decimal(repr(float(value))) in numbers, numbers
-        elif isinstance(value, int | Decimal):
+        elif isinstance(value, int | Decimal | Fraction):
             if value != value:
                 return None
             found, same_type = value in numbers, numbers
-        elif isinstance(value, Fraction):
-            found, same_type = any(exact.order(value, number) == 0 for number in numbers), numbers
         elif isinstance(value, str):
             found, same_type = str(value) in strings, strings
         else:
