@@ -73,87 +73,130 @@ def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
 
 
 @compiled
-def _int_cell(d: Any, a: int, value: int) -> Any:
-    base, end = d.number_start[a], d.number_start[a + 1]
-    size = d.grid_start[a + 1] - d.grid_start[a] - 1
-    g = d.grid_start[a] + _grid_step(float(value), d.grid_origin[a], d.grid_scale[a], size)
-    low = max(base + d.grid[g], d.in_range[a, 0])
-    high = max(low, min(base + d.grid[g + 1], d.in_range[a, 1]))
-    while low < high:
-        middle = (low + high) >> 1
-        if d.floor[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    cell = FIRST_NUMBER_CELL + 2 * (low - base)
-    if low < min(end, d.in_range[a, 1]) and d.floor[low] == value and d.fraction[low] == 0:
-        cell += 1
-    return cell
+def _locate_ints(
+    floor: Any,
+    fraction: Any,
+    base: int,
+    first: int,
+    last: int,
+    grid: Any,
+    origin: float,
+    scale: float,
+    kinds: Any,
+    words: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
+    size = len(grid) - 1
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_INT:
+            continue
+        value = words[e]
+        step = _grid_step(float(value), origin, scale, size)
+        low = max(base + grid[step], first)
+        high = min(base + grid[step + 1], last)
+        while low < high:
+            middle = (low + high) >> 1
+            if floor[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        point = low < last and floor[low] == value and fraction[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * (low - base) + point
 
 
 @compiled
-def _float_cell(d: Any, a: int, value: float) -> Any:
-    base, end = d.number_start[a], d.number_start[a + 1]
-    if value == np.inf:
-        return FIRST_NUMBER_CELL + 2 * (end - base)
-    if value == -np.inf:
-        return FIRST_NUMBER_CELL
-    size = d.grid_start[a + 1] - d.grid_start[a] - 1
-    g = d.grid_start[a] + _grid_step(value, d.grid_origin[a], d.grid_scale[a], size)
-    low, high = base + d.grid[g], base + d.grid[g + 1]
-    while low < high:
-        middle = (low + high) >> 1
-        if d.near[middle] < value or (d.near[middle] == value and d.side[middle] < 0):
-            low = middle + 1
-        else:
-            high = middle
-    cell = FIRST_NUMBER_CELL + 2 * (low - base)
-    if low < end and d.near[low] == value and d.side[low] == 0:
-        cell += 1
-    return cell
+def _locate_floats(
+    near: Any, side: Any, grid: Any, origin: float, scale: float, kinds: Any, floats: Any, cells: Any
+) -> Any:
+    """Cells of one attribute's float64 values, each standing for the decimal that it prints as."""
+    size, count = len(grid) - 1, len(near)
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_FLOAT:
+            continue
+        value = floats[e]
+        if value == np.inf:
+            cells[e] = FIRST_NUMBER_CELL + 2 * count
+            continue
+        if value == -np.inf:
+            cells[e] = FIRST_NUMBER_CELL
+            continue
+        step = _grid_step(value, origin, scale, size)
+        low, high = np.int64(grid[step]), np.int64(grid[step + 1])
+        while low < high:
+            middle = (low + high) >> 1
+            if near[middle] < value or (near[middle] == value and side[middle] < 0):
+                low = middle + 1
+            else:
+                high = middle
+        point = low < count and near[low] == value and side[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * low + point
 
 
 @compiled
-def _compare(a: Any, a_start: int, a_length: int, b: Any, b_start: int, b_length: int) -> Any:
-    for i in range(min(a_length, b_length)):
-        x, y = a[a_start + i], b[b_start + i]
+def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
+    for i in range(length):
+        if string_bytes[offset + i] != text[start + i]:
+            return False
+    return True
+
+
+@compiled
+def _is_below(string_bytes: Any, offset: int, end: int, text: Any, start: int, length: int) -> Any:
+    """Whether a constant string lies below an event's string."""
+    for i in range(min(end - offset, length)):
+        x, y = string_bytes[offset + i], text[start + i]
         if x != y:
-            return -1 if x < y else 1
-    return (a_length > b_length) - (a_length < b_length)
+            return x < y
+    return end - offset < length
 
 
 @compiled
-def _string_cell(d: Any, a: int, text: Any, start: int, length: int) -> Any:
-    first = FIRST_NUMBER_CELL + 2 * (d.number_start[a + 1] - d.number_start[a]) + 1
-    base, end = d.string_start[a], d.string_start[a + 1]
-    if base == end:
-        return first
-    slots = d.hash_start[a]
-    mask = d.hash_start[a + 1] - slots - 1
-    slot = hash_string(text, start, length) & mask
-    while d.hash_slot[slots + slot] >= 0:
-        s = base + d.hash_slot[slots + slot]
-        offset = d.string_offset[s]
-        if d.string_offset[s + 1] - offset == length:
-            same = True
-            for i in range(length):
-                if d.string_bytes[offset + i] != text[start + i]:
-                    same = False
-                    break
-            if same:
-                return first + 2 * (s - base) + 1
-        slot = (slot + 1) & mask
-    if d.strings_ordered[a] == 0:
-        return first
-    low, high = base, end
-    while low < high:
-        middle = (low + high) >> 1
-        offset = d.string_offset[middle]
-        if _compare(d.string_bytes, offset, d.string_offset[middle + 1] - offset, text, start, length) < 0:
-            low = middle + 1
-        else:
-            high = middle
-    return first + 2 * (low - base)
+def _locate_strings(
+    string_offset: Any,
+    string_bytes: Any,
+    slots: Any,
+    ordered: bool,
+    first_cell: int,
+    kinds: Any,
+    words: Any,
+    text: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
+    count, mask = len(string_offset) - 1, len(slots) - 1
+    known_word, known_cell = np.int64(-1), first_cell
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_STRING:
+            continue
+        word = words[e]
+        if word == known_word or count == 0:
+            cells[e] = known_cell
+            continue
+        start, length = word >> 32, word & 0xFFFFFFFF
+        slot = hash_string(text, start, length) & mask
+        cell = -1
+        while slots[slot] >= 0:
+            s = slots[slot]
+            offset = string_offset[s]
+            if string_offset[s + 1] - offset == length and _is_string(
+                string_bytes, offset, text, start, length
+            ):
+                cell = first_cell + 2 * s + 1
+                break
+            slot = (slot + 1) & mask
+        if cell < 0:
+            low, high = 0, count if ordered else 0
+            while low < high:
+                middle = (low + high) >> 1
+                offset, end = string_offset[middle], string_offset[middle + 1]
+                if _is_below(string_bytes, offset, end, text, start, length):
+                    low = middle + 1
+                else:
+                    high = middle
+            cell = first_cell + 2 * low
+        cells[e] = cell
+        known_word, known_cell = word, cell
 
 
 @compiled
@@ -161,19 +204,29 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
     floats = words.view(np.float64)
     for a in range(kinds.shape[0]):
+        seen = 0
         for e in range(kinds.shape[1]):
             kind = kinds[a, e]
-            if kind < KIND_INT:
-                cells[a, e] = kind
-            elif kind == KIND_INT:
-                cells[a, e] = _int_cell(d, a, words[a, e])
-            elif kind == KIND_FLOAT:
-                cells[a, e] = _float_cell(d, a, floats[a, e])
-            elif kind == KIND_STRING:
-                word = words[a, e]
-                cells[a, e] = _string_cell(d, a, text, word >> 32, word & 0xFFFFFFFF)
-            elif kind == KIND_EXACT:
-                cells[a, e] = -1
+            cells[a, e] = -1 if kind == KIND_EXACT else kind
+            seen |= 1 << np.int64(kind)
+        first, last = d.number_start[a], d.number_start[a + 1]
+        grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
+        origin, scale = d.grid_origin[a], d.grid_scale[a]
+        if seen >> KIND_INT & 1:
+            low, high = d.in_range[a, 0], d.in_range[a, 1]
+            _locate_ints(
+                d.floor, d.fraction, first, low, high, grid, origin, scale, kinds[a], words[a], cells[a]
+            )
+        if seen >> KIND_FLOAT & 1:
+            near, side = d.near[first:last], d.side[first:last]
+            _locate_floats(near, side, grid, origin, scale, kinds[a], floats[a], cells[a])
+        if seen >> KIND_STRING & 1:
+            offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
+            slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
+            ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
+            _locate_strings(
+                offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
+            )
 
 
 @compiled
@@ -194,16 +247,15 @@ def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
 
 
 @compiled
-def row_matches(rows: Any, row: int, cells: Any) -> Any:
-    """Whether an event's cells satisfy every predicate of a row."""
-    place, end = rows.piece_start[row], rows.piece_start[row + 1]
-    pieces = rows.pieces
+def row_matches(piece_start: Any, pieces: Any, row: int, cells: Any, event: int) -> Any:
+    """Whether an event's cells [n, A] satisfy every predicate of a row."""
+    place, end = piece_start[row], piece_start[row + 1]
     while place < end:
         attribute = pieces[place, 0]
         more = attribute >= MORE_ALTERNATIVES
         if more:
             attribute -= MORE_ALTERNATIVES
-        cell = cells[attribute]
+        cell = cells[event, attribute]
         if pieces[place, 1] <= cell <= pieces[place, 2]:
             while more:  # satisfied: leave out the other alternatives
                 place += 1
@@ -215,15 +267,25 @@ def row_matches(rows: Any, row: int, cells: Any) -> Any:
 
 
 @compiled
-def _counts(subscriptions: Any, overlay: Any, subscription: int, offset: int) -> Any:
-    """Whether the subscription version was valid when the event was appended."""
-    if offset < subscriptions.valid_from[subscription] or offset >= subscriptions.valid_to[subscription]:
-        return False
-    closed = overlay.closed
-    if len(closed) and closed[subscription >> 3] >> (subscription & 7) & 1:
-        place = np.searchsorted(overlay.subscription, subscription)
-        return bool(offset < overlay.valid_to[place])
-    return True
+def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count: int) -> Any:
+    """Keep the pairs whose subscription version was valid when the event was appended; return how many."""
+    valid_from, valid_to, closed = subscriptions.valid_from, subscriptions.valid_to, overlay.closed
+    any_closed = len(closed) > 0
+    kept = 0
+    for i in range(count):
+        event, signed = pairs[i, 0], pairs[i, 1]
+        subscription = signed if signed >= 0 else ~signed
+        offset = offsets[event]
+        if offset < valid_from[subscription] or offset >= valid_to[subscription]:
+            continue
+        if any_closed and closed[subscription >> 3] >> (subscription & 7) & 1:
+            place = np.searchsorted(overlay.subscription, subscription)
+            if offset >= overlay.valid_to[place]:
+                continue
+        pairs[kept, 0] = event
+        pairs[kept, 1] = signed
+        kept += 1
+    return kept
 
 
 @compiled
@@ -234,104 +296,81 @@ def _grown(pairs: Any, needed: int) -> Any:
 
 
 @compiled
-def scan_access(
-    access: Any,
-    rows: Any,
-    subscriptions: Any,
-    overlay: Any,
-    cells: Any,
-    offsets: Any,
-    always_valid: bool,
-    pairs: Any,
-    count: int,
-) -> Any:
+def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
     """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
-    entries = access.entries
+    entries, table, table_start, attributes = (
+        access.entries,
+        access.table,
+        access.table_start,
+        access.attribute,
+    )
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
     for e in range(cells.shape[0]):
-        mine = cells[e]
-        for x in range(len(access.attribute)):
-            slot = access.table_start[x] + mine[access.attribute[x]]
-            start, end = access.table[slot], access.table[slot + 1]
+        for x in range(len(attributes)):
+            slot = table_start[x] + cells[e, attributes[x]]
+            start, end = table[slot], table[slot + 1]
             if count + end - start > len(pairs):
                 pairs = _grown(pairs, count + end - start)
-            for i in range(start, end):
-                cell = mine[entries[i, 1]]
+            for i in range(start, end):  # the hot loop
+                cell = cells[e, entries[i, 1]]
                 if cell < entries[i, 2] or cell > entries[i, 3]:
                     continue
                 row = entries[i, 0]
-                if not row_matches(rows, row, mine):
-                    continue
-                signed = rows.subscription[row]
-                subscription = signed if signed >= 0 else ~signed
-                if always_valid or _counts(subscriptions, overlay, subscription, offsets[e]):
+                if row_matches(piece_start, pieces, row, cells, e):
                     pairs[count, 0] = e
-                    pairs[count, 1] = signed
+                    pairs[count, 1] = subscription[row]
                     count += 1
     return pairs, count
 
 
 @compiled
-def _live_events(tiles: Any, t: int, cells: Any, live: Any) -> Any:
+def _live_events(zones: Any, first: int, last: int, cells: Any, live: Any) -> Any:
     """The events that lie in all zones of a tile; cells is [A, n]."""
-    n = cells.shape[1]
-    first, last = tiles.zone_start[t], tiles.zone_start[t + 1]
+    count = cells.shape[1]
     if first == last:
-        for e in range(n):
+        for e in range(count):
             live[e] = e
-        return n
-    count: int = 0
-    column = cells[tiles.zones[first, 0]]
-    low, high = tiles.zones[first, 1], tiles.zones[first, 2]
-    for e in range(n):
-        live[count] = e
-        count += (column[e] >= low) & (column[e] <= high)
+        return count
+    low, high = zones[first, 1], zones[first, 2]
+    column = cells[zones[first, 0]]
+    kept = 0
+    for e in range(count):
+        live[kept] = e
+        kept += (column[e] >= low) & (column[e] <= high)
     for z in range(first + 1, last):
-        column = cells[tiles.zones[z, 0]]
-        low, high = tiles.zones[z, 1], tiles.zones[z, 2]
-        kept = 0
+        low, high = zones[z, 1], zones[z, 2]
+        column = cells[zones[z, 0]]
+        count, kept = kept, 0
         for i in range(count):
             e = live[i]
             live[kept] = e
             kept += (column[e] >= low) & (column[e] <= high)
-        count = kept
-    return count
+    return kept
 
 
 @compiled
-def scan_tiles(
-    tiles: Any,
-    rows: Any,
-    subscriptions: Any,
-    overlay: Any,
-    cells: Any,
-    by_event: Any,
-    buckets: Any,
-    offsets: Any,
-    always_valid: bool,
-    pairs: Any,
-    count: int,
-) -> Any:
+def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int) -> Any:
     """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2."""
-    bits = tiles.bits
+    bits, tile_row, zones, zone_start = tiles.bits, tiles.row, tiles.zones, tiles.zone_start
+    column, bucket_bitset, column_start = tiles.column, tiles.bucket_bitset, tiles.column_start
+    row_start, bits_start = tiles.row_start, tiles.bits_start
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
     live = np.empty(cells.shape[1] + 1, np.int32)
     chosen = np.empty(cells.shape[0] + 1, np.int64)
-    block = np.empty(BLOCK_WORDS, np.int64)
-    for t in range(len(tiles.row_start) - 1):
-        live_count = _live_events(tiles, t, cells, live)
-        row_base = tiles.row_start[t]
-        row_count = tiles.row_start[t + 1] - row_base
+    for t in range(len(row_start) - 1):
+        live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
+        row_base = row_start[t]
+        row_count = row_start[t + 1] - row_base
         words = (row_count + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
-        bits_base = tiles.bits_start[t]
-        column_first, column_last = tiles.column_start[t], tiles.column_start[t + 1]
+        chosen[0] = bits_start[t]
         for i in range(live_count):
             e = live[i]
-            mine = buckets[e]
-            used = 0
+            used = 1
             dead = False
-            for c in range(column_first, column_last):
-                bitset = tiles.bucket_bitset[c, mine[tiles.column[c]]]
+            for c in range(column_start[t], column_start[t + 1]):
+                bitset = bucket_bitset[c, buckets[e, column[c]]]
                 if bitset > ALL_ROWS:
-                    chosen[used] = bits_base + bitset * words
+                    chosen[used] = chosen[0] + bitset * words
                     used += 1
                 elif bitset == NO_ROWS:
                     dead = True
@@ -341,38 +380,78 @@ def scan_tiles(
             if count + row_count > len(pairs):
                 pairs = _grown(pairs, count + row_count)
             for word in range(0, words, BLOCK_WORDS):
-                for w in range(BLOCK_WORDS):
-                    block[w] = bits[bits_base + word + w]
-                for k in range(used):  # the hot loop
+                place = chosen[0] + word
+                w0, w1, w2, w3 = bits[place], bits[place + 1], bits[place + 2], bits[place + 3]
+                for k in range(1, used):  # the hot loop
                     place = chosen[k] + word
-                    for w in range(BLOCK_WORDS):
-                        block[w] &= bits[place + w]
-                for w in range(BLOCK_WORDS):
-                    if block[w] == 0:
-                        continue
-                    for half in range(2):
-                        left = (block[w] >> (32 * half)) & 0xFFFFFFFF
-                        slot = row_base + (word + w) * 64 + 32 * half
-                        while left != 0:
-                            low_bit = left & -left
-                            left ^= low_bit
-                            row = tiles.row[
-                                slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
-                            ]
-                            if not row_matches(rows, row, by_event[e]):
-                                continue
-                            signed = rows.subscription[row]
-                            subscription = signed if signed >= 0 else ~signed
-                            if always_valid or _counts(subscriptions, overlay, subscription, offsets[e]):
-                                pairs[count, 0] = e
-                                pairs[count, 1] = signed
-                                count += 1
+                    w0 &= bits[place]
+                    w1 &= bits[place + 1]
+                    w2 &= bits[place + 2]
+                    w3 &= bits[place + 3]
+                if (w0 | w1 | w2 | w3) == 0:
+                    continue
+                for half in range(2 * BLOCK_WORDS):
+                    left = w0 if half < 2 else w1 if half < 4 else w2 if half < 6 else w3
+                    left = (left >> (32 * (half & 1))) & 0xFFFFFFFF
+                    slot = row_base + word * 64 + 32 * half
+                    while left != 0:
+                        low_bit = left & -left
+                        left ^= low_bit
+                        row = tile_row[slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]]
+                        if row < 0:  # its bitsets are exact
+                            row = ~row
+                        elif not row_matches(piece_start, pieces, row, by_event, e):
+                            continue
+                        pairs[count, 0] = e
+                        pairs[count, 1] = subscription[row]
+                        count += 1
     return pairs, count
+
+
+@compiled
+def number_pairs(pairs: Any, count: int, first_event: int, number: Any) -> Any:
+    """(event, subscription) of a chunk as separate columns (event, number) of the whole batch."""
+    events, numbers = np.empty(count, np.int32), np.empty(count, np.uint32)
+    for i in range(count):
+        events[i] = pairs[i, 0] + first_event
+        numbers[i] = number[pairs[i, 1]]
+    return events, numbers
+
+
+RADIX_BITS = 11
+"""Digits of so many bits: their counters stay in L1, and numbers up to four million take two passes."""
+
+
+@compiled
+def _sort_by_number(events: Any, numbers: Any) -> Any:
+    """Both columns ordered by number, by a radix sort from the lowest digit."""
+    largest = 0
+    for i in range(len(numbers)):
+        largest = max(largest, np.int64(numbers[i]))
+    shift = 0
+    while largest >> shift:
+        place = np.zeros((1 << RADIX_BITS) + 1, np.int64)
+        for i in range(len(numbers)):
+            place[((np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)) + 1] += 1
+        for digit in range(1 << RADIX_BITS):
+            place[digit + 1] += place[digit]
+        next_events, next_numbers = np.empty_like(events), np.empty_like(numbers)
+        for i in range(len(numbers)):
+            digit = (np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)
+            next_events[place[digit]] = events[i]
+            next_numbers[place[digit]] = numbers[i]
+            place[digit] += 1
+        events, numbers = next_events, next_numbers
+        shift += RADIX_BITS
+    return events, numbers
 
 
 @compiled
 def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
+    dense = len(events) > 16 * size  # long lists: sorting all at once is cheaper than each
+    if dense:
+        events, numbers = _sort_by_number(events, numbers)
     indptr = np.zeros(size + 1, np.int64)
     for i in range(len(events)):
         indptr[events[i] + 1] += 1
@@ -386,7 +465,8 @@ def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     kept = 0
     for e in range(size):
         start, end = indptr[e], indptr[e + 1]
-        _sort(grouped, start, end)
+        if not dense:
+            _sort(grouped, start, end)
         indptr[e] = kept
         for i in range(start, end):
             if i == start or grouped[i] != grouped[i - 1]:

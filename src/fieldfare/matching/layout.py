@@ -96,7 +96,7 @@ class Access(NamedTuple):
 class Tiles(NamedTuple):
     """T tiles of rows with their zones and bitsets.
 
-    Bitset b of a tile is ``bits[bits_start[t] + b * words : ...]``, `words` being the tile's width.
+    `row` has ~r for a row r whose bitsets decide exactly: no piece of it ends within a bucket. Bitset b of a tile is ``bits[bits_start[t] + b * words : ...]``, `words` being the tile's width.
     """
 
     row_start: NDArray[np.int64]

@@ -44,7 +44,7 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "texts": Texts,
 }
 
-Pairs = tuple[NDArray[np.int64], NDArray[np.uint32]]
+Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
 """(event, subscription number) of every match, in no order."""
 
 
@@ -65,7 +65,7 @@ class Matches:
         if len(parts) == 1:
             events, numbers = parts[0]
         else:
-            events = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
+            events = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
             numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
         return cls(*kernels.group_by_event(size, events, numbers))
 
@@ -219,32 +219,17 @@ class Part:
             and int(mine.min()) >= self.valid_within[0]
             and int(mine.max()) < self.valid_within[1]
         )
-        access, tiles = self.arrays.access, self.arrays.tiles
-        rows, subscriptions = self.arrays.rows, self.arrays.subscriptions
+        access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         pairs, count = np.empty((8192, 2), np.int32), 0
         if len(access.entries):
-            pairs, count = kernels.scan_access(
-                access, rows, subscriptions, overlay, by_event, mine, always_valid, pairs, count
-            )
+            pairs, count = kernels.scan_access(access, rows, by_event, pairs, count)
         if len(tiles.row):
-            pairs, count = kernels.scan_tiles(
-                tiles,
-                rows,
-                subscriptions,
-                overlay,
-                cells,
-                by_event,
-                buckets,
-                mine,
-                always_valid,
-                pairs,
-                count,
-            )
-        events = pairs[:count, 0].astype(np.int64) + start
-        found = pairs[:count, 1]
+            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+        if not always_valid:
+            count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
-            events, found = self._confirm(columns, events, found)
-        return events, subscriptions.number[found]
+            count = self._confirm(columns, start, pairs, count)
+        return kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
         """The cell of every indexed attribute of events [start, end): int32[A, n]."""
@@ -281,18 +266,18 @@ class Part:
             boundaries[int(texts.number_place[i]) - first] = Decimal(text.tobytes().decode())
         return boundaries
 
-    def _confirm(
-        self, columns: ColumnBatch, events: NDArray[np.int64], found: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
-        keep = np.ones(len(found), bool)
-        for i in np.flatnonzero(found < 0).tolist():
-            subscription, event = ~int(found[i]), int(events[i])
+        keep = np.ones(count, bool)
+        for i in np.flatnonzero(pairs[:count, 1] < 0).tolist():
+            event, subscription = first + int(pairs[i, 0]), ~int(pairs[i, 1])
             keep[i] = self._filter(subscription).matches_lookup(
                 lambda path, event=event: columns.value(path, event)
             )
-        found = np.where(found < 0, ~found, found)
-        return events[keep], found[keep]
+            pairs[i, 1] = subscription
+        kept = int(np.count_nonzero(keep))
+        pairs[:kept] = pairs[:count][keep]
+        return kept
 
     def _filter(self, subscription: int) -> Any:
         """The filter of a subscription whose normal form is not exact, parsed once."""

@@ -54,8 +54,20 @@ class Group:
 class Arranger:
     """Splits rows recursively by the attributes that exclude most, until a tile holds them."""
 
-    def __init__(self, predicates: Predicates, cell_counts: NDArray[np.int64]) -> None:
+    def __init__(
+        self, predicates: Predicates, cell_counts: NDArray[np.int64], bounds: NDArray[np.int32]
+    ) -> None:
         self.predicates = predicates
+        owner = predicates.piece_owner()
+        attribute = predicates.attribute[owner]
+        self.low_bucket = buckets_of(bounds, attribute, predicates.low)
+        self.high_bucket = buckets_of(bounds, attribute, predicates.high)
+        inside = (predicates.low > 0) & (buckets_of(bounds, attribute, predicates.low - 1) == self.low_bucket)
+        inside |= (predicates.high + 1 < cell_counts[attribute]) & (
+            buckets_of(bounds, attribute, predicates.high + 1) == self.high_bucket
+        )
+        self.aligned = np.bincount(owner[inside], minlength=len(predicates.row)) == 0
+        """Predicates none of whose pieces begins or ends within a bucket: their bitsets are exact."""
         self.first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
         start = predicates.piece_start
         self.low = predicates.low[start[:-1]]
@@ -121,7 +133,7 @@ def build_tiles(
     tile_rows: int = TILE_ROWS_MAX,
 ) -> Tiles:
     """Arrange the groups' rows in tiles and pack their zones and bitsets."""
-    arranger = Arranger(predicates, cell_counts)
+    arranger = Arranger(predicates, cell_counts, bounds)
     group_zone: list[tuple[int, int]] = []
     for group in groups:
         before = len(arranger.tiles)
@@ -135,10 +147,12 @@ def build_tiles(
     row_start = np.zeros(len(arranger.tiles) + 1, np.int64)
     np.cumsum([len(rows) for rows in arranger.tiles], out=row_start[1:])
     row = np.concatenate([*arranger.tiles, np.zeros(0, np.int64)]).astype(np.int32)
-    column_start, column, bucket_bitset, bits_start, bits = _bitsets(arranger, bounds, row_start, row)
+    column_start, column, bucket_bitset, bits_start, bits, exact = _bitsets(
+        arranger, row_start, row, np.array([zone for zone, _ in group_zone], np.int64)
+    )
     return Tiles(
         row_start=row_start,
-        row=row,
+        row=np.where(exact, ~row, row).astype(np.int32),
         zone_start=np.array(zone_start, np.int64),
         zones=np.array(zones, np.int32).reshape(-1, 3),
         column_start=column_start,
@@ -165,51 +179,84 @@ def _zones(
     return own + [zone for _, zone in sorted(zones)]
 
 
+class _Columns:
+    """Every (tile, attribute) with a predicate: which get bitsets, and what those decide."""
+
+    def __init__(
+        self,
+        arranger: Arranger,
+        row_start: NDArray[np.int64],
+        row: NDArray[np.int64],
+        tile_attribute: NDArray[np.int64],
+    ) -> None:
+        width = max(arranger.attribute_count, 1)
+        self.sizes = np.diff(row_start)
+        self.predicate, self.slot = arranger.predicates_of(row)
+        slot_tile = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        self.first_slot = row_start[:-1][slot_tile]
+        key = slot_tile[self.slot] * width + arranger.predicates.attribute[self.predicate]
+        found, self.column = np.unique(key, return_inverse=True)
+        self.tile, self.attribute = found // width, found % width
+        counts = np.bincount(self.column, minlength=len(found))
+        settled = self.attribute == tile_attribute[self.tile]
+        settled |= self._uniform(arranger, counts)
+        kept = ~settled & (counts >= COLUMN_SHARE_MIN * self.sizes[self.tile])
+        benefit = np.bincount(self.column, arranger.excluded[self.predicate], minlength=len(found))
+        order = np.lexsort((-benefit, self.tile))
+        self.order = order[kept[order]]
+        self.rank = np.full(len(found), -1, np.int64)
+        self.rank[self.order] = np.arange(len(self.order))
+        decided = settled[self.column] | (kept[self.column] & arranger.aligned[self.predicate])
+        self.exact = np.bincount(self.slot[~decided], minlength=len(row)) == 0
+
+    def _uniform(self, arranger: Arranger, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Columns in which all rows of a tile have the same interval, which is then the tile's zone."""
+        first = np.zeros(len(counts), np.int64)
+        first[self.column[::-1]] = self.predicate[::-1]
+        same = arranger.low[self.predicate] == arranger.low[first][self.column]
+        same &= arranger.high[self.predicate] == arranger.high[first][self.column]
+        same &= np.diff(arranger.predicates.piece_start)[self.predicate] == 1
+        differing = np.bincount(self.column[~same], minlength=len(counts))
+        return (differing == 0) & (counts == self.sizes[self.tile])
+
+
 def _bitsets(
-    arranger: Arranger, bounds: NDArray[np.int32], row_start: NDArray[np.int64], row: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Each tile's columns, most selective first, and their bitsets."""
+    arranger: Arranger,
+    row_start: NDArray[np.int64],
+    row: NDArray[np.int32],
+    tile_attribute: NDArray[np.int64],
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.bool_],
+]:
+    """Each tile's columns, most selective first, their bitsets, and which rows these decide exactly."""
     predicates = arranger.predicates
-    tile_count = len(row_start) - 1
-    mine, slot = arranger.predicates_of(row.astype(np.int64))
-    sizes = np.diff(row_start)
-    tile = np.repeat(np.arange(tile_count), sizes)[slot]
-    key = tile * max(arranger.attribute_count, 1) + predicates.attribute[mine]
-    columns, column_of, counts = np.unique(key, return_inverse=True, return_counts=True)
-    benefit = np.bincount(column_of, arranger.excluded[mine], minlength=len(columns))
-    column_tile = columns // max(arranger.attribute_count, 1)
-    column_attribute = columns % max(arranger.attribute_count, 1)
-    worthwhile = counts >= COLUMN_SHARE_MIN * sizes[column_tile]
-    order = np.lexsort((-benefit, column_tile))
-    order = order[worthwhile[order]]
-    rank = np.full(len(columns), -1, np.int64)
-    rank[order] = np.arange(len(order))
-    kept = rank[column_of] >= 0
-    mine, slot, column_of = mine[kept], slot[kept], rank[column_of[kept]]
-    by_column = np.argsort(column_of, kind="stable")
-    mine, slot, column_of = mine[by_column], slot[by_column], column_of[by_column]
+    columns = _Columns(arranger, row_start, row.astype(np.int64), tile_attribute)
+    column = columns.rank[columns.column]
+    by_column = np.argsort(column, kind="stable")
+    by_column = by_column[column[by_column] >= 0]
+    mine, column = columns.predicate[by_column], column[by_column]
+    slot = (columns.slot - columns.first_slot[columns.slot])[by_column]
     piece_counts = np.diff(predicates.piece_start)[mine]
     predicate_of = np.repeat(np.arange(len(mine)), piece_counts)
     within = np.arange(len(predicate_of)) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)
     piece = predicates.piece_start[mine][predicate_of] + within
-    attribute = predicates.attribute[mine][predicate_of]
-    piece_slot = (slot - row_start[tile_of_slot(row_start, slot)])[predicate_of]
-    piece_start = np.searchsorted(column_of[predicate_of], np.arange(len(order) + 1))
-    column_start = np.searchsorted(column_tile[order], np.arange(tile_count + 1)).astype(np.int64)
+    piece_start = np.searchsorted(column[predicate_of], np.arange(len(columns.order) + 1))
+    column_start = np.searchsorted(columns.tile[columns.order], np.arange(len(columns.sizes) + 1))
     bucket_bitset, bits_start, bits = pack_bitsets(
-        sizes,
-        column_start,
+        columns.sizes,
+        column_start.astype(np.int64),
         piece_start.astype(np.int64),
-        piece_slot.astype(np.int64),
-        buckets_of(bounds, attribute, predicates.low[piece]),
-        buckets_of(bounds, attribute, predicates.high[piece]),
+        slot[predicate_of],
+        arranger.low_bucket[piece],
+        arranger.high_bucket[piece],
     )
-    return column_start, column_attribute[order].astype(np.int32), bucket_bitset, bits_start, bits
-
-
-def tile_of_slot(row_start: NDArray[np.int64], slot: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which tile a place in ``Tiles.row`` belongs to."""
-    return np.searchsorted(row_start, slot, side="right") - 1
+    attributes = columns.attribute[columns.order].astype(np.int32)
+    return column_start.astype(np.int64), attributes, bucket_bitset, bits_start, bits, columns.exact
 
 
 def buckets_of(
