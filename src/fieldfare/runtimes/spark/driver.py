@@ -1,13 +1,13 @@
 """The pipeline's process: ``python -m fieldfare.runtimes.spark.driver --data DIR``.
 
-It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query fails
-(1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
+It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query
+fails (1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "revision": 12, "offset": 340, "manifest": 9}
 
-`state` is starting, running, stopping, stopped or failed; `offset` is what the query has committed (null until
-the first batch after a start), `revision` and `manifest` those that its last batch was matched with. It can be killed at any
-moment; the next one goes on from the checkpoint.
+`state` is starting, running, stopping, stopped or failed; `offset` is what the query has committed (null
+until the first batch after a start), `revision` and `manifest` those that its last batch was matched with.
+It can be killed at any moment; the next one goes on from the checkpoint.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
@@ -73,7 +78,8 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     end_process_of(folder.run / "jvm.pid", str(folder.spark_scratch.resolve()), PREDECESSOR_WAIT_S)
     started_s = time.monotonic()
     session = service_session(spark, folder.spark_scratch.resolve())
-    (folder.run / "jvm.pid").write_text(str(_jvm(session).pid))
+    jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+    (folder.run / "jvm.pid").write_text(str(jvm.pid))
     try:
         warm_workers(session, spark.cores_used)
         query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
@@ -92,11 +98,17 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
             if heartbeat.due:
                 state = "running" if ready else "starting"
                 heartbeat.beat(state, **_committed(query.lastProgress))
-        heartbeat.beat("stopping", **_committed(query.lastProgress))
-        query.stop()
+        # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
+        with suppress(Py4JError, OSError):
+            heartbeat.beat("stopping", **_committed(query.lastProgress))
+            query.stop()
+    except (Py4JError, OSError) as error:
+        heartbeat.beat("failed")
+        ended = jvm.poll()
+        _log.error("%s", reason(error) if ended is None else f"the Java process ended with status {ended}")
+        return 1
     finally:
-        session.stop()
-        _end(_jvm(session))
+        _end(session, jvm)
     heartbeat.beat("stopped")
     _log.info("stopped")
     return 0
@@ -112,17 +124,15 @@ def _committed(progress: Any) -> dict[str, int]:
     return {name: end[name] for name in ("revision", "offset", "manifest")} if end else {}
 
 
-def _jvm(session: Any) -> Any:
-    """The Java process that a session started."""
-    return session.sparkContext._gateway.proc
-
-
-def _end(jvm: Any) -> None:
-    """Let the Java process end, which it does when its standard input closes."""
-    jvm.stdin.close()
+def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
+    """Stop the session and its Java process, which ends when its standard input closes."""
+    with suppress(Py4JError, OSError):
+        session.stop()
+    if jvm.stdin is not None:
+        jvm.stdin.close()
     try:
         jvm.wait(PREDECESSOR_WAIT_S)
-    except Exception:
+    except subprocess.TimeoutExpired:
         jvm.kill()
 
 
@@ -150,7 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The program; gives its exit status."""
     options = parse(arguments)
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
+        stream=sys.stderr, level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
     )  # fmt: skip
     for library in ("py4j", "pyspark"):

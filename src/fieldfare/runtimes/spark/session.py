@@ -65,10 +65,13 @@ def session_config(settings: SparkSettings, scratch: Path) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     java_options = " ".join(
         (
+            # The Java side only plans and passes on. Quickly compiled code serves it better than the best,
+            # whose compiler takes the processor from the tasks for minutes.
             "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xss512k",
             "-XX:MaxMetaspaceSize=256m",
             f"-Dlog4j2.configurationFile={log4j2.resolve().as_uri()}",
-            "-Djdk.lang.Process.launchMechanism=VFORK",
         )
     )
     return {
