@@ -40,20 +40,20 @@ Disjunction = list[Draft]
 
 def conjoin(drafts: Iterable[Draft]) -> Draft | None:
     """What lies in all drafts; None if that is nothing."""
-    by_path: dict[Path, list[ValueSet]] = {}
+    sets: dict[Path, ValueSet] = {}
+    repeated: dict[Path, list[ValueSet]] = {}
     exact = True
     for draft in drafts:
         exact = exact and draft.exact
         for path, values in draft.sets.items():
-            by_path.setdefault(path, []).append(values)
-    sets: dict[Path, ValueSet] = {}
-    for path, many in by_path.items():
-        values = many[0]
-        if len(many) > 1:
-            values = _combined(many, ValueSet.intersection)
-            if values.is_empty:
-                return None
-        sets[path] = values
+            if path in sets:
+                repeated.setdefault(path, [sets[path]]).append(values)
+            else:
+                sets[path] = values
+    for path, many in repeated.items():
+        sets[path] = _combined(many, ValueSet.intersection)
+        if sets[path].is_empty:
+            return None
     return Draft(sets, exact)
 
 

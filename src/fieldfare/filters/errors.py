@@ -19,7 +19,7 @@ class Problem:
     message : what is wrong, a sentence without a full stop.
     line, column : where it starts; both count from 1, columns in characters.
     hint : what to write instead, or "".
-    length : how many characters it covers on its line, at least 1.
+    length : how many characters it covers on its line; 0 if it is about the whole filter.
     """
 
     message: str
@@ -62,8 +62,9 @@ def display(text: str, problems: Sequence[Problem]) -> str:
     lines = text.split("\n")
     blocks = []
     for problem in problems:
-        block = [f"line {problem.line}, column {problem.column}: {problem.message}"]
-        if problem.line <= len(lines) and lines[problem.line - 1].strip():
+        place = f"line {problem.line}, column {problem.column}: " if problem.length else ""
+        block = [place + problem.message]
+        if problem.length:
             block += _excerpt(lines[problem.line - 1], problem.column - 1, problem.length)
         if problem.hint:
             block.append(f"  hint: {problem.hint}")

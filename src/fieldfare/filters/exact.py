@@ -111,8 +111,8 @@ def calculate(operator: str, left: Rational, right: Rational) -> Rational | None
     elif operator == "/":
         result = Fraction(left) / right
     else:
-        remainder: Rational = abs(Fraction(left)) % abs(right)
-        result = -remainder if left < 0 else remainder
+        truncated = abs(Fraction(left) / right).__floor__()
+        result = left - right * (truncated if (left < 0) == (right < 0) else -truncated)
     return _bounded(result)
 
 

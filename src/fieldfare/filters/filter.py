@@ -136,5 +136,5 @@ def compile_filter(text: str, dialect: str = "sql") -> Filter:
     if parse is None:
         guess = nearest(dialect, [name.upper() for name in PARSERS]).lower()
         hint = f"did you mean {guess}?" if guess else f"the dialects are: {', '.join(PARSERS)}"
-        raise FilterError(text, [Problem(f"there is no dialect {dialect!r}", 1, 1, hint)])
+        raise FilterError(text, [Problem(f"there is no dialect {dialect!r}", 1, 1, hint, 0)])
     return Filter(text, dialect, parse(text))

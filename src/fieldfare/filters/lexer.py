@@ -23,7 +23,7 @@ class Token(NamedTuple):
     """A piece of the text.
 
     ``kind`` is ``path`` (a name, or names with dots between), ``quoted``, ``string``, ``number``,
-    ``end``, or the operator or keyword itself, in capitals. ``text`` is as written.
+    ``wrong``, ``end``, or the operator or keyword itself, in capitals. ``text`` is as written.
     """
 
     kind: str
@@ -53,11 +53,15 @@ _MISTAKES = {
     "&&": ("'&&' is not an operator", "write AND", "AND"),
     "||": ("'||' is not an operator", "write OR", "OR"),
     "!": ("'!' is not an operator", "write NOT, or <> for 'not equal'", "NOT"),
-    "--": ("'--' is not an operator", "a filter has no comments; write - - for minus a negative number", ""),
-    ";": ("unexpected ';'", "a filter is one condition, without ; at its end", ""),
-    "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", ""),
-    "^": ("'^' is not an operator", "", ""),
-    "?": ("unexpected '?'", "a filter has no parameters; write the value itself", ""),
+    "--": (
+        "'--' is not an operator",
+        "a filter has no comments; write - - for minus a negative number",
+        "wrong",
+    ),
+    ";": ("unexpected ';'", "a filter is one condition, without ; at its end", "wrong"),
+    "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", "wrong"),
+    "^": ("'^' is not an operator", "there are + - * / %", "wrong"),
+    "?": ("unexpected '?'", "a filter has no parameters; write the value itself", "wrong"),
 }
 
 
@@ -66,13 +70,13 @@ def tokens_of(text: str) -> tuple[list[Token], list[Problem]]:
     tokens: list[Token] = []
     problems: list[Problem] = []
     position = 0
-    match = _SCANNER.match
+    match, new = _SCANNER.match, tuple.__new__  # the plain constructor of a named tuple takes twice as long
     while True:
         found = match(text, position)
         assert found is not None  # `wrong` takes any character, `end` the end
         kind: str = found.lastgroup  # type: ignore[assignment]
-        word, start = found[kind], found.start(kind)
-        position = found.end()
+        start, position = found.span(kind)
+        word = text[start:position]
         if kind == "word":
             kind = "path"
             if len(word) <= 7 and (capitals := word.upper()) in KEYWORDS:
@@ -84,15 +88,13 @@ def tokens_of(text: str) -> tuple[list[Token], list[Problem]]:
             problems.append(problem)
             if len(problems) >= MAX_PROBLEMS:
                 position = len(text)
-            if not kind:
-                continue
-        tokens.append(Token(kind, word, start))
+        tokens.append(new(Token, (kind, word, start)))
         if kind == "end":
             return tokens, problems
 
 
 def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
-    """What is wrong with a piece that is no token, and the token it may stand for ("" if none)."""
+    """What is wrong with a piece that is no token, and the kind of token it may stand for."""
     end = start + len(word)
     if word[0] == "'":
         hint = "end it with ' (and write '' for a quote inside it)"
@@ -103,5 +105,5 @@ def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
     if word[0] == "`":
         hint = 'put double quotes around an odd name: "odd name"'
         return problem_at(text, start, start + 1, "'`' is not a quote here", hint), "quoted"
-    message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!a}", "", ""))
+    message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!r}", "", "wrong"))
     return problem_at(text, start, end, message, hint), kind

@@ -57,12 +57,12 @@ def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
     else:
         raise Mistake(start, first.end, "expected the name of an attribute", "for example data.price")
     index += 1
-    while (kind := tokens[index].kind) in (".", "["):
+    while (kind := tokens[index].kind) in (".", "[") and len(path) <= MAX_STEPS:
         steps, index = _after_dot(tokens, index) if kind == "." else _in_brackets(tokens, index)
         path += steps
     if len(path) > MAX_STEPS:
-        message = f"the name of an attribute has at most {MAX_STEPS} steps, this one has {len(path)}"
-        raise Mistake(start, tokens[index - 1].end, message)
+        message = f"the name of an attribute has at most {MAX_STEPS} steps"
+        raise Mistake(start, tokens[index - 1].end, message, fatal=True)
     return path, index
 
 

@@ -13,6 +13,7 @@ from fieldfare.filters import values as sets
 from fieldfare.filters.evaluator import MIRRORED, OPERATIONS
 from fieldfare.filters.expression import (
     Attribute,
+    Between,
     Comparison,
     Exists,
     In,
@@ -65,6 +66,25 @@ def _ranges(operator: str, constant: Any, least: bool) -> Ranges:
     if least and cut is before:
         return sets.NOTHING if below else sets.EVERYTHING
     return Ranges(below, (cut,))
+
+
+def _between_set(e: Between, truth: bool) -> _Found | None:
+    """A range between two numbers or two strings; with bounds of two types it is not one set."""
+    if not (isinstance(e.operand, Attribute) and isinstance(e.low, Literal) and isinstance(e.high, Literal)):
+        return None
+    low, high = e.low.value, e.high.value
+    if isinstance(low, bool) or isinstance(high, bool) or low is None or high is None:
+        return None
+    if isinstance(low, str) and isinstance(high, str):
+        if not low:
+            return None
+        inside = Ranges(False, ((low, BEFORE), (high, AFTER))) if low <= high else sets.NOTHING
+        return e.operand.path, ValueSet(strings=inside if truth else inside.complement()), True
+    if isinstance(low, str) or isinstance(high, str):
+        return None
+    cuts = ((Decimal(low), BEFORE), (Decimal(high), AFTER))
+    inside = Ranges(False, cuts) if low <= high else sets.NOTHING
+    return e.operand.path, ValueSet(numbers=inside if truth else inside.complement()), True
 
 
 def _in_set(e: In, truth: bool) -> _Found | None:
@@ -131,6 +151,7 @@ _NOT_NULL = _NULL.complement()
 
 SETS: dict[type, Callable[[Any, bool], _Found | None]] = {
     Comparison: _comparison_set,
+    Between: _between_set,
     In: _in_set,
     Like: _like_set,
     Attribute: _attribute_set,

@@ -7,9 +7,11 @@ filter with several mistakes shows them together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Context, Decimal
 
+from fieldfare.filters import sql_mistakes as mistakes
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest, problem_at
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -30,15 +32,16 @@ from fieldfare.filters.expression import (
     Not,
     Or,
 )
-from fieldfare.filters.lexer import KEYWORDS, MAX_PROBLEMS, Token, tokens_of
+from fieldfare.filters.lexer import MAX_PROBLEMS, Token, tokens_of
 from fieldfare.filters.paths import read_path, unquoted
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS, parse_like
+from fieldfare.filters.sql_mistakes import as_string, shown
 
 MAX_TEXT_BYTES = 65_536
 """How long a filter may be, in UTF-8."""
 
 MAX_DIGITS = 1_000
-"""How many digits a number may have, and how far its exponent may be from 0."""
+"""How many digits a number may have, and how many powers of ten it may be away from 1."""
 
 _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(3, 10)
 
@@ -49,12 +52,10 @@ _LEVELS = {
     **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
 }
 _AFTER_NOT = ("BETWEEN", "IN", "LIKE")
-_ARITHMETIC = ("+", "-", "*", "/", "%")
 _AFTER_IS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
-_OPERATORS = frozenset(_LEVELS) | {"AND", "OR", "NOT", "ESCAPE"}
-_FUNCTIONS = ("EXISTS",)
 
 _EXACT = Context(prec=2 * MAX_DIGITS)
+_NUMERAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 _BROKEN = Literal(True)
 """Stands for a condition that could not be read; its problem is recorded."""
@@ -87,9 +88,9 @@ def _refuse_unreadable(text: str) -> None:
         raise FilterError(text, [problem]) from None
     if size > MAX_TEXT_BYTES:
         message = f"the filter is too long: {size:,} bytes, at most {MAX_TEXT_BYTES:,} are allowed"
-        raise FilterError(text, [Problem(message, 1, 1)])
+        raise FilterError(text, [Problem(message, 1, 1, "", 0)])
     if not text.strip():
-        raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event")])
+        raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)])
 
 
 class _Parser:
@@ -111,31 +112,35 @@ class _Parser:
         self.kind = self.tokens[self.index].kind
 
     def filter(self) -> Expression:
+        if len(self.problems) >= MAX_PROBLEMS:
+            return _BROKEN
         try:
             expression = self.disjunction()
-            while self.kind != "end":  # only a ) stops a disjunction before the end
+            while self.kind == ")":  # the only thing that stops a disjunction before the end
                 token = self.tokens[self.index]
-                self.record(Mistake(token.start, token.end, "this ) closes nothing", "remove it, or add a ("))
+                self.record(Mistake(token.start, token.end, "this ) closes nothing", mistakes.UNOPENED))
                 self.advance()
                 if self.kind in ("AND", "OR"):
                     self.advance()
                     self.disjunction()
-                elif self.kind not in ("end", ")"):
-                    break
-            else:
-                self.require_condition(expression, 0)
+            self.require_condition(expression, 0)
         except Mistake as mistake:
-            self.record(mistake)
+            if len(self.problems) < MAX_PROBLEMS:
+                self.note(mistake)
             expression = _BROKEN
         return expression
 
-    def record(self, mistake: Mistake) -> None:
+    def note(self, mistake: Mistake) -> None:
         """Keep a mistake as a problem, unless one is known at the same place."""
-        if mistake.fatal or len(self.problems) >= MAX_PROBLEMS:
-            self.problems = self.problems[: MAX_PROBLEMS - 1]
         problem = mistake.problem(self.text)
         if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
             self.problems.append(problem)
+
+    def record(self, mistake: Mistake) -> None:
+        """Keep a mistake and go on, unless these are enough."""
+        self.note(mistake)
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
     def disjunction(self) -> Expression:
         start = self.index
@@ -162,13 +167,14 @@ class _Parser:
             try:
                 operand = self.expression(_NOT)
                 if self.kind not in ("AND", "OR", ")", "end"):
-                    raise self.missing_operator()
+                    raise mistakes.missing_operator(self.tokens, self.index)
                 if operands or self.kind == "AND":
                     self.require_condition(operand, start)
             except Mistake as mistake:
                 if mistake.fatal:
                     raise
                 self.record(mistake)
+                self.open_betweens += mistake.hint == mistakes.MEANT_BETWEEN
                 self.skip(self.open_parentheses - open_parentheses)
                 self.nesting, self.open_parentheses = nesting, open_parentheses
                 operand = _BROKEN
@@ -213,7 +219,7 @@ class _Parser:
             if level < least:
                 return left
             if level > tightest:
-                raise self.chained()
+                raise mistakes.chained(self.tokens[self.index])
             if negated:
                 self.advance()
             if level >= _ADD:
@@ -248,7 +254,7 @@ class _Parser:
         if kind in ("path", "quoted"):
             path, index = read_path(self.tokens, self.index)
             if self.tokens[index].kind == "(":
-                raise _unknown_function(token, self.text)
+                raise mistakes.unknown_function(token)
             self.index, self.kind = index, self.tokens[index].kind
             return Attribute(path)
         if kind == "number":
@@ -268,7 +274,7 @@ class _Parser:
             return self.sign(token)
         if kind == "EXISTS":
             return self.exists()
-        raise self.missing_operand()
+        raise mistakes.missing_operand(self.tokens, self.index, inside=self.open_parentheses > 0)
 
     def parenthesis(self, opening: Token) -> Expression:
         self.open()
@@ -338,7 +344,7 @@ class _Parser:
         if self.kind != "AND":
             token = self.tokens[self.index]
             hint = "write BETWEEN low AND high"
-            raise Mistake(token.start, token.end, f"expected AND, found {_shown(token)}", hint)
+            raise Mistake(token.start, token.end, f"expected AND, found {shown(token)}", hint)
         self.open_betweens -= 1
         self.advance()
         start = self.index
@@ -353,11 +359,20 @@ class _Parser:
         opening = self.tokens[self.index]
         if self.kind != "(":
             hint = "write IN (1, 2, 3)"
-            raise Mistake(opening.start, opening.end, f"expected (, found {_shown(opening)}", hint)
+            raise Mistake(opening.start, opening.end, f"expected (, found {shown(opening)}", hint)
         items: list[Expression] = []
         self.open()
         while True:
             start = self.index
+            token = self.tokens[start]
+            if self.kind in _PLAIN_LITERALS and self.tokens[start + 1].kind in (",", ")"):
+                # The short way for what long lists are made of.
+                items.append(Literal(_PLAIN_LITERALS[self.kind](token)))
+                self.advance()
+                if self.kind == ")":
+                    break
+                self.advance()
+                continue
             if self.kind == ")":
                 token = self.tokens[self.index]
                 what = "a comma with nothing after it" if items else "IN needs at least one value"
@@ -371,7 +386,7 @@ class _Parser:
         if self.kind not in (")", "end"):
             token = self.tokens[self.index]
             hint = "put a comma between the values of a list"
-            raise Mistake(token.start, token.end, f"expected , or ), found {_shown(token)}", hint)
+            raise Mistake(token.start, token.end, f"expected , or ), found {shown(token)}", hint)
         self.close(opening)
         self.grow(height, start)
         return In(left, tuple(items))
@@ -401,10 +416,10 @@ class _Parser:
     def string_after(self, keyword: str, example: str) -> Token:
         token = self.tokens[self.index]
         if token.kind == "quoted":
-            hint = f"a string has single quotes: {_as_string(token)}"
+            hint = f"a string has single quotes: {as_string(token)}"
             raise Mistake(token.start, token.end, f"{keyword} needs a string", hint)
         if token.kind != "string":
-            message = f"{keyword} needs a string, found {_shown(token)}"
+            message = f"{keyword} needs a string, found {shown(token)}"
             raise Mistake(token.start, token.end, message, f"for example {example}")
         self.advance()
         return token
@@ -424,7 +439,7 @@ class _Parser:
         else:
             guess = nearest(token.text, ("NULL", "NOT", *_AFTER_IS)) if token.kind == "path" else ""
             hint = f"did you mean {guess}?" if guess else "write = to compare with a value"
-            message = f"expected NULL, TRUE, FALSE or UNKNOWN after IS, found {_shown(token)}"
+            message = f"expected NULL, TRUE, FALSE or UNKNOWN after IS, found {shown(token)}"
             raise Mistake(token.start, token.end, message, hint)
         self.advance()
         self.grow(self.height, start)
@@ -486,46 +501,8 @@ class _Parser:
         token = self.tokens[start]
         if token.kind == "quoted" and isinstance(expression, Attribute) and len(expression.path) == 1:
             message = "double quotes name an attribute; a string has single quotes"
-            hint = f"write {_as_string(token)} (or ({token.text}) if you mean the attribute)"
+            hint = f"write {as_string(token)} (or ({token.text}) if you mean the attribute)"
             self.record(Mistake(token.start, token.end, message, hint))
-
-    def chained(self) -> Mistake:
-        token = self.tokens[self.index]
-        message = f"{_shown(token)} cannot follow another comparison"
-        hint = "join two comparisons with AND, as in 1 < data.a AND data.a < 5, or put one in parentheses"
-        return Mistake(token.start, token.end, message, hint)
-
-    def missing_operator(self) -> Mistake:
-        token = self.tokens[self.index]
-        before = self.tokens[self.index - 1]
-        message = f"expected an operator, found {_shown(token)}"
-        hint = "join two conditions with AND or OR"
-        if token.kind == "path" and (guess := nearest(token.text, _OPERATORS)):
-            hint = f"did you mean {guess}?"
-        elif before.kind == "path" and (guess := nearest(before.text, (*KEYWORDS, "WHERE", "SELECT"))):
-            if guess in ("WHERE", "SELECT"):
-                hint = "a filter is only the condition, without SELECT or WHERE"
-            else:
-                token, message, hint = before, f"unexpected {before.text!r}", f"did you mean {guess}?"
-        elif token.kind in ("string", "number", "quoted") and before.kind in ("path", "quoted"):
-            hint = "write = between an attribute and its value"
-        elif token.kind == ",":
-            hint = "a list of values stands in parentheses after IN"
-        return Mistake(token.start, token.end, message, hint)
-
-    def missing_operand(self) -> Mistake:
-        token = self.tokens[self.index]
-        before = self.tokens[self.index - 1] if self.index else None
-        message = f"expected a value or the name of an attribute, found {_shown(token)}"
-        hint = ""
-        if before and (pair := before.text + token.text) in ("=>", "=<", "><"):
-            hint = f"write {({'=>': '>=', '=<': '<=', '><': '<>'})[pair]}"
-            return Mistake(before.start, token.end, f"{pair!r} is not an operator", hint)
-        if token.kind in KEYWORDS:
-            hint = f'to name an attribute {token.text}, write "{token.text}" in double quotes'
-        elif before and before.kind == "(" and token.kind == ")":
-            hint = "there is nothing between the parentheses"
-        return Mistake(token.start, token.end, message, hint)
 
 
 _PREDICATES: dict[str, Callable[[_Parser, Expression], Expression]] = {
@@ -538,33 +515,28 @@ _PREDICATES: dict[str, Callable[[_Parser, Expression], Expression]] = {
 def _number(token: Token) -> int | Decimal:
     """The exact value of a numeral: an int if it is whole."""
     text = token.text
-    mantissa, _, exponent = text.lower().partition("e")
-    digits = mantissa.replace(".", "", 1)
-    if not digits.isascii() or not digits.isdigit() or (exponent and not exponent.lstrip("+-").isdigit()):
+    if len(text) > 1 and text[0] == "0" and text[1].isdigit():
+        hint = "a date is a string: '2026-01-31'; a number has no zeros in front"
+        raise Mistake(token.start, token.end, f"{text!r} is not a number", hint)
+    if text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS:
+        return int(text)
+    if not _NUMERAL.fullmatch(text):
         raise Mistake(token.start, token.end, f"{text!r} is not a number", "a string has single quotes")
-    if len(digits) > MAX_DIGITS or len(exponent) > 5 or abs(int(exponent or 0)) > MAX_DIGITS:
-        message = f"a number has at most {MAX_DIGITS:,} digits, and an exponent of at most {MAX_DIGITS:,}"
+    mantissa, _, exponent = text.lower().partition("e")
+    digits = mantissa.replace(".", "").lstrip("0")
+    value = Decimal()
+    too_long = len(digits) > MAX_DIGITS or len(exponent) > len("-99999")
+    if not too_long:
+        value = Decimal(text).normalize(_EXACT)
+        too_long = abs(value.adjusted()) > MAX_DIGITS
+    if too_long:
+        least, most = f"1e-{MAX_DIGITS}", f"1e{MAX_DIGITS}"
+        message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
         raise Mistake(token.start, token.end, message)
-    if digits is mantissa and not exponent:
-        return int(digits)
-    value = Decimal(text).normalize(_EXACT)
     return int(value) if value == value.to_integral_value() else value
 
 
-def _unknown_function(token: Token, text: str) -> Mistake:
-    guess = nearest(token.text, _FUNCTIONS)
-    hint = f"did you mean {guess}?" if guess else f"the functions are: {', '.join(_FUNCTIONS)}"
-    guess = nearest(token.text, _AFTER_NOT) if not guess else ""
-    hint = f"did you mean {guess}?" if guess else hint
-    return Mistake(token.start, token.end, f"there is no function {token.text}", hint)
-
-
-def _as_string(token: Token) -> str:
-    return "'" + unquoted(token.text).replace("'", "''") + "'"
-
-
-def _shown(token: Token) -> str:
-    if token.kind == "end":
-        return "the end of the filter"
-    text = token.text if len(token.text) <= 40 else token.text[:37] + "..."
-    return text if token.kind in ("string", "quoted") else f"'{text}'"
+_PLAIN_LITERALS: dict[str, Callable[[Token], int | Decimal | str]] = {
+    "number": _number,
+    "string": lambda token: unquoted(token.text),
+}

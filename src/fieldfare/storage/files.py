@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY_SUFFIX = ".tmp"
+ABANDONED_AFTER_S = 3_600
+"""A temporary file older than this belongs to a writer that was killed."""
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
@@ -34,6 +37,16 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
 def temporary_path(path: Path) -> Path:
     """A name beside a file that no other writer uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete the temporary files in a folder whose writers were killed."""
+    for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+        try:
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
+                path.unlink()
+        except FileNotFoundError:
+            pass  # Its writer was alive after all.
 
 
 def sync_folder(folder: Path) -> None:

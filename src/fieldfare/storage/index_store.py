@@ -13,7 +13,14 @@ from pathlib import Path
 
 from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.files import TEMPORARY_SUFFIX, make_folder, sync_folder, temporary_path, write_file
+from fieldfare.storage.files import (
+    TEMPORARY_SUFFIX,
+    make_folder,
+    remove_abandoned,
+    sync_folder,
+    temporary_path,
+    write_file,
+)
 
 
 class IndexStore:
@@ -138,6 +145,8 @@ class IndexStore:
             if path.name not in needed and not path.name.endswith(TEMPORARY_SUFFIX):
                 path.unlink(missing_ok=True)
                 removed += 1
+        remove_abandoned(self._files)
+        remove_abandoned(self._manifests)
         return removed
 
     def _manifest_path(self, number: int) -> Path:

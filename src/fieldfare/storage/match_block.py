@@ -137,13 +137,18 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         block.start,
         block.end,
         int(ordinals.size),
-        dict(block.extra),
+        {name: _plain(value) for name, value in block.extra.items()},
         _checksum(directory, _DIRECTORY),
     )
     schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
     with pa.ipc.new_file(file, schema, options=_WRITE_OPTIONS) as writer:
         for index, batch in enumerate(batches):
             writer.write_batch(_one_row((directory if index == 0 else {}) | batch))
+
+
+def _plain(value: float) -> int | float:
+    """A figure as JSON knows it: a NumPy scalar becomes Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _batch_cuts(starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -208,6 +213,8 @@ class MatchBlock:
             raise MatchLogError(f"{path} is not a match block: {error}") from error
         if header.format != FORMAT:
             raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
+        if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
+            raise self._broken("its columns are not those of a match block")
         self.start = header.start
         self.end = header.end
         self.matches = header.matches
@@ -309,6 +316,7 @@ class MatchBlock:
         try:
             with self._lock:
                 batch = self._reader.get_batch(index)
+            batch.validate()  # A broken length must not lead outside of the buffers.
             return {
                 name: column.values.to_numpy(zero_copy_only=True)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)

@@ -13,9 +13,7 @@ and meets nothing twice.
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.storage.errors import MatchLogError
-from fieldfare.storage.files import TEMPORARY_SUFFIX, write_file
+from fieldfare.storage.files import remove_abandoned, write_file
 from fieldfare.storage.match_block import MAX_BLOCK_EVENTS, MatchBlock, NewMatchBlock, write_block
 from fieldfare.storage.match_folder import BlockFolder, BlockRange, shard_path
 
@@ -31,7 +29,6 @@ MAX_COMPACTED_MATCHES = 8_000_000
 """Compaction makes no block with more matches: it bounds the memory that it takes to about 100 MB."""
 
 _OPEN_BLOCKS = 16
-_ABANDONED_AFTER_S = 3_600
 _ATTEMPTS = 100
 
 
@@ -49,6 +46,7 @@ class MatchLog:
         self._listing = BlockFolder(self.folder)
         self._lock = threading.Lock()
         self._open: OrderedDict[BlockRange, MatchBlock] = OrderedDict()
+        self._sizes: dict[BlockRange, tuple[int, int]] = {}
 
     def __reduce__(self) -> tuple[type[MatchLog], tuple[str]]:
         return MatchLog, (str(self.folder),)
@@ -116,8 +114,9 @@ class MatchLog:
     def compact(self, before: int) -> int:
         """Merge neighbouring blocks that end at or before an offset; returns how many files that saved.
 
-        Blocks grow up to 65,536 events. A merge never has one block that makes up more than half of it,
-        so an event is written again a few times at most. To be called by one process at a time.
+        Blocks grow up to 65,536 events. In a merge no block makes up more than three quarters: a large one
+        is not written again for a small one's sake. A block made so has no ``extra``: its parts' figures
+        have no common meaning. To be called by one process at a time, which no one else needs to know of.
         """
         blocks = self._remove_contained([block for block in self._blocks(0) if block.end <= before])
         saved = 0
@@ -134,7 +133,7 @@ class MatchLog:
         removed = self._delete([block for block in self._blocks(0) if block.end <= before])
         for shard in self._listing.shards():
             folder = shard_path(self.folder, shard)
-            self._remove_abandoned(folder)
+            remove_abandoned(folder)
             try:
                 folder.rmdir()
             except OSError:
@@ -174,12 +173,14 @@ class MatchLog:
         self._delete(contained)
         return kept
 
+    def _size(self, block: BlockRange) -> tuple[int, int]:
+        opened = self._read(block)
+        return opened.events, opened.matches
+
     def _runs(self, blocks: Sequence[BlockRange]) -> Iterator[list[BlockRange]]:
         """The runs of neighbours that are worth merging."""
-        sizes = {}
-        for block in blocks:
-            opened = self._read(block)
-            sizes[block] = (opened.events, opened.matches)
+        sizes = {block: self._sizes.get(block) or self._size(block) for block in blocks}
+        self._sizes = sizes
         first = 0
         while first < len(blocks):
             events, matches = sizes[blocks[first]]
@@ -190,7 +191,7 @@ class MatchLog:
                     break
                 events, matches = events + more_events, matches + more_matches
                 largest, last = max(largest, more_events), last + 1
-            if last - first > 1 and 2 * largest <= events:
+            if last - first > 1 and 4 * largest <= 3 * events:
                 yield list(blocks[first:last])
                 first = last
             else:
@@ -215,15 +216,6 @@ class MatchLog:
         for block in blocks:
             block.path(self.folder).unlink(missing_ok=True)
         return len(blocks)
-
-    def _remove_abandoned(self, folder: Path) -> None:
-        """Delete what writers left behind that were killed."""
-        for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
-            try:
-                if time.time() - os.stat(path).st_mtime > _ABANDONED_AFTER_S:
-                    path.unlink(missing_ok=True)
-            except FileNotFoundError:
-                pass
 
     def _forget(self) -> None:
         with self._lock:

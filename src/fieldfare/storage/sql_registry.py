@@ -24,13 +24,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.model import OPEN_END, Position, Subscription
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free
 
 FORMAT = 1
 MAX_NUMBER = (1 << 32) - 1
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
-_BUSY_TIMEOUT_S = 30.0
 
 _metadata = sa.MetaData()
 _counters = sa.Table(
@@ -261,18 +261,30 @@ class SqlRegistry:
         self._process = 0
 
     def _prepare(self) -> None:
+        """Create the tables unless they are there; refuse a database that holds something else."""
+        with self._read() as connection:
+            present = self._check_format(connection)
+        if present:
+            return
         with self._write() as connection:
-            present = set(sa.inspect(connection).get_table_names())
-            if present and _counters.name not in present:
-                raise RegistryError(f"{self._url} is not a registry")
-            if not present:
-                _metadata.create_all(connection)
-                zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
-                connection.execute(
-                    sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
-                )
-            if _counter(connection, _FORMAT) != FORMAT:
-                raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+            if self._check_format(connection):
+                return
+            _metadata.create_all(connection)
+            zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
+            connection.execute(
+                sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
+            )
+
+    def _check_format(self, connection: sa.Connection) -> bool:
+        """Whether the tables are there."""
+        present = sa.inspect(connection).get_table_names()
+        if not present:
+            return False
+        if _counters.name not in present:
+            raise RegistryError(f"{self._url} is not a registry")
+        if _counter(connection, _FORMAT) != FORMAT:
+            raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+        return True
 
     def _check_kept(self, connection: sa.Connection, revision: int) -> None:
         purged = _counter(connection, _PURGED)
@@ -493,13 +505,13 @@ def _standing(
 def _create_engine(url: str) -> sa.Engine:
     if sa.make_url(url).get_backend_name() != "sqlite":
         return sa.create_engine(url)
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: Any) -> None:
         # SQLAlchemy says where transactions begin (below), not the driver.
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode = WAL")
+        execute_when_free(connection, "PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
     @sa.event.listens_for(engine, "begin")

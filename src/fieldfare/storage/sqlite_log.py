@@ -27,11 +27,17 @@ from fieldfare.storage.event_log import (
 from fieldfare.storage.sqlite_connections import SqliteConnections
 
 FORMAT = 1
+_APPLICATION_ID = 0x66664C47
+"""Marks the file as an event log of this kind ("ffLG")."""
+
 REMEMBERED_SEQUENCES = 1_000
 """How many of its latest sequences are remembered for a producer, at least."""
 
 _FORGET_EVERY = 256
 """After so many appends of a producer its surplus sequences are dropped."""
+
+_COUNTED_PRODUCERS = 100_000
+"""Beyond so many producers, counting their appends starts anew: that only delays the dropping."""
 
 _CHUNK_BYTES = 8 << 20
 _CHUNK_RECORDS = 1_024
@@ -40,7 +46,7 @@ _PAGE_BYTES = 16_384
 _CHECKPOINT_BYTES = 16 << 20
 """How far the WAL grows before a commit copies it into the file, which takes that commit about 1 ms a MB."""
 
-_TRIM_BYTES = 32 << 20
+_TRIM_BYTES = 8 << 20
 """How much one transaction of a trim frees: appends wait for no more than this."""
 
 _SETTINGS = (
@@ -62,6 +68,7 @@ _SCHEMA = (
         producer TEXT NOT NULL, sequence INTEGER NOT NULL, offset INTEGER NOT NULL, count INTEGER NOT NULL,
         appended_ms INTEGER NOT NULL, PRIMARY KEY (producer, sequence)) WITHOUT ROWID""",
     "INSERT INTO trimmed VALUES (0, 0, 0)",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT}",
 )
 
@@ -136,10 +143,10 @@ class SqliteEventLog:
             start = chunk_end
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
-        events, size_bytes = self._totals_before(start)
         end = self.end()
         if start >= end:
             return start
+        events, size_bytes = self._totals_before(start)
         # Gallop, then halve: `low` records fit (one always does), `high` do not.
         low, high, step = start + 1, end + 1, 2
         while low < high - 1:
@@ -204,18 +211,14 @@ class SqliteEventLog:
 
     def _prepare(self) -> None:
         """Create the tables unless they are there; refuse a file that is something else."""
-        if (
-            self.path.exists()
-            and self._connections.reader().execute("PRAGMA user_version").fetchone()[0] == FORMAT
-        ):
+        if self.path.exists() and _kind(self._connections.reader()) == (_APPLICATION_ID, FORMAT):
             return
         with self._connections.writing() as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if version == 0 and tables == 0:
+            if tables == 0:
                 for statement in _SCHEMA:
                     connection.execute(statement)
-            elif version != FORMAT:
+            elif _kind(connection) != (_APPLICATION_ID, FORMAT):
                 raise EventLogError(f"{self.path} is not an event log of format {FORMAT}")
 
     def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -247,13 +250,15 @@ class SqliteEventLog:
         return TrimmedError(text) if offset < start else EventLogError(text)
 
     def _forget_surplus(self, connection: sqlite3.Connection, records: Sequence[NewRecord]) -> None:
-        for producer in {record.producer for record in records if record.producer is not None}:
-            appends = self._appends_of.get(producer, 0) + 1
+        for record in records:
+            if record.producer is None:
+                continue
+            appends = self._appends_of.get(record.producer, 0) + 1
             if appends >= _FORGET_EVERY:
-                connection.execute(_FORGET, (producer, REMEMBERED_SEQUENCES - 1))
+                connection.execute(_FORGET, (record.producer, REMEMBERED_SEQUENCES - 1))
                 appends = 0
-            self._appends_of[producer] = appends
-        if len(self._appends_of) > 100_000:
+            self._appends_of[record.producer] = appends
+        if len(self._appends_of) > _COUNTED_PRODUCERS:
             self._appends_of.clear()
 
     @contextmanager
@@ -262,6 +267,14 @@ class SqliteEventLog:
             yield
         except sqlite3.Error as error:
             raise EventLogError(f"{self.path}: {error}") from error
+
+
+def _kind(connection: sqlite3.Connection) -> tuple[int, int]:
+    """What the file says it is, and its format."""
+    return (
+        connection.execute("PRAGMA application_id").fetchone()[0],
+        connection.execute("PRAGMA user_version").fetchone()[0],
+    )
 
 
 def _check(record: NewRecord) -> None:
