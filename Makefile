@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
-	@$(BIN)/python -m fieldfare.matching.warm
+	@$(BIN)/python -m fieldfare.runtimes.spark.warmup
 	@touch $(READY)
 
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked

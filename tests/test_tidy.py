@@ -24,7 +24,7 @@ FUNCTION_LINES = 70
 OUTER_FOLDERS = {"runtimes", "storage", "gateway", "client", "cli"}
 """The only folders that may read a clock, draw unseeded random numbers, sleep, or do I/O."""
 
-FILE_READERS = {"matching/files.py", "matching/warm.py", "workloads/flights.py", "spark.py"}
+FILE_READERS = {"matching/files.py", "workloads/flights.py", "spark.py"}
 """Modules of the core whose purpose is a file: mapped index files, a kernel cache, a data set."""
 
 OUTSIDE_MODULES = {

@@ -1,16 +1,52 @@
-"""The one way kernels are compiled: nopython, without the interpreter's lock, kept on disk."""
+"""The one way kernels are compiled: nopython, without the interpreter's lock, kept on disk.
+
+numba counts references to an array wherever it passes it on, with an atomic instruction each time: in a
+scanner of small functions that took most of the time. `borrowed` is for a kernel whose caller keeps the
+arrays alive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from numba import njit
+from numba import config, njit
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Compile a kernel when it is first called with arguments of some types."""
+    """Compile a kernel when it is first called, and keep it on disk."""
     kernel: Kernel = njit(cache=True, nogil=True)(function)
     return kernel
+
+
+def inlined(function: Kernel) -> Kernel:
+    """The same for a small function that is called for every few bytes."""
+    kernel: Kernel = njit(
+        cache=True, nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
+    return kernel
+
+
+def _borrowed(array: Any) -> Any:
+    """The same array, as numba sees it when there is nothing to count."""
+    return array
+
+
+def _borrowed_typing(_context: Any, array: Any) -> Any:
+    """The same array without an owner: it must not outlive the call that it was passed to."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        structure = context.make_array(signature.args[0])(context, builder, value=arguments[0])
+        structure.meminfo = cgutils.get_null_value(structure.meminfo.type)
+        structure.parent = cgutils.get_null_value(structure.parent.type)
+        return structure._getvalue()
+
+    return array(array), generate
+
+
+borrowed = _borrowed if config.DISABLE_JIT else intrinsic(_borrowed_typing)
+"""``borrowed(array)``, in a kernel: the same array without reference counting."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.borrowing import compiled, inlined
+from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.columns import (
     KIND_FALSE,
     KIND_NULL,

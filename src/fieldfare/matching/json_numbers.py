@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.borrowing import compiled, inlined
+from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.columns import KIND_FLOAT, KIND_INT
 
 KIND_UNREAD = 102

@@ -10,8 +10,9 @@ the low one is noise and is left alone, which takes less than any mixture of the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fieldfare.matching.compiled import compiled
 
 BySubscription = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint16]]
 
@@ -37,7 +38,7 @@ def by_subscription(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]
     return in_order[first], np.append(first, keys.size).astype(np.int64), keys.astype(np.uint16)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _count_and_place(
     indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32], lowest: int, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
@@ -59,7 +60,7 @@ def _count_and_place(
     return places, ordinals
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def gap_planes(
     starts: NDArray[np.int64], ordinals: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], bool]:
@@ -89,7 +90,7 @@ def ordinals_of(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> NDArray[np.i
     return ordinals
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def by_event(
     events: int,
     numbers: NDArray[np.uint32],

@@ -1,9 +1,16 @@
-"""Getting ready before the first event: compiled kernels loaded, Python workers running."""
+"""Getting ready before the first event: compiled kernels loaded, Python workers running.
+
+``python -m fieldfare.runtimes.spark.warmup`` compiles every kernel once; numba keeps the result beside the
+sources (or in the user's cache where that folder is read-only), so that no later process waits for it.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -14,6 +21,7 @@ from fieldfare.matching.part import Closings, build_part
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.storage import MatchLog, NewMatchBlock
 
 _WORDS = ("AA", "UA", "DL", "B6")
 
@@ -43,7 +51,15 @@ def run_kernels_once() -> None:
         schema=RECORDS,
     )
     for closings in (Closings(), Closings(*(pa.array([1]).to_numpy() for _ in range(2)))):
-        match_batch(records, {"default": Index((part,), closings)})
+        matches = match_batch(records, {"default": Index((part,), closings)})
+    with tempfile.TemporaryDirectory() as folder:
+        match_log = MatchLog(Path(folder))
+        counts = np.array([1, 3], np.int32)
+        match_log.write(NewMatchBlock(0, 2, counts, matches.indptr, matches.subscriptions, {}))
+        block = match_log.block_at(0)
+        assert block is not None
+        block.by_event()
+        block.matches_of(int(block.numbers()[0]))
 
 
 def warm_workers(session: SparkSession, cores: int) -> None:
@@ -55,3 +71,7 @@ def warm_workers(session: SparkSession, cores: int) -> None:
     session.range(0, cores * 8, numPartitions=cores * 2).mapInArrow(touch, "id long").mapInArrow(
         touch, "id long"
     ).write.format("noop").mode("overwrite").save()
+
+
+if __name__ == "__main__":
+    run_kernels_once()
