@@ -78,7 +78,7 @@ def impurities(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def draws_from_the_module(function: ast.expr) -> bool:
-    return ast.unparse(function).startswith(("random.", "np.random."))
+    return bool(re.fullmatch(r"(np\.)?random\.\w+", ast.unparse(function)))
 
 
 def is_generator(function: ast.expr) -> bool:

@@ -168,204 +168,202 @@ def check_filter(text: str) -> dict[str, Any] | None:
     }
 
 
-def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = 65536
+class Handler(BaseHTTPRequestHandler):
+    service: FaultyService
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 65536
 
-        def setup(self) -> None:
-            super().setup()
-            service.connections += 1
+    def setup(self) -> None:
+        super().setup()
+        self.service.connections += 1
 
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except OSError:
-                self.wfile = io.BytesIO()  # The connection was dropped on purpose.
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except OSError:
+            self.wfile = io.BytesIO()  # The connection was dropped on purpose.
 
-        def log_message(self, *arguments: object) -> None:
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.route("GET")
+
+    def do_POST(self) -> None:
+        self.route("POST")
+
+    def do_PUT(self) -> None:
+        self.route("PUT")
+
+    def do_DELETE(self) -> None:
+        self.route("DELETE")
+
+    def route(self, method: str) -> None:
+        parts = urlsplit(self.path)
+        steps = [unquote(step) for step in parts.path.strip("/").split("/")]
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        with self.service.changed:
+            self.service.requests.append((method, self.path))
+            self.service.changed.notify_all()
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if steps == ["v1", "stats"]:
+            return self.answer(200, {"subscriptions": len(self.service.subscriptions)})
+        if steps == ["v1", "spaces"]:
+            return self.spaces(method, body)
+        if len(steps) < 4 or steps[2] != "default":
+            return self.answer(404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"})
+        if steps[3] == "events":
+            return self.events(body)
+        if len(steps) == 4:
+            return self.collection(method, body, query)
+        return self.subscription(method, steps[4], steps[5] if len(steps) > 5 else "", body, query)
+
+    def spaces(self, method: str, body: bytes) -> None:
+        if method == "POST":
+            return self.answer(201, {"name": json.loads(body)["name"]})
+        return self.answer(200, {"spaces": [{"name": "default"}]})
+
+    def events(self, body: bytes) -> None:
+        fault = self.service.faults["events"].popleft() if self.service.faults["events"] else None
+        if fault is not None and fault.kind == "drop_before":
+            return self.drop()
+        if fault is not None and fault.kind == "status":
+            return self.answer_raw(fault.status, fault.body, fault.headers)
+        producer, sequence = (
+            self.headers.get("fieldfare-producer"),
+            self.headers.get("fieldfare-sequence"),
+        )
+        status, value = self.service.append(producer, sequence, body.split(b"\n")[:-1])
+        if fault is not None:
+            return self.drop()
+        return self.answer(status, value)
+
+    def collection(self, method: str, body: bytes, query: dict[str, str]) -> None:
+        if method == "GET":
+            ids = sorted(id for id in self.service.subscriptions if id > query.get("after", ""))
+            page = ids[: int(query["limit"])]
+            more = page[-1] if len(ids) > len(page) else None
+            return self.answer(
+                200, {"subscriptions": [self.service.subscriptions[id] for id in page], "next": more}
+            )
+        value = json.loads(body)
+        if "subscriptions" not in value:
+            id = value.get("id") or f"sub-{len(self.service.subscriptions):08x}"
+            if id in self.service.subscriptions:
+                return self.answer(409, {"title": "It exists", "detail": f"there is a subscription {id}"})
+            return self.store(201, id, value)
+        refused = []
+        for index, item in enumerate(value["subscriptions"]):
+            problem = check_filter(item["filter"])
+            if problem is not None:
+                refused.append({"index": index, "id": item.get("id")} | problem)
+            else:
+                self.service.put(item.get("id") or f"bulk-{index}", item["filter"], item["dialect"])
+        return self.answer(200, {"created": len(value["subscriptions"]) - len(refused), "refused": refused})
+
+    def store(self, status: int, id: str, value: dict[str, Any]) -> None:
+        problem = check_filter(value["filter"])
+        if problem is not None:
+            return self.answer(400, problem)
+        return self.answer(status, self.service.put(id, value["filter"], value.get("dialect", "sql")))
+
+    def subscription(self, method: str, id: str, verb: str, body: bytes, query: dict[str, str]) -> None:
+        if method == "PUT":
+            return self.store(200, id, json.loads(body))
+        if id not in self.service.subscriptions:
+            return self.answer(
+                404, {"title": "Unknown subscription", "detail": f"there is no subscription {id}"}
+            )
+        if method == "DELETE":
+            with self.service.changed:
+                del self.service.subscriptions[id]
+                self.service.changed.notify_all()
+            return self.answer(204, None)
+        if verb == "stream":
+            return self.stream(id, int(query["window"]))
+        if method == "GET":
+            return self.answer(200, self.service.subscriptions[id])
+        value = json.loads(body)
+        if verb == "pull":
+            with self.service.changed:
+                self.service.changed.wait_for(lambda: bool(self.service.waiting(id)), value["wait_s"])
+                taken = self.service.waiting(id)[: value["max"]]
+            messages = [{"position": at, "event": json.loads(line)} for at, line in taken]
+            return self.answer(200, {"messages": messages})
+        if self.service.faults["ack"]:
+            fault = self.service.faults["ack"].popleft()
+            return self.answer_raw(fault.status, fault.body, fault.headers)
+        with self.service.changed:
+            if verb == "nack":
+                self.service.nacked[id].extend(value["positions"])
+            else:
+                self.service.acked[id].update(value["positions"])
+            self.service.changed.notify_all()
+        return self.answer(200, {"cursor": "0-0-0"})
+
+    def stream(self, id: str, window: int) -> None:
+        if self.service.faults["stream"]:
+            fault = self.service.faults["stream"].popleft()
+            return self.answer_raw(fault.status, fault.body, fault.headers)
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(b": hello\n\n")
+        self.wfile.flush()
+        self.close_connection = True
+        try:
+            self.send_messages(id, window)
+        except OSError:
             pass
 
-        def do_GET(self) -> None:
-            self.route("GET")
-
-        def do_POST(self) -> None:
-            self.route("POST")
-
-        def do_PUT(self) -> None:
-            self.route("PUT")
-
-        def do_DELETE(self) -> None:
-            self.route("DELETE")
-
-        def route(self, method: str) -> None:
-            parts = urlsplit(self.path)
-            steps = [unquote(step) for step in parts.path.strip("/").split("/")]
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            with service.changed:
-                service.requests.append((method, self.path))
-                service.changed.notify_all()
-            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            if steps == ["v1", "stats"]:
-                return self.answer(200, {"subscriptions": len(service.subscriptions)})
-            if steps == ["v1", "spaces"]:
-                return self.spaces(method, body)
-            if len(steps) < 4 or steps[2] != "default":
-                return self.answer(
-                    404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"}
-                )
-            if steps[3] == "events":
-                return self.events(body)
-            if len(steps) == 4:
-                return self.collection(method, body, query)
-            return self.subscription(method, steps[4], steps[5] if len(steps) > 5 else "", body, query)
-
-        def spaces(self, method: str, body: bytes) -> None:
-            if method == "POST":
-                return self.answer(201, {"name": json.loads(body)["name"]})
-            return self.answer(200, {"spaces": [{"name": "default"}]})
-
-        def events(self, body: bytes) -> None:
-            fault = service.faults["events"].popleft() if service.faults["events"] else None
-            if fault is not None and fault.kind == "drop_before":
-                return self.drop()
-            if fault is not None and fault.kind == "status":
-                return self.answer_raw(fault.status, fault.body, fault.headers)
-            producer, sequence = (
-                self.headers.get("fieldfare-producer"),
-                self.headers.get("fieldfare-sequence"),
-            )
-            status, value = service.append(producer, sequence, body.split(b"\n")[:-1])
-            if fault is not None:
-                return self.drop()
-            return self.answer(status, value)
-
-        def collection(self, method: str, body: bytes, query: dict[str, str]) -> None:
-            if method == "GET":
-                ids = sorted(id for id in service.subscriptions if id > query.get("after", ""))
-                page = ids[: int(query["limit"])]
-                more = page[-1] if len(ids) > len(page) else None
-                return self.answer(
-                    200, {"subscriptions": [service.subscriptions[id] for id in page], "next": more}
-                )
-            value = json.loads(body)
-            if "subscriptions" not in value:
-                id = value.get("id") or f"sub-{len(service.subscriptions):08x}"
-                if id in service.subscriptions:
-                    return self.answer(409, {"title": "It exists", "detail": f"there is a subscription {id}"})
-                return self.store(201, id, value)
-            refused = []
-            for index, item in enumerate(value["subscriptions"]):
-                problem = check_filter(item["filter"])
-                if problem is not None:
-                    refused.append({"index": index, "id": item.get("id")} | problem)
-                else:
-                    service.put(item.get("id") or f"bulk-{index}", item["filter"], item["dialect"])
-            return self.answer(
-                200, {"created": len(value["subscriptions"]) - len(refused), "refused": refused}
-            )
-
-        def store(self, status: int, id: str, value: dict[str, Any]) -> None:
-            problem = check_filter(value["filter"])
-            if problem is not None:
-                return self.answer(400, problem)
-            return self.answer(status, service.put(id, value["filter"], value.get("dialect", "sql")))
-
-        def subscription(self, method: str, id: str, verb: str, body: bytes, query: dict[str, str]) -> None:
-            if method == "PUT":
-                return self.store(200, id, json.loads(body))
-            if id not in service.subscriptions:
-                return self.answer(
-                    404, {"title": "Unknown subscription", "detail": f"there is no subscription {id}"}
-                )
-            if method == "DELETE":
-                with service.changed:
-                    del service.subscriptions[id]
-                    service.changed.notify_all()
-                return self.answer(204, None)
-            if verb == "stream":
-                return self.stream(id, int(query["window"]))
-            if method == "GET":
-                return self.answer(200, service.subscriptions[id])
-            value = json.loads(body)
-            if verb == "pull":
-                with service.changed:
-                    service.changed.wait_for(lambda: bool(service.waiting(id)), value["wait_s"])
-                    taken = service.waiting(id)[: value["max"]]
-                messages = [{"position": at, "event": json.loads(line)} for at, line in taken]
-                return self.answer(200, {"messages": messages})
-            if service.faults["ack"]:
-                fault = service.faults["ack"].popleft()
-                return self.answer_raw(fault.status, fault.body, fault.headers)
-            with service.changed:
-                if verb == "nack":
-                    service.nacked[id].extend(value["positions"])
-                else:
-                    service.acked[id].update(value["positions"])
-                service.changed.notify_all()
-            return self.answer(200, {"cursor": "0-0-0"})
-
-        def stream(self, id: str, window: int) -> None:
-            if service.faults["stream"]:
-                fault = service.faults["stream"].popleft()
-                return self.answer_raw(fault.status, fault.body, fault.headers)
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
-            self.wfile.write(b": hello\n\n")
-            self.wfile.flush()
-            self.close_connection = True
-            try:
-                self.send_messages(id, window)
-            except OSError:
-                pass
-
-        def send_messages(self, id: str, window: int) -> None:
-            sent: set[str] = set()
-            cuts = service.cut_streams
-            while not service.closing:
-                with service.changed:
-                    while service.nacked[id]:
-                        sent.discard(service.nacked[id].popleft())
-                    if cuts != service.cut_streams:
-                        return
-                    deleted = id not in service.subscriptions
-                    waiting = service.waiting(id)
-                    room = window - sum(at in sent for at, _ in waiting)
-                    fresh = [(at, line) for at, line in waiting if at not in sent][: max(room, 0)]
-                    if not fresh and not deleted:
-                        service.changed.wait(HEARTBEAT_S)
-                for at, line in fresh:
-                    sent.add(at)
-                    self.wfile.write(b"id: %s\ndata: %s\n\n" % (at.encode(), line))
-                if deleted:
-                    self.wfile.write(b"event: deleted\ndata: {}\n\n")
-                elif not fresh:
-                    self.wfile.write(b":\n\n")
-                self.wfile.flush()
-                if deleted:
+    def send_messages(self, id: str, window: int) -> None:
+        sent: set[str] = set()
+        cuts = self.service.cut_streams
+        while not self.service.closing:
+            with self.service.changed:
+                while self.service.nacked[id]:
+                    sent.discard(self.service.nacked[id].popleft())
+                if cuts != self.service.cut_streams:
                     return
-
-        def drop(self) -> None:
-            self.close_connection = True
-            self.connection.close()
-
-        def answer(self, status: int, value: Any) -> None:
-            body = b"" if value is None else json.dumps(value).encode()
-            self.answer_raw(status, body, {})
-
-        def answer_raw(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-            kind = "application/json" if status < 300 else "application/problem+json"
-            self.send_response(status)
-            for name, value in {"content-type": kind, "content-length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+                deleted = id not in self.service.subscriptions
+                waiting = self.service.waiting(id)
+                room = window - sum(at in sent for at, _ in waiting)
+                fresh = [(at, line) for at, line in waiting if at not in sent][: max(room, 0)]
+                if not fresh and not deleted:
+                    self.service.changed.wait(HEARTBEAT_S)
+            for at, line in fresh:
+                sent.add(at)
+                self.wfile.write(b"id: %s\ndata: %s\n\n" % (at.encode(), line))
+            if deleted:
+                self.wfile.write(b"event: deleted\ndata: {}\n\n")
+            elif not fresh:
+                self.wfile.write(b":\n\n")
             self.wfile.flush()
+            if deleted:
+                return
 
-    return Handler
+    def drop(self) -> None:
+        self.close_connection = True
+        self.connection.close()
+
+    def answer(self, status: int, value: Any) -> None:
+        body = b"" if value is None else json.dumps(value).encode()
+        self.answer_raw(status, body, {})
+
+    def answer_raw(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        kind = "application/json" if status < 300 else "application/problem+json"
+        self.send_response(status)
+        for name, value in {"content-type": kind, "content-length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+
+def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
+    return type("ServiceHandler", (Handler,), {"service": service})
 
 
 def wait_until(condition: Any, timeout_s: float = 10.0) -> None:

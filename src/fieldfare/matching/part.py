@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
+from pathlib import Path as FilePath
 from typing import Any, Self
 
 import numpy as np
@@ -91,12 +91,12 @@ class Closings:
     def __len__(self) -> int:
         return len(self.versions)
 
-    def save(self, path: str | os.PathLike[str]) -> int:
+    def save(self, path: str | FilePath) -> int:
         """Write to a file, all or nothing; return its size in bytes."""
         return save_arrays(path, "closings", {"versions": self.versions, "valid_to": self.valid_to}, {})
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+    def open(cls, path: str | FilePath, *, verify: bool = True) -> Self:
         """Map a file that `save` wrote; IndexFileError if it is broken."""
         _, arrays = open_arrays(path, "closings", verify=verify)
         return cls(arrays["versions"], arrays["valid_to"])
@@ -138,7 +138,7 @@ class Part:
         """The bytes of all arrays: the size of the file but for its header."""
         return sum(array.nbytes for group in self.arrays for array in group)
 
-    def save(self, path: str | os.PathLike[str]) -> int:
+    def save(self, path: str | FilePath) -> int:
         """Write to a file, all or nothing; return its size in bytes."""
         arrays = {
             f"{name}.{field_name}": array
@@ -155,7 +155,7 @@ class Part:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: str | FilePath,
         *,
         verify: bool = False,
         compile_filter: CompileFilter | None = None,

@@ -280,24 +280,9 @@ def serve(
     port = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     say(f"starting on http://{shown}:{port}, data in {data}, logs in {data / 'logs'}")
-    place = ("--data", str(data))
     specs = [
-        ChildSpec(
-            "gateway",
-            (*gateway_command, *place, "--host", host, "--port", str(port), "--fd", str(listener.fileno())),
-            data / "logs" / "gateway.log",
-            gateway_ready(host, port),
-            GATEWAY_STOP_S,
-            fatal_codes=frozenset({GATEWAY_STORAGE_CODE}),
-            descriptors=(listener.fileno(),),
-        ),
-        ChildSpec(
-            "pipeline",
-            (*pipeline_command, *place),
-            data / "logs" / "pipeline.log",
-            pipeline_ready(data / "run" / "pipeline.json"),
-            PIPELINE_STOP_S,
-        ),
+        _gateway_spec(data, gateway_command, host, listener),
+        _pipeline_spec(data, pipeline_command),
     ]
     try:
         return Supervisor(specs, say=say, restarts=restarts).run()
@@ -307,3 +292,27 @@ def serve(
     finally:
         listener.close()
         lock.release()
+
+
+def _gateway_spec(data: Path, command: Sequence[str], host: str, listener: socket.socket) -> ChildSpec:
+    port = listener.getsockname()[1]
+    place = ("--data", str(data), "--host", host, "--port", str(port), "--fd", str(listener.fileno()))
+    return ChildSpec(
+        "gateway",
+        (*command, *place),
+        data / "logs" / "gateway.log",
+        gateway_ready(host, port),
+        GATEWAY_STOP_S,
+        fatal_codes=frozenset({GATEWAY_STORAGE_CODE}),
+        descriptors=(listener.fileno(),),
+    )
+
+
+def _pipeline_spec(data: Path, command: Sequence[str]) -> ChildSpec:
+    return ChildSpec(
+        "pipeline",
+        (*command, "--data", str(data)),
+        data / "logs" / "pipeline.log",
+        pipeline_ready(data / "run" / "pipeline.json"),
+        PIPELINE_STOP_S,
+    )
