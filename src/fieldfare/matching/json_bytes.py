@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.columns import (
     KIND_FALSE,
     KIND_NULL,
@@ -23,6 +22,7 @@ from fieldfare.matching.columns import (
     KIND_STRING,
     KIND_TRUE,
 )
+from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.json_numbers import read_number
 
 KIND_ESCAPED = 101

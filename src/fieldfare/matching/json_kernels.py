@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.columns import KIND_MISSING, KIND_OTHER, KIND_STRING
+from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.json_bytes import (
     CLOSE_ARRAY,
     CLOSE_OBJECT,

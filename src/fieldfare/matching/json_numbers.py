@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.columns import KIND_FLOAT, KIND_INT
+from fieldfare.matching.compiled import compiled, inlined
 
 KIND_UNREAD = 102
 """A number as it stands in the payload, too long for the kernel; the decoder has Python read it."""
