@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from service_support import until
@@ -106,9 +107,7 @@ class MatchReader:
             self._block = self._matches.block_at(offset)
             assert self._block is not None, f"record {offset} was not matched"
             indptr, numbers = self._block.by_event()
-            self._lists = [
-                numbers[first:last].tolist() for first, last in zip(indptr, indptr[1:], strict=False)
-            ]
+            self._lists = [numbers[first:last].tolist() for first, last in pairwise(indptr)]
         first = int(self._block.counts[: offset - self._block.start].sum())
         return self._lists[first : first + int(self._block.counts[offset - self._block.start])]
 

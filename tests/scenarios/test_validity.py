@@ -13,6 +13,9 @@ from pipeline_support import random_event, random_filter
 from replay import RegistryWatcher, compare, versions_of, wait_matched
 from service_support import Api, RunningService, cloud_event, running_service
 
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.storage import open_registry
+from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import RegistryChange
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
@@ -106,9 +109,7 @@ def change_under_load(service: RunningService, calls: int, seed: int) -> list[Ca
     api = Api(service.url)
     callers = [Caller(Api(service.url), f"t{n}s{seed}", Random(f"{seed}-{n}")) for n in range(THREADS)]
     with ThreadPoolExecutor(THREADS + PUBLISHERS) as pool:
-        load = [
-            pool.submit(publish_until, stop, api, Random(f"{seed}-load-{n}")) for n in range(PUBLISHERS)
-        ]
+        load = [pool.submit(publish_until, stop, api, Random(f"{seed}-load-{n}")) for n in range(PUBLISHERS)]
         try:
             for running in [pool.submit(caller.run, calls // THREADS + 1) for caller in callers]:
                 running.result()
@@ -144,7 +145,7 @@ def check_answers(calls: list[Call], changes: list[RegistryChange]) -> None:
                 assert len(between) == 1, call
 
 
-def scenario(data: Path, calls: int, seed: int) -> None:
+def scenario(data: Path, calls: int, seed: int) -> DataFolder:
     print(f"seed {seed}")
     # Maintenance all the time: history is purged and the match log compacted while changes go on.
     with running_service(data, maintenance_s=0.5) as service:
@@ -160,6 +161,7 @@ def scenario(data: Path, calls: int, seed: int) -> None:
     print(f"{len(answered)} calls, {len(changes)} changes: {comparison}")
     assert comparison.differences == []
     assert comparison.matches > comparison.events
+    return service.folder
 
 
 def test_every_event_meets_exactly_the_subscriptions_of_its_moment(tmp_path: Path) -> None:
@@ -171,4 +173,9 @@ def test_every_event_meets_exactly_the_subscriptions_of_its_moment(tmp_path: Pat
 @pytest.mark.timeout(600)
 def test_thousands_of_changes_later_every_event_still_does(tmp_path: Path) -> None:
     """So many changes that snapshots are built in the background, and old history is purged, under way."""
-    scenario(tmp_path / "data", calls=5000, seed=19937)
+    folder = scenario(tmp_path / "data", calls=5000, seed=19937)
+    registry = open_registry(folder.registry_url)
+    with pytest.raises(RegistryError, match="keeps the history from"):
+        next(registry.changes(0, 1))
+    left = list(registry.versions(registry.revision(), -1))
+    assert len(left) < registry.revision() / 2
