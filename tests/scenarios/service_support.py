@@ -49,6 +49,14 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def open_files(pid: int) -> set[str]:
+    """The names of the files that a process has open."""
+    try:
+        return {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:
+        return set()
+
+
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, and those that these have; parents first."""
     parents: dict[int, list[int]] = {}
@@ -103,6 +111,10 @@ class RunningService:
     def processes(self, mark: str) -> list[int]:
         """The service's processes that have a text in their command line, parents first."""
         return [pid for pid in descendants(self.process.pid) if mark in command_line(pid)]
+
+    def holders_of(self, name: str) -> list[int]:
+        """The service's processes that have a file of this name open."""
+        return [pid for pid in descendants(self.process.pid) if name in open_files(pid)]
 
     @property
     def gateway(self) -> int:
