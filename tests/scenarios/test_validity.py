@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -157,10 +157,14 @@ def scenario(data: Path, calls: int, seed: int) -> DataFolder:
         changes = watcher.changes()
     assert len(answered) >= calls
     check_answers(answered, changes)
-    comparison = compare(service.folder, versions_of(changes))
+    versions = versions_of(changes)
+    comparison = compare(service.folder, versions)
     print(f"{len(answered)} calls, {len(changes)} changes: {comparison}")
     assert comparison.differences == []
     assert comparison.matches > comparison.events
+    # Had every version begun one record later, this would have been noticed.
+    late = [replace(version, valid_from=version.valid_from + 1) for version in versions]
+    assert compare(service.folder, late).differences
     return service.folder
 
 
