@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -232,7 +233,7 @@ def victims_of(service: RunningService, kind: str) -> list[int]:
         "java": lambda: [service.jvm],
         "gateway": lambda: [service.gateway],
         "both": lambda: [service.driver, service.gateway],
-        "task": lambda: service.processes("fieldfare.runtimes.spark.worker_daemon")[-1:],
+        "task": lambda: service.processes("fieldfare.runtimes.spark.worker_daemon"),
         "source": lambda: service.holders_of("indexer.lock"),
     }
     return until(find[kind])
@@ -246,7 +247,8 @@ def strike(service: RunningService, kind: str) -> None:
         kind = "driver"
     victims = victims_of(service, kind)
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it went with its parent
+            os.kill(pid, signal.SIGKILL)
     until(lambda: not any(map(is_running, victims)))
 
 

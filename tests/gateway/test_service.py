@@ -246,11 +246,14 @@ def test_what_was_acknowledged_survives_a_kill_and_a_stop_is_clean(tmp_path):
     assert second.stop(signal.SIGTERM) == 0
 
 
-@pytest.mark.parametrize(("what", "code"), [("port", 3), ("log", 4)])
+@pytest.mark.parametrize(("what", "code"), [("port", 3), ("log", 4), ("directory", 4)])
 def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
     arguments = [sys.executable, "-m", "fieldfare.gateway", "--data", str(tmp_path)]
     holder = None
-    if what == "port":
+    if what == "directory":
+        holder = Process(tmp_path)
+        arguments += ["--port", "0"]
+    elif what == "port":
         holder = Process(tmp_path / "other")
         arguments += ["--port", str(holder.client.base_url.port)]
     else:
@@ -261,7 +264,11 @@ def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
         capture_output=True,
         text=True,
         timeout=20,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "FIELDFARE_PREDECESSOR_WAIT_S": "0.1",
+        },
     )
     if holder is not None:
         holder.stop(signal.SIGTERM)

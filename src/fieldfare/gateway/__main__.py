@@ -22,7 +22,6 @@ from fieldfare.storage.errors import StorageError
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
 SHUTDOWN_S = 10
-PREDECESSOR_WAIT_S = 20.0
 
 
 class _Server(uvicorn.Server):
@@ -71,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Held until this process ends. One that is still on its way out, because its supervisor was killed,
         # would save cursors over those of its successor.
         (settings.data / "run").mkdir(parents=True, exist_ok=True)
-        FileLock(settings.data / "run" / "gateway.lock", PREDECESSOR_WAIT_S).acquire()
+        FileLock(settings.data / "run" / "gateway.lock", settings.predecessor_wait_s).acquire()
         gateway = Gateway(settings)
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)

@@ -123,6 +123,12 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="Seconds between looks at the match log's end when nobody waits. Up: staler figures.",
     )
+    predecessor_wait_s: float = Field(
+        20.0,
+        ge=0,
+        description="Seconds a starting gateway waits for another one on its data directory to end. "
+        "Up: patience with one that ends slowly after its supervisor was killed.",
+    )
     pipeline_stale_s: float = Field(
         5.0,
         gt=0,

@@ -201,8 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
     )  # fmt: skip
-    for library in ("py4j", "pyspark"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    logging.getLogger("pyspark").setLevel(logging.ERROR)
+    # Its errors are tracebacks of calls that fail here too, and are reported in a line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
