@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from service_support import Api, RunningService, cloud_event, is_running, runnin
 
 from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.filters import compile_filter
+from fieldfare.runtimes.service.restarts import RestartSettings
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
 
@@ -258,12 +260,16 @@ def suffer(data: Path, seed: int, kinds: list[str]) -> None:
     print(f"seed {seed}")
     with running_service(data, **SETTINGS) as service:
         flowing = Traffic(service, seed)
-        for kind, following in zip(kinds, [*kinds[1:], None], strict=True):
+        for number, kind in enumerate(kinds):
             flowing.flow(random.randrange(1, 150))
             strike(service, kind)
-            if following == "gateway":
+            if kinds[number + 1 : number + 2] == ["gateway"]:
                 continue  # It is struck while others are still on their way up again.
             service.wait_ready()
+            if number % 2:
+                # A pipeline that dies again and again as soon as it is ready would be given up.
+                ready_s = time.monotonic()
+                until(lambda since_s=ready_s: time.monotonic() - since_s > RestartSettings().quick_s)
         flowing.flow(50)
         flowing.finish()
 
