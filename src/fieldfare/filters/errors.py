@@ -1,0 +1,102 @@
+"""What is wrong with a filter's text: problems with a place, shown with a caret under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+SHOWN_CHARACTERS = 100
+"""How much of a line the display shows around a problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a filter.
+
+    Attributes
+    ----------
+    message : what is wrong, a sentence without a full stop.
+    line, column : where it starts; both count from 1, columns in characters.
+    hint : what to write instead, or "".
+    length : how many characters it covers on its line; 0 if it is about the whole filter.
+    """
+
+    message: str
+    line: int
+    column: int
+    hint: str = ""
+    length: int = 1
+
+
+class FilterError(ValueError):
+    """A filter cannot be used; ``str()`` shows each problem under the line it is on.
+
+    Attributes
+    ----------
+    text : the filter as it was given.
+    problems : what is wrong with it, in the order of the text, at least one.
+    """
+
+    def __init__(self, text: str, problems: Iterable[Problem]) -> None:
+        self.text = text
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__(display(text, self.problems))
+
+    def __reduce__(self) -> tuple[type[FilterError], tuple[str, tuple[Problem, ...]]]:
+        return FilterError, (self.text, self.problems)
+
+
+def problem_at(text: str, start: int, end: int, message: str, hint: str = "") -> Problem:
+    """A problem that covers ``text[start:end]`` (as far as its first line goes)."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", start)
+    if line_end < 0:
+        line_end = len(text)
+    length = max(1, min(end, line_end) - start)
+    return Problem(message, text.count("\n", 0, start) + 1, start - line_start + 1, hint, length)
+
+
+def display(text: str, problems: Sequence[Problem]) -> str:
+    """All problems as text: the message, the line, a caret under the place, the hint."""
+    lines = text.split("\n")
+    blocks = []
+    for problem in problems:
+        place = f"line {problem.line}, column {problem.column}: " if problem.length else ""
+        block = [place + problem.message]
+        if problem.length:
+            block += _excerpt(lines[problem.line - 1], problem.column - 1, problem.length)
+        if problem.hint:
+            block.append(f"  hint: {problem.hint}")
+        blocks.append("\n".join(block))
+    return "\n".join(blocks)
+
+
+def _excerpt(line: str, start: int, length: int) -> list[str]:
+    """The line, or the part of it around the place, and the carets under the place."""
+    line = "".join(character if character.isprintable() else " " for character in line)
+    first = max(0, start - SHOWN_CHARACTERS // 2) if len(line) > SHOWN_CHARACTERS else 0
+    shown = line[first : first + SHOWN_CHARACTERS]
+    before, after = "... " if first else "", " ..." if first + len(shown) < len(line) else ""
+    carets = "^" * max(1, min(length, first + len(shown) - start))
+    return [f"  {before}{shown}{after}".rstrip(), "  " + " " * (len(before) + start - first) + carets]
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate that a misspelt word most likely means, or ""."""
+    found = get_close_matches(word.upper(), list(candidates), n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+class Mistake(Exception):
+    """Raised inside a parser: what is wrong with ``text[start:end]``; becomes a Problem.
+
+    After a ``fatal`` one the parser does not look for more.
+    """
+
+    def __init__(self, start: int, end: int, message: str, hint: str = "", *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.start, self.end, self.message, self.hint, self.fatal = start, end, message, hint, fatal
+
+    def problem(self, text: str) -> Problem:
+        return problem_at(text, self.start, self.end, self.message, self.hint)

@@ -1,0 +1,431 @@
+"""The exact evaluator: an expression compiled into Python closures.
+
+A closure takes a *subject*, from which a getter for each path reads the attribute's value: an
+event, or a function from path to value. Conditions give True, False or None (unknown); values give
+what the event holds, an exact number, or None. Comparisons with constants are made without a
+Decimal: the constant's nearest int and float bounds are computed once.
+"""
+
+from __future__ import annotations
+
+import operator as operators
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from fieldfare.filters import exact
+from fieldfare.filters.expression import (
+    CONDITIONS,
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    Scalar,
+)
+from fieldfare.filters.patterns import matcher_of
+from fieldfare.filters.values import ABSENT
+from fieldfare.model import Path
+
+Subject = Any
+Getter = Callable[[Subject], Any]
+Condition = Callable[[Subject], bool | None]
+
+
+def event_getter(path: Path) -> Getter:
+    """Reads an attribute of an event (a mapping); ABSENT where there is none."""
+    if len(path) == 1:
+        name = path[0]
+        return lambda event: event.get(name, ABSENT)
+    if len(path) == 2 and isinstance(path[1], str):
+        first, second = str(path[0]), path[1]
+
+        def get_second(event: Mapping[str, Any]) -> Any:
+            inner = event.get(first, ABSENT)
+            if type(inner) is dict:
+                return inner.get(second, ABSENT)
+            return _step(inner, second)
+
+        return get_second
+
+    def get(event: Mapping[str, Any]) -> Any:
+        value: Any = event
+        for step in path:
+            value = _step(value, step)
+            if value is ABSENT:
+                return ABSENT
+        return value
+
+    return get
+
+
+def _step(value: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        return value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and step < len(value):
+        return value[step]
+    return ABSENT
+
+
+def lookup_getter(path: Path) -> Getter:
+    """Reads an attribute by a function from path to value."""
+    return lambda get: get(path)
+
+
+class Compiler:
+    """Compiles expressions for one kind of subject.
+
+    Parameters
+    ----------
+    getter : gives the function that reads an attribute from a subject.
+    """
+
+    def __init__(self, getter: Callable[[Path], Getter]) -> None:
+        self.getter = getter
+
+    def matcher(self, expression: Expression) -> Condition:
+        """A function that is truthy exactly where the expression is true; no three-valued detours."""
+        if isinstance(expression, And):
+            return _all([self.matcher(operand) for operand in expression.operands])
+        if isinstance(expression, Or):
+            return _any([self.matcher(operand) for operand in expression.operands])
+        return self.condition(expression)
+
+    def condition(self, expression: Expression) -> Condition:
+        """A function that gives True, False, or None for unknown."""
+        return _CONDITIONS[type(expression)](self, expression)
+
+    def value(self, expression: Expression) -> Getter:
+        """A function that gives the value of an expression; None or ABSENT where it has none."""
+        if isinstance(expression, Literal):
+            constant = expression.value
+            return lambda subject: constant
+        if isinstance(expression, Attribute):
+            return self.getter(expression.path)
+        if isinstance(expression, CONDITIONS):
+            return self.condition(expression)
+        return self.number(expression)
+
+    def number(self, expression: Expression) -> Callable[[Subject], exact.Rational | None]:
+        """A function that gives an int or Fraction for arithmetic, or None."""
+        if isinstance(expression, Negate):
+            negated = self.number(expression.operand)
+
+            def negate(subject: Subject) -> exact.Rational | None:
+                operand = negated(subject)
+                return None if operand is None else -operand
+
+            return negate
+        if isinstance(expression, Arithmetic):
+            return self._arithmetic(expression)
+        value, rational = self.value(expression), exact.rational
+        return lambda subject: rational(value(subject))
+
+    def _arithmetic(self, e: Arithmetic) -> Callable[[Subject], exact.Rational | None]:
+        operator, left, right, calculate = (
+            e.operator,
+            self.number(e.left),
+            self.number(e.right),
+            exact.calculate,
+        )
+
+        def arithmetic(subject: Subject) -> exact.Rational | None:
+            a = left(subject)
+            if a is None:
+                return None
+            b = right(subject)
+            return None if b is None else calculate(operator, a, b)
+
+        return arithmetic
+
+    def _literal(self, e: Literal) -> Condition:
+        truth = e.value if isinstance(e.value, bool) else None
+        return lambda subject: truth
+
+    def _attribute(self, e: Attribute) -> Condition:
+        get = self.getter(e.path)
+
+        def truth(subject: Subject) -> bool | None:
+            value = get(subject)
+            return value if value is True or value is False else None
+
+        return truth
+
+    def _comparison(self, e: Comparison) -> Condition:
+        operator, left, right = e.operator, e.left, e.right
+        if isinstance(left, Literal):
+            operator, left, right = MIRRORED[operator], right, left
+        get = self.value(left)
+        if isinstance(right, Literal):
+            return _compare_with_constant(operator, get, right.value)
+        get_right, accepted, order = self.value(right), _ACCEPTED[operator], exact.order
+
+        def compare(subject: Subject) -> bool | None:
+            found = order(get(subject), get_right(subject))
+            return None if found is None else found in accepted
+
+        return compare
+
+    def _between(self, e: Between) -> Condition:
+        if isinstance(e.low, Literal) and isinstance(e.high, Literal) and isinstance(e.operand, Attribute):
+            return _both(
+                self.condition(Comparison(">=", e.operand, e.low)),
+                self.condition(Comparison("<=", e.operand, e.high)),
+            )
+        get, low, high, order = self.value(e.operand), self.value(e.low), self.value(e.high), exact.order
+
+        def between(subject: Subject) -> bool | None:
+            value = get(subject)
+            above, below = order(value, low(subject)), order(value, high(subject))
+            if (above is not None and above < 0) or (below is not None and below > 0):
+                return False
+            return None if above is None or below is None else True
+
+        return between
+
+    def _in(self, e: In) -> Condition:
+        get = self.value(e.operand)
+        constants = [item.value for item in e.items if isinstance(item, Literal)]
+        others = [self.value(item) for item in e.items if not isinstance(item, Literal)]
+        find = _finder(constants)
+        order = exact.order
+        if not others:
+            return lambda subject: find(get(subject))
+
+        def is_in(subject: Subject) -> bool | None:
+            value = get(subject)
+            found = find(value) if constants else False
+            for other in others:
+                if found:
+                    break
+                compared = order(value, other(subject))
+                if compared == 0:
+                    found = True
+                elif compared is None:
+                    found = None
+            return found
+
+        return is_in
+
+    def _like(self, e: Like) -> Condition:
+        get, fits = self.value(e.operand), matcher_of(e.pattern)
+
+        def like(subject: Subject) -> bool | None:
+            value = get(subject)
+            return fits(value) if isinstance(value, str) else None
+
+        return like
+
+    def _exists(self, e: Exists) -> Condition:
+        get = self.getter(e.path)
+        return lambda subject: get(subject) is not ABSENT
+
+    def _is_null(self, e: IsNull) -> Condition:
+        get = self.value(e.operand)
+
+        def is_null(subject: Subject) -> bool:
+            value = get(subject)
+            return value is None or value is ABSENT
+
+        return is_null
+
+    def _is_truth(self, e: IsTruth) -> Condition:
+        operand, truth = self.condition(e.operand), e.truth
+        return lambda subject: operand(subject) is truth
+
+    def _not(self, e: Not) -> Condition:
+        operand = self.condition(e.operand)
+
+        def negation(subject: Subject) -> bool | None:
+            value = operand(subject)
+            return None if value is None else not value
+
+        return negation
+
+    def _and(self, e: And) -> Condition:
+        operands = [self.condition(operand) for operand in e.operands]
+
+        def conjunction(subject: Subject) -> bool | None:
+            result: bool | None = True
+            for operand in operands:
+                value = operand(subject)
+                if value is False:
+                    return False
+                if value is None:
+                    result = None
+            return result
+
+        return conjunction
+
+    def _or(self, e: Or) -> Condition:
+        operands = [self.condition(operand) for operand in e.operands]
+
+        def disjunction(subject: Subject) -> bool | None:
+            result: bool | None = False
+            for operand in operands:
+                value = operand(subject)
+                if value:
+                    return True
+                if value is None:
+                    result = None
+            return result
+
+        return disjunction
+
+
+_CONDITIONS: dict[type, Callable[[Compiler, Any], Condition]] = {
+    Literal: Compiler._literal,
+    Attribute: Compiler._attribute,
+    Comparison: Compiler._comparison,
+    Between: Compiler._between,
+    In: Compiler._in,
+    Like: Compiler._like,
+    Exists: Compiler._exists,
+    IsNull: Compiler._is_null,
+    IsTruth: Compiler._is_truth,
+    Not: Compiler._not,
+    And: Compiler._and,
+    Or: Compiler._or,
+}
+
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+OPERATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operators.eq,
+    "<>": operators.ne,
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+}
+_ACCEPTED = {"=": (0,), "<>": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
+
+
+def _all(parts: list[Condition]) -> Condition:
+    if len(parts) == 2:
+        a, b = parts
+        return lambda subject: a(subject) and b(subject)
+    if len(parts) == 3:
+        a, b, c = parts
+        return lambda subject: a(subject) and b(subject) and c(subject)
+
+    def all_of(subject: Subject) -> bool:
+        for part in parts:  # noqa: SIM110 - a loop is faster than a generator
+            if not part(subject):
+                return False
+        return True
+
+    return all_of
+
+
+def _any(parts: list[Condition]) -> Condition:
+    def any_of(subject: Subject) -> bool:
+        for part in parts:  # noqa: SIM110
+            if part(subject):
+                return True
+        return False
+
+    return any_of
+
+
+def _both(first: Condition, second: Condition) -> Condition:
+    def both(subject: Subject) -> bool | None:
+        value = first(subject)
+        if value is False:
+            return False
+        other = second(subject)
+        if other is False:
+            return False
+        return value and other
+
+    return both
+
+
+def _compare_with_constant(operator: str, get: Getter, constant: Scalar) -> Condition:
+    if isinstance(constant, int | Decimal) and not isinstance(constant, bool):
+        return _compare_with_number(operator, get, constant)
+    if isinstance(constant, str):
+        compare = OPERATIONS[operator]
+        return lambda subject: compare(value, constant) if isinstance(value := get(subject), str) else None
+    test = _any_type_test(operator, constant)
+    return lambda subject: test(get(subject))
+
+
+def _any_type_test(operator: str, constant: Scalar) -> Callable[[Any], bool | None]:
+    """The comparison of any value with a constant, without short cuts."""
+    accepted, order = _ACCEPTED[operator], exact.order
+
+    def test(value: Any) -> bool | None:
+        found = order(value, constant)
+        return None if found is None else found in accepted
+
+    return test
+
+
+def _compare_with_number(operator: str, get: Getter, constant: int | Decimal) -> Condition:
+    """Ints and floats meet bounds of their own class; only the rest (a Decimal, say) is slow."""
+    compare, slow = OPERATIONS[operator], _any_type_test(operator, constant)
+    whole_floor, whole_ceiling = exact.whole_bounds(constant)
+    real_floor, real_ceiling = exact.float_bounds(constant)
+    whole: int | None
+    real: float | None
+    if operator in ("<", ">="):  # `x < constant` where `x < ceiling`
+        whole, real = whole_ceiling, real_ceiling
+    else:  # `x <= constant` where `x <= floor`
+        whole, real = whole_floor, real_floor
+    if operator in ("=", "<>"):
+        whole = whole if whole_floor == whole_ceiling else None
+        real = real if real_floor == real_ceiling else None
+
+    def test(subject: Subject) -> bool | None:
+        value = get(subject)
+        kind = type(value)
+        if kind is int:
+            return compare(value, whole)
+        if kind is float and value == value:
+            return compare(value, real)
+        return slow(value)
+
+    return test
+
+
+def _finder(constants: Sequence[Scalar]) -> Callable[[Any], bool | None]:
+    """Whether a value equals one of many constants, by one look into a set."""
+    strings = frozenset(c for c in constants if isinstance(c, str))
+    booleans = frozenset(c for c in constants if isinstance(c, bool))
+    numbers = frozenset(c for c in constants if isinstance(c, int | Decimal) and not isinstance(c, bool))
+    mixed = None in constants or sum(map(bool, (strings, booleans, numbers))) > 1
+    absent = None if mixed else False
+
+    def find(value: Any) -> bool | None:
+        kind = type(value)
+        same_type: frozenset[Any]
+        if kind is str:
+            found, same_type = value in strings, strings
+        elif kind is bool:
+            found, same_type = value in booleans, booleans
+        elif isinstance(value, float):
+            if value != value:
+                return None
+            found, same_type = Decimal(repr(float(value))) in numbers, numbers
+        elif isinstance(value, int | Decimal | Fraction):
+            if value != value:
+                return None
+            found, same_type = value in numbers, numbers
+        elif isinstance(value, str):
+            found, same_type = str(value) in strings, strings
+        else:
+            return None
+        return True if found else absent if same_type else None
+
+    return find

@@ -1,0 +1,102 @@
+"""Names of attributes as text: ``data.a.b``, ``data.items[0].price``, ``data."odd name"``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fieldfare.filters.errors import FilterError, Mistake
+from fieldfare.filters.lexer import KEYWORDS, Token, tokens_of
+from fieldfare.model import Path
+
+MAX_STEPS = 64
+"""How many steps a path may have."""
+
+MAX_INDEX = 2**31 - 1
+"""The highest index of an array element."""
+
+_PLAIN = re.compile(r"[^\W\d]\w*")
+
+
+def format_path(path: Path) -> str:
+    """A path as text that ``parse_path`` reads back."""
+    first, *rest = path
+    pieces = [_name(str(first), first=True)]
+    for step in rest:
+        pieces.append(f".{_name(step)}" if isinstance(step, str) else f"[{step}]")
+    return "".join(pieces)
+
+
+def parse_path(text: str) -> Path:
+    """The path that a text names; FilterError if it names none."""
+    tokens, problems = tokens_of(text)
+    if problems:
+        raise FilterError(text, problems)
+    try:
+        path, index = read_path(tokens, 0)
+        extra = tokens[index]
+        if extra.kind != "end":
+            raise Mistake(extra.start, extra.end, f"unexpected {extra.text!r} after the name of an attribute")
+    except Mistake as mistake:
+        raise FilterError(text, [mistake.problem(text)]) from None
+    return path
+
+
+def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
+    """The path whose first token is at ``index``, and the index after it; or a Mistake."""
+    kind, text, start = first = tokens[index]
+    path: Path
+    if kind == "path":
+        path = tuple(text.split("."))
+        if len(path) > 1 and path[0].upper() in KEYWORDS:  # type: ignore[union-attr]
+            word = str(path[0])
+            hint = f'to name an attribute {word}, write "{word}" in double quotes'
+            raise Mistake(start, start + len(word), f"{word.upper()} is a keyword", hint)
+    elif kind == "quoted":
+        path = (unquoted(text),)
+    else:
+        raise Mistake(start, first.end, "expected the name of an attribute", "for example data.price")
+    index += 1
+    while (kind := tokens[index].kind) in (".", "[") and len(path) <= MAX_STEPS:
+        steps, index = _after_dot(tokens, index) if kind == "." else _in_brackets(tokens, index)
+        path += steps
+    if len(path) > MAX_STEPS:
+        message = f"the name of an attribute has at most {MAX_STEPS} steps"
+        raise Mistake(start, tokens[index - 1].end, message, fatal=True)
+    return path, index
+
+
+def unquoted(text: str) -> str:
+    """What a quoted token stands for: without its quotes, doubled quotes made one."""
+    quote = text[0]
+    return text[1:-1].replace(quote * 2, quote)
+
+
+def _after_dot(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
+    name = tokens[index + 1]
+    if name.kind == "path":
+        return tuple(name.text.split(".")), index + 2
+    if name.kind == "quoted":
+        return (unquoted(name.text),), index + 2
+    if name.kind in KEYWORDS:
+        return (name.text,), index + 2
+    hint = 'put an odd name in double quotes, as in data."odd name"'
+    raise Mistake(tokens[index].start, name.end, "expected a name after '.'", hint)
+
+
+def _in_brackets(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
+    bracket, number = tokens[index], tokens[index + 1]
+    closing = tokens[min(index + 2, len(tokens) - 1)]
+    text = number.text
+    if number.kind != "number" or not (text.isascii() and text.isdigit()) or closing.kind != "]":
+        hint = 'elements are counted from 0, as in data.items[0]; a name goes after a dot: data."odd name"'
+        raise Mistake(bracket.start, number.end, "expected [ a whole number ] after an array's name", hint)
+    if len(text) > 10 or int(text) > MAX_INDEX:
+        raise Mistake(number.start, number.end, f"the index of an element is at most {MAX_INDEX}")
+    return (int(text),), index + 3
+
+
+def _name(name: str, *, first: bool = False) -> str:
+    if _PLAIN.fullmatch(name) and not (first and name.upper() in KEYWORDS):
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,145 @@
+"""The canonical ``sql`` text of an expression; parsing it gives the same expression back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from fieldfare.filters.expression import (
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    Scalar,
+)
+from fieldfare.filters.paths import format_path
+from fieldfare.filters.patterns import format_like
+
+_OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10)
+_ARITHMETIC = {"+": _ADD, "-": _ADD, "*": _MULTIPLY, "/": _MULTIPLY, "%": _MULTIPLY}
+_TRUTHS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
+
+
+def format_expression(expression: Expression) -> str:
+    """The ``sql`` text that means this expression."""
+    return _FORMATS[type(expression)](expression)[0]
+
+
+def format_literal(value: Scalar) -> str:
+    """A constant as ``sql`` writes it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return _TRUTHS[value]
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value)
+
+
+def _part(expression: Expression, least: int) -> str:
+    """A part's text, in parentheses if it binds less tightly than its place demands."""
+    text, level = _FORMATS[type(expression)](expression)
+    return text if level >= least else f"({text})"
+
+
+def _operand(expression: Expression) -> str:
+    """A part after an operator, where a lone quoted name would look like a string."""
+    text = _part(expression, _ADD)
+    return f"({text})" if text[0] == '"' and isinstance(expression, Attribute) else text
+
+
+def _literal(e: Literal) -> tuple[str, int]:
+    return format_literal(e.value), _PRIMARY
+
+
+def _negate(e: Negate) -> tuple[str, int]:
+    number = isinstance(e.operand, Literal) and isinstance(e.operand.value, int | Decimal)
+    operand = _part(e.operand, _PRIMARY)
+    return f"-({operand})" if number else f"- {operand}" if operand[0] == "-" else f"-{operand}", _NEGATE
+
+
+def _arithmetic(e: Arithmetic) -> tuple[str, int]:
+    level = _ARITHMETIC[e.operator]
+    return f"{_part(e.left, level)} {e.operator} {_part(e.right, level + 1)}", level
+
+
+def _comparison(e: Comparison) -> tuple[str, int]:
+    return f"{_part(e.left, _ADD)} {e.operator} {_operand(e.right)}", _COMPARE
+
+
+def _between(e: Between, negation: str = "") -> tuple[str, int]:
+    return f"{_part(e.operand, _ADD)} {negation}BETWEEN {_operand(e.low)} AND {_operand(e.high)}", _COMPARE
+
+
+def _in(e: In, negation: str = "") -> tuple[str, int]:
+    return f"{_part(e.operand, _ADD)} {negation}IN ({', '.join(map(_operand, e.items))})", _COMPARE
+
+
+def _like(e: Like, negation: str = "") -> tuple[str, int]:
+    pattern, escape = format_like(e.pattern)
+    ending = f" ESCAPE {format_literal(escape)}" if escape else ""
+    return f"{_part(e.operand, _ADD)} {negation}LIKE {format_literal(pattern)}{ending}", _COMPARE
+
+
+def _exists(e: Exists) -> tuple[str, int]:
+    return f"EXISTS({format_path(e.path)})", _PRIMARY
+
+
+def _is_null(e: IsNull, negation: str = "") -> tuple[str, int]:
+    return f"{_part(e.operand, _IS)} IS {negation}NULL", _IS
+
+
+def _is_truth(e: IsTruth, negation: str = "") -> tuple[str, int]:
+    return f"{_part(e.operand, _IS)} IS {negation}{_TRUTHS[e.truth]}", _IS
+
+
+_NEGATED: dict[type, Callable[[Any, str], tuple[str, int]]] = {
+    Between: _between,
+    In: _in,
+    Like: _like,
+    IsNull: _is_null,
+    IsTruth: _is_truth,
+}
+
+
+def _not(e: Not) -> tuple[str, int]:
+    negated = _NEGATED.get(type(e.operand))
+    return negated(e.operand, "NOT ") if negated else (f"NOT {_part(e.operand, _NOT)}", _NOT)
+
+
+def _and(e: And) -> tuple[str, int]:
+    return " AND ".join(_part(operand, _NOT) for operand in e.operands), _AND
+
+
+def _or(e: Or) -> tuple[str, int]:
+    return " OR ".join(_part(operand, _AND) for operand in e.operands), _OR
+
+
+_FORMATS: dict[type, Callable[[Any], tuple[str, int]]] = {
+    Literal: _literal,
+    Attribute: lambda e: (format_path(e.path), _PRIMARY),
+    Negate: _negate,
+    Arithmetic: _arithmetic,
+    Comparison: _comparison,
+    Between: _between,
+    In: _in,
+    Like: _like,
+    Exists: _exists,
+    IsNull: _is_null,
+    IsTruth: _is_truth,
+    Not: _not,
+    And: _and,
+    Or: _or,
+}

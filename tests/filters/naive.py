@@ -1,0 +1,165 @@
+"""The semantics of filters, written straight from docs/filters.md: slow, plain, the evaluator's twin.
+
+Values: ABSENT and None (null) are no values; booleans, numbers and strings are; all else is `other`.
+Conditions: True, False, None for unknown. Numbers are Fractions, or an infinity as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from math import inf as INFINITY
+from typing import Any
+
+from fieldfare.filters import expression as ast
+from fieldfare.filters.normal_form import Conjunction, NormalForm
+from fieldfare.filters.values import ABSENT
+
+NO_VALUE = (ABSENT, None)
+
+
+def read(event: Any, path: tuple[str | int, ...]) -> Any:
+    """The value of an attribute, or ABSENT."""
+    value = event
+    for step in path:
+        if isinstance(step, str) and isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(step, int) and isinstance(value, Sequence) and not isinstance(value, str):
+            if step >= len(value):
+                return ABSENT
+            value = value[step]
+        else:
+            return ABSENT
+    return value
+
+
+def evaluate(e: ast.Expression, event: Any) -> Any:
+    """The value of an expression; a condition's is True, False or None."""
+    match e:
+        case ast.Literal(value):
+            return value
+        case ast.Attribute(path):
+            return read(event, path)
+        case ast.Negate(operand):
+            return calculate("-", 0, evaluate(operand, event))
+        case ast.Arithmetic(operator, left, right):
+            return calculate(operator, evaluate(left, event), evaluate(right, event))
+        case ast.Comparison(operator, left, right):
+            return compare(operator, evaluate(left, event), evaluate(right, event))
+        case ast.Between(operand, low, high):
+            value = evaluate(operand, event)
+            return conjunction(
+                [compare(">=", value, evaluate(low, event)), compare("<=", value, evaluate(high, event))]
+            )
+        case ast.In(operand, items):
+            value = evaluate(operand, event)
+            return disjunction([compare("=", value, evaluate(item, event)) for item in items])
+        case ast.Like(operand, pattern):
+            value = evaluate(operand, event)
+            return fits(tuple(pattern_characters(pattern)), value) if isinstance(value, str) else None
+        case ast.Exists(path):
+            return read(event, path) is not ABSENT
+        case ast.IsNull(operand):
+            return evaluate(operand, event) in NO_VALUE
+        case ast.IsTruth(operand, truth):
+            return condition(operand, event) is truth
+        case ast.Not(operand):
+            value = condition(operand, event)
+            return None if value is None else not value
+        case ast.And(operands):
+            return conjunction([condition(operand, event) for operand in operands])
+        case ast.Or(operands):
+            return disjunction([condition(operand, event) for operand in operands])
+    raise AssertionError(e)
+
+
+def condition(e: ast.Expression, event: Any) -> bool | None:
+    """An expression as a condition: what is neither true nor false is unknown."""
+    value = evaluate(e, event)
+    return value if isinstance(value, bool) else None
+
+
+def conjunction(values: list[bool | None]) -> bool | None:
+    if False in values:
+        return False
+    return None if None in values else True
+
+
+def disjunction(values: list[bool | None]) -> bool | None:
+    if True in values:
+        return True
+    return None if None in values else False
+
+
+def number(value: Any) -> Fraction | float | None:
+    """A number exactly, or None if the value is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction) or value != value:
+        return None
+    if not isinstance(value, int) and value in (INFINITY, -INFINITY):
+        return float(value)
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def calculate(operator: str, left: Any, right: Any) -> Fraction | None:
+    a, b = number(left), number(right)
+    if not isinstance(a, Fraction) or not isinstance(b, Fraction) or is_long(a) or is_long(b):
+        return None
+    if operator in "/%" and b == 0:
+        return None
+    if operator == "%":
+        whole = int(a / b)  # int() cuts towards 0
+        result = a - b * whole
+    else:
+        result = {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[operator](b)
+    return None if is_long(result) else result
+
+
+def is_long(value: Fraction) -> bool:
+    return max(abs(value.numerator), value.denominator) >= 2**32_768
+
+
+def compare(operator: str, left: Any, right: Any) -> bool | None:
+    for same_type in (lambda v: v if isinstance(v, bool) else None, number, as_string):
+        a, b = same_type(left), same_type(right)
+        if a is not None and b is not None:
+            return {
+                "=": a == b,
+                "<>": a != b,
+                "<": a < b,
+                "<=": a <= b,
+                ">": a > b,
+                ">=": a >= b,
+            }[operator]
+    return None
+
+
+def as_string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def pattern_characters(pattern: ast.Pattern) -> Any:
+    for part in pattern:
+        yield from [part] if isinstance(part, ast.Wild) else part
+
+
+def fits(pattern: tuple[Any, ...], text: str) -> bool:
+    """The textbook table: row by row, which beginnings of the text fit the pattern so far."""
+    reach = [True] + [False] * len(text)
+    for part in pattern:
+        if part is ast.Wild.RUN:
+            reach = [any(reach[: i + 1]) for i in range(len(text) + 1)]
+        else:
+            reach = [False] + [
+                reach[i] and (part is ast.Wild.ONE or part == text[i]) for i in range(len(text))
+            ]
+    return reach[-1]
+
+
+def candidates(form: NormalForm, event: Any) -> list[Conjunction]:
+    """The conjunctions of a normal form that an event fits."""
+    return [
+        conjunction
+        for conjunction in form.conjunctions
+        if all(read(event, path) in values for path, values in conjunction.constraints)
+    ]
