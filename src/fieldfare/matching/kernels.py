@@ -1,0 +1,546 @@
+"""The compiled loops: values to cells, cells to candidate rows, rows to matches.
+
+Arrays in, arrays out; nothing here knows a class beyond the named tuples of ``layout``. All run as
+plain Python too (``NUMBA_DISABLE_JIT=1``), slowly and with the same results.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.columns import (
+    KIND_EXACT,
+    KIND_FLOAT,
+    KIND_INT,
+    KIND_STRING,
+)
+from fieldfare.matching.compiled import compiled
+from fieldfare.matching.layout import (
+    ALL_ROWS,
+    BLOCK_WORDS,
+    BUCKETS_MAX,
+    FIRST_NUMBER_CELL,
+    MORE_ALTERNATIVES,
+    NO_ROWS,
+)
+
+_BIT = (np.uint64(1) << np.arange(64, dtype=np.uint64)).view(np.int64)
+_LOW_BIT_PLACE = np.zeros(32, np.int64)
+for _i in range(32):
+    _LOW_BIT_PLACE[(((1 << _i) * 0x077CB531) & 0xFFFFFFFF) >> 27] = _i
+
+
+@compiled
+def hash_string(text: Any, start: int, length: int) -> Any:
+    """FNV-1a of 32 bits, in int64 arithmetic that cannot overflow."""
+    h: Any = 2166136261
+    for i in range(start, start + length):
+        h = ((h ^ np.int64(text[i])) * 16777619) & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+@compiled
+def fill_hash_table(slots: Any, text: Any, offset: Any) -> None:
+    """Put distinct strings into an open-addressed table whose size is a power of two."""
+    mask = len(slots) - 1
+    for i in range(len(offset) - 1):
+        slot = hash_string(text, offset[i], offset[i + 1] - offset[i]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = i
+
+
+@compiled
+def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
+    """The step of the grid that a value lies in: never decreasing with the value."""
+    x = (value - origin) * scale
+    if not x > 0.0:
+        return 0
+    if x >= size - 1:
+        return size - 1
+    return int(x)
+
+
+@compiled
+def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
+    """`_grid_step` of each value."""
+    places = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        places[i] = _grid_step(values[i], origin, scale, size)
+    return places
+
+
+@compiled
+def _locate_ints(
+    floor: Any,
+    fraction: Any,
+    base: int,
+    first: int,
+    last: int,
+    grid: Any,
+    origin: float,
+    scale: float,
+    kinds: Any,
+    words: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
+    size = len(grid) - 1
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_INT:
+            continue
+        value = words[e]
+        step = _grid_step(float(value), origin, scale, size)
+        low = max(base + grid[step], first)
+        high = min(base + grid[step + 1], last)
+        while low < high:
+            middle = (low + high) >> 1
+            if floor[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        point = low < last and floor[low] == value and fraction[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * (low - base) + point
+
+
+@compiled
+def _locate_floats(
+    near: Any, side: Any, grid: Any, origin: float, scale: float, kinds: Any, floats: Any, cells: Any
+) -> Any:
+    """Cells of one attribute's float64 values, each standing for the decimal that it prints as."""
+    size, count = len(grid) - 1, len(near)
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_FLOAT:
+            continue
+        value = floats[e]
+        if value == np.inf:
+            cells[e] = FIRST_NUMBER_CELL + 2 * count
+            continue
+        if value == -np.inf:
+            cells[e] = FIRST_NUMBER_CELL
+            continue
+        step = _grid_step(value, origin, scale, size)
+        low, high = np.int64(grid[step]), np.int64(grid[step + 1])
+        while low < high:
+            middle = (low + high) >> 1
+            if near[middle] < value or (near[middle] == value and side[middle] < 0):
+                low = middle + 1
+            else:
+                high = middle
+        point = low < count and near[low] == value and side[low] == 0
+        cells[e] = FIRST_NUMBER_CELL + 2 * low + point
+
+
+@compiled
+def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
+    for i in range(length):
+        if string_bytes[offset + i] != text[start + i]:
+            return False
+    return True
+
+
+@compiled
+def _is_below(string_bytes: Any, offset: int, end: int, text: Any, start: int, length: int) -> Any:
+    """Whether a constant string lies below an event's string."""
+    for i in range(min(end - offset, length)):
+        x, y = string_bytes[offset + i], text[start + i]
+        if x != y:
+            return x < y
+    return end - offset < length
+
+
+@compiled
+def _locate_strings(
+    string_offset: Any,
+    string_bytes: Any,
+    slots: Any,
+    ordered: bool,
+    first_cell: int,
+    kinds: Any,
+    words: Any,
+    text: Any,
+    cells: Any,
+) -> Any:
+    """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
+    count, mask = len(string_offset) - 1, len(slots) - 1
+    known_word, known_cell = np.int64(-1), first_cell
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_STRING:
+            continue
+        word = words[e]
+        if word == known_word or count == 0:
+            cells[e] = known_cell
+            continue
+        start, length = word >> 32, word & 0xFFFFFFFF
+        slot = hash_string(text, start, length) & mask
+        cell = -1
+        while slots[slot] >= 0:
+            s = slots[slot]
+            offset = string_offset[s]
+            if string_offset[s + 1] - offset == length and _is_string(
+                string_bytes, offset, text, start, length
+            ):
+                cell = first_cell + 2 * s + 1
+                break
+            slot = (slot + 1) & mask
+        if cell < 0:
+            low, high = 0, count if ordered else 0
+            while low < high:
+                middle = (low + high) >> 1
+                offset, end = string_offset[middle], string_offset[middle + 1]
+                if _is_below(string_bytes, offset, end, text, start, length):
+                    low = middle + 1
+                else:
+                    high = middle
+            cell = first_cell + 2 * low
+        cells[e] = cell
+        known_word, known_cell = word, cell
+
+
+@compiled
+def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
+    """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
+    floats = words.view(np.float64)
+    for a in range(kinds.shape[0]):
+        seen = 0
+        for e in range(kinds.shape[1]):
+            kind = kinds[a, e]
+            cells[a, e] = -1 if kind == KIND_EXACT else kind
+            seen |= 1 << np.int64(kind)
+        first, last = d.number_start[a], d.number_start[a + 1]
+        grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
+        origin, scale = d.grid_origin[a], d.grid_scale[a]
+        if seen >> KIND_INT & 1:
+            low, high = d.in_range[a, 0], d.in_range[a, 1]
+            _locate_ints(
+                d.floor, d.fraction, first, low, high, grid, origin, scale, kinds[a], words[a], cells[a]
+            )
+        if seen >> KIND_FLOAT & 1:
+            near, side = d.near[first:last], d.side[first:last]
+            _locate_floats(near, side, grid, origin, scale, kinds[a], floats[a], cells[a])
+        if seen >> KIND_STRING & 1:
+            offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
+            slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
+            ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
+            _locate_strings(
+                offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
+            )
+
+
+@compiled
+def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
+    """Turn cells [A, n] round into by_event [n, A], and find each one's bucket [n, A]."""
+    for a in range(cells.shape[0]):
+        bounds = bucket_bound[a]
+        for e in range(cells.shape[1]):
+            cell = cells[a, e]
+            by_event[e, a] = cell
+            place = 0
+            step = BUCKETS_MAX // 2
+            while step > 0:
+                if bounds[place + step - 1] <= cell:
+                    place += step
+                step >>= 1
+            buckets[e, a] = place
+
+
+@compiled
+def row_matches(piece_start: Any, pieces: Any, row: int, cells: Any, event: int) -> Any:
+    """Whether an event's cells [n, A] satisfy every predicate of a row."""
+    place, end = piece_start[row], piece_start[row + 1]
+    while place < end:
+        attribute = pieces[place, 0]
+        more = attribute >= MORE_ALTERNATIVES
+        if more:
+            attribute -= MORE_ALTERNATIVES
+        cell = cells[event, attribute]
+        if pieces[place, 1] <= cell <= pieces[place, 2]:
+            while more:  # satisfied: leave out the other alternatives
+                place += 1
+                more = pieces[place, 0] >= MORE_ALTERNATIVES
+        elif not more:
+            return False
+        place += 1
+    return True
+
+
+@compiled
+def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count: int) -> Any:
+    """Keep the pairs whose subscription version was valid when the event was appended; return how many."""
+    valid_from, valid_to, closed = subscriptions.valid_from, subscriptions.valid_to, overlay.closed
+    any_closed = len(closed) > 0
+    kept = 0
+    for i in range(count):
+        event, signed = pairs[i, 0], pairs[i, 1]
+        subscription = signed if signed >= 0 else ~signed
+        offset = offsets[event]
+        if offset < valid_from[subscription] or offset >= valid_to[subscription]:
+            continue
+        if any_closed and closed[subscription >> 3] >> (subscription & 7) & 1:
+            place = np.searchsorted(overlay.subscription, subscription)
+            if offset >= overlay.valid_to[place]:
+                continue
+        pairs[kept, 0] = event
+        pairs[kept, 1] = signed
+        kept += 1
+    return kept
+
+
+@compiled
+def _grown(pairs: Any, needed: int) -> Any:
+    larger = np.empty((max(needed, 2 * len(pairs)), 2), np.int32)
+    larger[: len(pairs)] = pairs
+    return larger
+
+
+@compiled
+def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
+    """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
+    entries, table, table_start, attributes = (
+        access.entries,
+        access.table,
+        access.table_start,
+        access.attribute,
+    )
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
+    for e in range(cells.shape[0]):
+        for x in range(len(attributes)):
+            slot = table_start[x] + cells[e, attributes[x]]
+            start, end = table[slot], table[slot + 1]
+            if count + end - start > len(pairs):
+                pairs = _grown(pairs, count + end - start)
+            for i in range(start, end):  # the hot loop
+                cell = cells[e, entries[i, 1]]
+                if cell < entries[i, 2] or cell > entries[i, 3]:
+                    continue
+                row = entries[i, 0]
+                if row_matches(piece_start, pieces, row, cells, e):
+                    pairs[count, 0] = e
+                    pairs[count, 1] = subscription[row]
+                    count += 1
+    return pairs, count
+
+
+@compiled
+def _live_events(zones: Any, first: int, last: int, cells: Any, live: Any) -> Any:
+    """The events that lie in all zones of a tile; cells is [A, n]."""
+    count = cells.shape[1]
+    if first == last:
+        for e in range(count):
+            live[e] = e
+        return count
+    low, high = zones[first, 1], zones[first, 2]
+    column = cells[zones[first, 0]]
+    kept = 0
+    for e in range(count):
+        live[kept] = e
+        kept += (column[e] >= low) & (column[e] <= high)
+    for z in range(first + 1, last):
+        low, high = zones[z, 1], zones[z, 2]
+        column = cells[zones[z, 0]]
+        count, kept = kept, 0
+        for i in range(count):
+            e = live[i]
+            live[kept] = e
+            kept += (column[e] >= low) & (column[e] <= high)
+    return kept
+
+
+@compiled
+def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int) -> Any:
+    """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2."""
+    bits, tile_row, zones, zone_start = tiles.bits, tiles.row, tiles.zones, tiles.zone_start
+    column, bucket_bitset, column_start = tiles.column, tiles.bucket_bitset, tiles.column_start
+    row_start, bits_start = tiles.row_start, tiles.bits_start
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
+    live = np.empty(cells.shape[1] + 1, np.int32)
+    chosen = np.empty(cells.shape[0] + 1, np.int64)
+    for t in range(len(row_start) - 1):
+        live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
+        row_base = row_start[t]
+        row_count = row_start[t + 1] - row_base
+        words = (row_count + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
+        chosen[0] = bits_start[t]
+        for i in range(live_count):
+            e = live[i]
+            used = 1
+            dead = False
+            for c in range(column_start[t], column_start[t + 1]):
+                bitset = bucket_bitset[c, buckets[e, column[c]]]
+                if bitset > ALL_ROWS:
+                    chosen[used] = chosen[0] + bitset * words
+                    used += 1
+                elif bitset == NO_ROWS:
+                    dead = True
+                    break
+            if dead:
+                continue
+            if count + row_count > len(pairs):
+                pairs = _grown(pairs, count + row_count)
+            for word in range(0, words, BLOCK_WORDS):
+                place = chosen[0] + word
+                w0, w1, w2, w3 = bits[place], bits[place + 1], bits[place + 2], bits[place + 3]
+                for k in range(1, used):  # the hot loop
+                    place = chosen[k] + word
+                    w0 &= bits[place]
+                    w1 &= bits[place + 1]
+                    w2 &= bits[place + 2]
+                    w3 &= bits[place + 3]
+                if (w0 | w1 | w2 | w3) == 0:
+                    continue
+                for half in range(2 * BLOCK_WORDS):
+                    left = w0 if half < 2 else w1 if half < 4 else w2 if half < 6 else w3
+                    left = (left >> (32 * (half & 1))) & 0xFFFFFFFF
+                    slot = row_base + word * 64 + 32 * half
+                    while left != 0:
+                        low_bit = left & -left
+                        left ^= low_bit
+                        row = tile_row[slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]]
+                        if row < 0:  # its bitsets are exact
+                            row = ~row
+                        elif not row_matches(piece_start, pieces, row, by_event, e):
+                            continue
+                        pairs[count, 0] = e
+                        pairs[count, 1] = subscription[row]
+                        count += 1
+    return pairs, count
+
+
+@compiled
+def number_pairs(pairs: Any, count: int, first_event: int, number: Any) -> Any:
+    """(event, subscription) of a chunk as separate columns (event, number) of the whole batch."""
+    events, numbers = np.empty(count, np.int32), np.empty(count, np.uint32)
+    for i in range(count):
+        events[i] = pairs[i, 0] + first_event
+        numbers[i] = number[pairs[i, 1]]
+    return events, numbers
+
+
+RADIX_BITS = 11
+"""Digits of so many bits: their counters stay in L1, and numbers up to four million take two passes."""
+
+
+@compiled
+def _sort_by_number(events: Any, numbers: Any) -> Any:
+    """Both columns ordered by number, by a radix sort from the lowest digit."""
+    largest = 0
+    for i in range(len(numbers)):
+        largest = max(largest, np.int64(numbers[i]))
+    shift = 0
+    while largest >> shift:
+        place = np.zeros((1 << RADIX_BITS) + 1, np.int64)
+        for i in range(len(numbers)):
+            place[((np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)) + 1] += 1
+        for digit in range(1 << RADIX_BITS):
+            place[digit + 1] += place[digit]
+        next_events, next_numbers = np.empty_like(events), np.empty_like(numbers)
+        for i in range(len(numbers)):
+            digit = (np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)
+            next_events[place[digit]] = events[i]
+            next_numbers[place[digit]] = numbers[i]
+            place[digit] += 1
+        events, numbers = next_events, next_numbers
+        shift += RADIX_BITS
+    return events, numbers
+
+
+@compiled
+def group_by_event(size: int, events: Any, numbers: Any) -> Any:
+    """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
+    dense = len(events) > 16 * size  # long lists: sorting all at once is cheaper than each
+    if dense:
+        events, numbers = _sort_by_number(events, numbers)
+    indptr = np.zeros(size + 1, np.int64)
+    for i in range(len(events)):
+        indptr[events[i] + 1] += 1
+    for e in range(size):
+        indptr[e + 1] += indptr[e]
+    place = indptr[:-1].copy()
+    grouped = np.empty(len(events), np.uint32)
+    for i in range(len(events)):
+        grouped[place[events[i]]] = numbers[i]
+        place[events[i]] += 1
+    kept = 0
+    for e in range(size):
+        start, end = indptr[e], indptr[e + 1]
+        if not dense:
+            _sort(grouped, start, end)
+        indptr[e] = kept
+        for i in range(start, end):
+            if i == start or grouped[i] != grouped[i - 1]:
+                grouped[kept] = grouped[i]
+                kept += 1
+    indptr[size] = kept
+    return indptr, grouped[:kept]
+
+
+@compiled
+def _sort(values: Any, start: int, end: int) -> None:
+    if end - start > 24:
+        values[start:end].sort()
+        return
+    for i in range(start + 1, end):
+        value = values[i]
+        j = i - 1
+        while j >= start and values[j] > value:
+            values[j + 1] = values[j]
+            j -= 1
+        values[j + 1] = value
+
+
+@compiled
+def pack_bitsets(sizes: Any, column_start: Any, piece_start: Any, slots: Any, lows: Any, highs: Any) -> Any:
+    """The bitsets of every tile's columns: which rows a bucket does not exclude.
+
+    Piece i of a column says that the row at `slots[i]` of its tile accepts buckets lows[i]..highs[i];
+    rows without a piece in a column accept all. Equal neighbours and full sets are stored once.
+    """
+    tile_count, column_count = len(sizes), len(piece_start) - 1
+    bucket_bitset = np.zeros((column_count, BUCKETS_MAX), np.int32)
+    bits_start = np.zeros(tile_count + 1, np.int64)
+    bits = np.zeros(1024, np.int64)
+    total = 0
+    for t in range(tile_count):
+        bits_start[t] = total
+        words = (sizes[t] + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
+        everything = np.zeros(words, np.int64)
+        for slot in range(sizes[t]):
+            everything[slot >> 6] |= _BIT[slot & 63]
+        needed = total + words * (1 + BUCKETS_MAX * (column_start[t + 1] - column_start[t]))
+        if needed > len(bits):
+            larger = np.zeros(max(needed, len(bits) + (len(bits) >> 1)), np.int64)
+            larger[:total] = bits[:total]
+            bits = larger
+        bits[total : total + words] = everything
+        used = 1
+        for column in range(column_start[t], column_start[t + 1]):
+            free = everything.copy()
+            for i in range(piece_start[column], piece_start[column + 1]):
+                free[slots[i] >> 6] &= ~_BIT[slots[i] & 63]
+            sets = np.zeros((BUCKETS_MAX, words), np.int64)
+            for i in range(piece_start[column], piece_start[column + 1]):
+                word, bit = slots[i] >> 6, _BIT[slots[i] & 63]
+                for b in range(lows[i], highs[i] + 1):
+                    sets[b, word] |= bit
+            for b in range(BUCKETS_MAX):
+                empty, full, same = True, True, b > 0
+                for w in range(words):
+                    sets[b, w] |= free[w]
+                    empty &= sets[b, w] == 0
+                    full &= sets[b, w] == everything[w]
+                    same = same and sets[b, w] == sets[b - 1, w]
+                if same:
+                    bucket_bitset[column, b] = bucket_bitset[column, b - 1]
+                elif full:
+                    bucket_bitset[column, b] = ALL_ROWS
+                elif empty:
+                    bucket_bitset[column, b] = NO_ROWS
+                else:
+                    bits[total + used * words : total + (used + 1) * words] = sets[b]
+                    bucket_bitset[column, b] = used
+                    used += 1
+        total += used * words
+    bits_start[tile_count] = total
+    return bucket_bitset, bits_start, bits[:total].copy()

@@ -1,0 +1,347 @@
+"""A part of an index: an immutable set of subscription versions, matched a batch of events at a time."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.matching import kernels
+from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.files import open_arrays, save_arrays
+from fieldfare.matching.layout import (
+    FIRST_NUMBER_CELL,
+    Access,
+    Arrays,
+    Dictionary,
+    Overlay,
+    Rows,
+    Subscriptions,
+    Texts,
+    Tiles,
+)
+from fieldfare.model import OPEN_END, Path
+
+CHUNK_EVENTS = 4096
+"""Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
+CHUNK_CELLS = 1 << 21
+"""Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
+
+_GROUPS: dict[str, Callable[..., Any]] = {
+    "dictionary": Dictionary,
+    "rows": Rows,
+    "access": Access,
+    "tiles": Tiles,
+    "subscriptions": Subscriptions,
+    "texts": Texts,
+}
+
+Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
+"""(event, subscription number) of every match, in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The matches of n events as CSR: event e has ``subscriptions[indptr[e]:indptr[e + 1]]``.
+
+    indptr is int64[n + 1]; subscriptions uint32[m], ascending within an event, none twice.
+    """
+
+    indptr: NDArray[np.int64]
+    subscriptions: NDArray[np.uint32]
+
+    @classmethod
+    def from_pairs(cls, size: int, collected: Iterable[Pairs]) -> Self:
+        """Gather matches of n events found by several parts."""
+        parts = list(collected)
+        if len(parts) == 1:
+            events, numbers = parts[0]
+        else:
+            events = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
+            numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
+        return cls(*kernels.group_by_event(size, events, numbers))
+
+    def of(self, event: int) -> NDArray[np.uint32]:
+        """The numbers of the subscriptions that one event matches."""
+        return self.subscriptions[self.indptr[event] : self.indptr[event + 1]]
+
+    def lists(self) -> list[list[int]]:
+        """The numbers of each event's subscriptions, as Python lists."""
+        return [self.of(event).tolist() for event in range(len(self.indptr) - 1)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closings:
+    """Versions that were replaced or removed after their part was built, and from which offset on.
+
+    versions is int64[k], ascending; valid_to int64[k].
+    """
+
+    versions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    valid_to: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write to a file, all or nothing; return its size in bytes."""
+        return save_arrays(path, "closings", {"versions": self.versions, "valid_to": self.valid_to}, {})
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+        """Map a file that `save` wrote; IndexFileError if it is broken."""
+        _, arrays = open_arrays(path, "closings", verify=verify)
+        return cls(arrays["versions"], arrays["valid_to"])
+
+
+NO_OVERLAY = Overlay(np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+class Part:
+    """Subscription versions in flat arrays (``layout`` draws them); made by `build_part` or `Part.open`.
+
+    Attributes
+    ----------
+    size : how many subscription versions it holds
+    paths : the attributes that a batch of events must have as columns, as far as the events have them
+    """
+
+    def __init__(
+        self,
+        indexed_paths: tuple[Path, ...],
+        further_paths: tuple[Path, ...],
+        arrays: Arrays,
+        valid_within: tuple[int, int],
+        compile_filter: CompileFilter | None = None,
+    ) -> None:
+        self.indexed_paths = indexed_paths
+        self.paths = indexed_paths + further_paths
+        self.arrays = arrays
+        self.size = len(arrays.subscriptions.version)
+        self.valid_within = valid_within
+        """All versions are valid for offsets in [first, second): no need to look at each."""
+        self._compile_filter = compile_filter or _default_compile
+        self._filters: dict[int, Any] = {}
+        self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
+        self._boundaries: dict[int, list[Decimal]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all arrays: the size of the file but for its header."""
+        return sum(array.nbytes for group in self.arrays for array in group)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write to a file, all or nothing; return its size in bytes."""
+        arrays = {
+            f"{name}.{field_name}": array
+            for name, group in self.arrays._asdict().items()
+            for field_name, array in group._asdict().items()
+        }
+        meta = {
+            "indexed_paths": self.indexed_paths,
+            "further_paths": self.paths[len(self.indexed_paths) :],
+            "valid_within": self.valid_within,
+        }
+        return save_arrays(path, "part", arrays, meta)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = False,
+        compile_filter: CompileFilter | None = None,
+    ) -> Self:
+        """Map a file that `save` wrote, in the same time whatever its size.
+
+        Raises IndexFileError if it is truncated, of another format, or its header is broken; with
+        `verify`, also if any byte of its arrays is not what was written.
+        """
+        meta, arrays = open_arrays(path, "part", verify=verify)
+        groups = {
+            name: group(**{field_name: arrays[f"{name}.{field_name}"] for field_name in group._fields})  # type: ignore[attr-defined]
+            for name, group in _GROUPS.items()
+        }
+        return cls(
+            tuple(tuple(steps) for steps in meta["indexed_paths"]),
+            tuple(tuple(steps) for steps in meta["further_paths"]),
+            Arrays(**groups),
+            (meta["valid_within"][0], meta["valid_within"][1]),
+            compile_filter,
+        )
+
+    def match(
+        self, columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings | None = None
+    ) -> Matches:
+        """Which subscriptions each event matches.
+
+        Parameters
+        ----------
+        columns : n events, with a column for every one of `paths` that some event has
+        offsets : int64[n], the log offset of each event's record; a version counts for an event if
+            valid_from <= offset < valid_to
+        closings : versions that ended after the part was built
+        """
+        return Matches.from_pairs(columns.size, self.collect(columns, offsets, closings))
+
+    def collect(
+        self, columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings | None = None
+    ) -> list[Pairs]:
+        """The matches as pairs, a chunk of events at a time."""
+        if not self.size or not columns.size:
+            return []
+        overlay = self.overlay(closings)
+        offsets = np.ascontiguousarray(offsets, np.int64)
+        chunk = max(64, min(CHUNK_EVENTS, CHUNK_CELLS // max(1, len(self.indexed_paths))))
+        return [
+            self._collect_chunk(columns, offsets, start, min(start + chunk, columns.size), overlay)
+            for start in range(0, columns.size, chunk)
+        ]
+
+    def _collect_chunk(
+        self, columns: ColumnBatch, offsets: NDArray[np.int64], start: int, end: int, overlay: Overlay
+    ) -> Pairs:
+        cells = self.locate(columns, start, end)
+        by_event = np.empty(cells.shape[::-1], np.int32)
+        buckets = np.empty(cells.shape[::-1], np.uint8)
+        kernels.bucket(self.arrays.dictionary.bucket_bound, cells, by_event, buckets)
+        mine = np.ascontiguousarray(offsets[start:end])
+        always_valid = (
+            len(overlay.closed) == 0
+            and int(mine.min()) >= self.valid_within[0]
+            and int(mine.max()) < self.valid_within[1]
+        )
+        access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
+        pairs, count = np.empty((8192, 2), np.int32), 0
+        if len(access.entries):
+            pairs, count = kernels.scan_access(access, rows, by_event, pairs, count)
+        if len(tiles.row):
+            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+        if not always_valid:
+            count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
+        if len(self.arrays.texts.filter_place):
+            count = self._confirm(columns, start, pairs, count)
+        return kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
+
+    def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
+        """The cell of every indexed attribute of events [start, end): int32[A, n]."""
+        shape = (len(self.indexed_paths), end - start)
+        kinds, words = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
+        for a, path in enumerate(self.indexed_paths):
+            column = columns.columns.get(path)
+            if column is not None:
+                kinds[a] = column.kinds[start:end]
+                words[a] = column.words[start:end]
+        cells = np.empty(shape, np.int32)
+        kernels.locate(self.arrays.dictionary, kinds, words, columns.text, cells)
+        if columns.exact:
+            for a, e in zip(*(place.tolist() for place in np.nonzero(cells < 0)), strict=True):
+                cells[a, e] = self._exact_cell(a, columns.exact[int(words[a, e])])
+        return cells
+
+    def _exact_cell(self, attribute: int, value: int | Decimal) -> int:
+        """The cell of a number that neither an int64 nor a float64 holds."""
+        boundaries = self._boundaries.get(attribute)
+        if boundaries is None:
+            boundaries = self._boundaries[attribute] = self._read_boundaries(attribute)
+        place = bisect_left(boundaries, value)
+        is_point = place < len(boundaries) and boundaries[place] == value
+        return FIRST_NUMBER_CELL + 2 * place + is_point
+
+    def _read_boundaries(self, attribute: int) -> list[Decimal]:
+        dictionary, texts = self.arrays.dictionary, self.arrays.texts
+        first, last = dictionary.number_start[attribute : attribute + 2].tolist()
+        boundaries = list(map(Decimal, dictionary.floor[first:last].tolist()))
+        odd = np.searchsorted(texts.number_place, [first, last]).tolist()
+        for i in range(*odd):
+            text = texts.number_text[texts.number_offset[i] : texts.number_offset[i + 1]]
+            boundaries[int(texts.number_place[i]) - first] = Decimal(text.tobytes().decode())
+        return boundaries
+
+    def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
+        """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
+        keep = np.ones(count, bool)
+        for i in np.flatnonzero(pairs[:count, 1] < 0).tolist():
+            event, subscription = first + int(pairs[i, 0]), ~int(pairs[i, 1])
+            keep[i] = self._filter(subscription).matches_lookup(
+                lambda path, event=event: columns.value(path, event)
+            )
+            pairs[i, 1] = subscription
+        kept = int(np.count_nonzero(keep))
+        pairs[:kept] = pairs[:count][keep]
+        return kept
+
+    def _filter(self, subscription: int) -> Any:
+        """The filter of a subscription whose normal form is not exact, parsed once."""
+        parsed = self._filters.get(subscription)
+        if parsed is None:
+            texts = self.arrays.texts
+            i = int(np.searchsorted(texts.filter_place, subscription))
+            raw = texts.filter_text[texts.filter_offset[i] : texts.filter_offset[i + 1]].tobytes()
+            dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
+            parsed = self._filters[subscription] = self._compile_filter(text, dialect)
+        return parsed
+
+    def overlay(self, closings: Closings | None) -> Overlay:
+        """Which of this part's versions the closings end; kept for the closings last asked for."""
+        if closings is None or not len(closings):
+            return NO_OVERLAY
+        known, overlay = self._overlay
+        if known is closings:
+            return overlay
+        version = self.arrays.subscriptions.version
+        place = np.searchsorted(version, closings.versions)
+        here = version[np.minimum(place, self.size - 1)] == closings.versions
+        subscription = place[here].astype(np.int32)
+        closed = np.zeros((self.size + 7) // 8 if len(subscription) else 0, np.uint8)
+        np.bitwise_or.at(closed, subscription >> 3, np.left_shift(1, subscription & 7).astype(np.uint8))
+        overlay = Overlay(closed, subscription, np.array(closings.valid_to[here], np.int64))
+        self._overlay = (closings, overlay)
+        return overlay
+
+    def open_version(self, number: int) -> int | None:
+        """The version of a subscription that nothing had ended when the part was built."""
+        subscriptions = self.arrays.subscriptions
+        first, last = np.searchsorted(subscriptions.sorted_number, [number, number + 1]).tolist()
+        for place in subscriptions.by_number[first:last].tolist():
+            if subscriptions.valid_to[place] == OPEN_END:
+                return int(subscriptions.version[place])
+        return None
+
+    @cached_property
+    def versions(self) -> NDArray[np.int64]:
+        """The versions the part holds, ascending."""
+        return self.arrays.subscriptions.version
+
+
+def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:
+    """Build a part from subscription versions, in any order; no version may come twice."""
+    indexed, further, arrays = build_arrays(entries, compile_filter or _default_compile)
+    groups: dict[str, Any] = arrays._asdict()
+    frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
+    subscriptions = frozen.subscriptions
+    within = (0, 0)
+    if len(subscriptions.version):
+        within = (int(subscriptions.valid_from.max()), int(subscriptions.valid_to.min()))
+    return Part(indexed, further, frozen, within, compile_filter)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A built array with the same type for the kernels as a mapped one, so that they compile once."""
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array
+
+
+def _default_compile(text: str, dialect: str) -> Any:
+    from fieldfare.filters import compile_filter
+
+    return compile_filter(text, dialect)

@@ -1,0 +1,134 @@
+"""An index that changes at any moment matches every event as a replay of its history would."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path as FilePath
+from typing import Any
+
+import matching_support as support
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
+
+from fieldfare.matching.index import DELTAS_MAX, Change, Index, LiveIndex
+from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.model import OPEN_END
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 5),  # number
+        st.one_of(st.none(), support.normal_forms),  # removed, or put
+        st.integers(0, 2),  # how far the log grew since the last change
+        st.sampled_from(["more", "more", "apply", "apply", "rebase"]),
+    ),
+    max_size=24,
+)
+
+
+class History:
+    """The naive replay: all versions with the offsets between which they count."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+        self.versions: list[list[Any]] = []  # revision, number, valid_from, valid_to, form, closed_by
+
+    def change(self, revision: int, number: int, offset: int, form: NormalForm | None) -> Change:
+        for version in self.versions:
+            if version[1] == number and version[3] == OPEN_END:
+                version[3], version[5] = offset, revision
+        text = None
+        if form is not None:
+            text = self.compiler.register(form)
+            self.versions.append([revision, number, offset, OPEN_END, form, OPEN_END, text])
+        return Change(revision, number, offset, text, "sql")
+
+    def snapshot(self, revision: int) -> Part:
+        """What a background build makes of the registry's versions as known at a revision."""
+        entries = [
+            entry(v[0], v[4], number=v[1], start=v[2], end=v[3] if v[5] <= revision else OPEN_END, text=v[6])
+            for v in self.versions
+            if v[0] <= revision
+        ]
+        return build_part(entries, self.compiler)
+
+    def expected(self, events: list[dict[Any, Any]], offset: int) -> list[list[int]]:
+        valid = [v for v in self.versions if v[2] <= offset < v[3]]
+        return [sorted({v[1] for v in valid if matches_of(v[4], event)}) for event in events]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
+def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
+    steps: list[tuple[int, NormalForm | None, int, str]], events: list[dict[Any, Any]], back: int
+) -> None:
+    compiler = Compiler()
+    history, live = History(compiler), LiveIndex(compile_filter=compiler)
+    kept: set[int] = set()
+    changes: list[Change] = []
+    offset = 0
+    for revision, (number, form, growth, then) in enumerate(steps, start=1):
+        offset += growth
+        changes.append(history.change(revision, number, offset, form))
+        if then == "more":
+            continue
+        applied = live.apply(changes)
+        kept = (kept - {id(p) for p in applied.dropped}) | {id(p) for p in applied.written}
+        changes = []
+        if then == "rebase":
+            old = max(0, revision - back)
+            snapshot = history.snapshot(old)
+            applied = live.rebase(snapshot, old)
+            kept = (kept - {id(p) for p in applied.dropped}) | {id(p) for p in (*applied.written, snapshot)}
+        assert kept == {id(part) for part in applied.index.parts}
+        assert len(applied.index.parts) <= DELTAS_MAX + 1
+    live.apply(changes)
+    _check(live.index, history, events, offset)
+    _check(_saved_and_opened(live.index, compiler), history, events, offset)
+
+
+def _check(index: Index, history: History, events: list[dict[Any, Any]], end: int) -> None:
+    repeated = [event for _ in range(end + 2) for event in events]
+    offsets = np.repeat(np.arange(end + 2), len(events))
+    expected = [row for offset in range(end + 2) for row in history.expected(events, offset)]
+    assert index.match(columns_of(repeated), offsets).lists() == expected
+
+
+def _saved_and_opened(index: Index, compiler: Compiler) -> Index:
+    with tempfile.TemporaryDirectory() as folder:
+        parts = []
+        for i, part in enumerate(index.parts):
+            part.save(FilePath(folder, f"{i}.part"))
+            parts.append(Part.open(FilePath(folder, f"{i}.part"), verify=True, compile_filter=compiler))
+        index.closings.save(FilePath(folder, "closings"))
+        return Index(parts, Closings.open(FilePath(folder, "closings")))
+
+
+def test_an_index_without_parts_matches_nothing() -> None:
+    index = Index()
+    assert index.paths == ()
+    assert index.match(columns_of([{}, {}]), np.zeros(2, np.int64)).lists() == [[], []]
+
+
+def test_changes_that_were_seen_already_are_left_out() -> None:
+    compiler = Compiler()
+    everything = compiler.register(NormalForm((support.Conjunction(()),)))
+    live = LiveIndex(compile_filter=compiler)
+    change = Change(1, 7, 0, everything, "sql")
+    live.apply([change])
+    assert live.apply([change]).written == ()
+    assert live.index.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [[7]]
+
+
+def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one() -> None:
+    compiler = Compiler()
+    everything = compiler.register(NormalForm((support.Conjunction(()),)))
+    live = LiveIndex(compile_filter=compiler)
+    bulk = live.apply(Change(r, r, 0, everything, "sql") for r in range(1, 2001))
+    assert [part.size for part in bulk.written] == [2000]
+    for revision in range(2001, 2101):
+        applied = live.apply([Change(revision, revision, 0, everything, "sql")])
+        assert len(applied.index.parts) <= DELTAS_MAX
+        assert bulk.written[0] in applied.index.parts
+    assert live.index.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [list(range(1, 2101))]

@@ -1,0 +1,33 @@
+"""A part finds exactly what the naive evaluator finds, whatever the values and the filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matching_support as support
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
+
+from fieldfare.matching.part import Part, build_part
+
+
+def _expected(forms: list[NormalForm], events: list[dict[Any, Any]]) -> list[list[int]]:
+    return [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
+
+
+def _part(forms: list[NormalForm]) -> tuple[Part, Compiler]:
+    compiler = Compiler()
+    entries = [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)]
+    return build_part(entries, compiler), compiler
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.lists(support.normal_forms, max_size=12), st.lists(support.events, min_size=1, max_size=8))
+def test_a_part_finds_what_the_naive_evaluator_finds(
+    forms: list[NormalForm], events: list[dict[Any, Any]]
+) -> None:
+    part, _ = _part(forms)
+    found = part.match(columns_of(events), np.zeros(len(events), np.int64))
+    assert found.lists() == _expected(forms, events)
