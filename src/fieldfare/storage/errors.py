@@ -1,0 +1,43 @@
+"""What storage raises: every message names the file or the address that is meant."""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Something durable could not be read or written."""
+
+
+class EventLogError(StorageError):
+    """The event log could not be read or written."""
+
+
+class TrimmedError(EventLogError):
+    """The records asked for were removed by retention."""
+
+
+class RegistryError(StorageError):
+    """The registry could not be read or written."""
+
+
+class UnknownSpaceError(RegistryError):
+    """A space was named that does not exist."""
+
+    def __init__(self, space: str) -> None:
+        super().__init__(f"there is no space {space!r}")
+        self.space = space
+
+
+class SpaceExistsError(RegistryError):
+    """A space was to be created that exists."""
+
+    def __init__(self, space: str) -> None:
+        super().__init__(f"there is a space {space!r} already")
+        self.space = space
+
+
+class MatchLogError(StorageError):
+    """A block of the match log could not be read or written."""
+
+
+class IndexStoreError(StorageError):
+    """A manifest or an index file could not be read or written."""

@@ -1,0 +1,204 @@
+"""The event log: what a publish call appended, in order, durable before it is acknowledged.
+
+One record is one publish batch, stored whole: its events as JSON lines. Records have contiguous
+offsets from 0; an offset is never used twice, also when retention has removed all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_RECORD_EVENTS = 10_000
+MAX_PAYLOAD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A publish batch to append.
+
+    Parameters
+    ----------
+    space
+        The space that the events belong to.
+    payload
+        The events, one UTF-8 JSON object a line, each line ended by a line feed; at most 64 MiB.
+    count
+        How many events the payload holds: 1 to 10,000.
+    producer, sequence
+        Who appends, and its own number for this batch (both or neither). A pair that the log has seen
+        before appends nothing, so a retry is harmless. A producer's sequences must increase.
+    appended_ms
+        The time of the append, in milliseconds since 1970.
+    """
+
+    space: str
+    payload: bytes
+    count: int
+    producer: str | None = None
+    sequence: int | None = None
+    appended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a record stands: its own offset, or the first one's when it is a repeat (`duplicate`)."""
+
+    offset: int
+    count: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the log."""
+
+    offset: int
+    space: str
+    count: int
+    payload: bytes
+    appended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSize:
+    """What retention needs to know of a record."""
+
+    offset: int
+    size_bytes: int
+    appended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much the log holds from some offset on."""
+
+    records: int
+    events: int
+    bytes: int
+
+
+class EventLog(Protocol):
+    """An event log of one partition.
+
+    One process appends; any number of processes read. A log can be pickled: the copy opens its own
+    connection when it is first used, so tasks of other processes may be handed one.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address that opens this log."""
+        ...
+
+    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+        """Append records in one transaction; they are durable and visible on return.
+
+        A repeat of a (producer, sequence) gives the first one's place, with ``duplicate=True``, and
+        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer, for as
+        long as `forget_producers` has not dropped them.
+
+        Raises
+        ------
+        ValueError
+            A record breaks a limit; nothing was appended.
+        EventLogError
+            The log could not be written; nothing was appended.
+        """
+        ...
+
+    def fence(self) -> AbstractContextManager[int]:
+        """Hold off appends of every process while the block runs; gives the log's end."""
+        ...
+
+    def start(self) -> int:
+        """The offset of the oldest record kept, or the end when none is."""
+        ...
+
+    def end(self) -> int:
+        """The offset that the next record will get."""
+        ...
+
+    def read(self, start: int, end: int) -> Iterator[Record]:
+        """The records with ``start <= offset < end`` in order; fewer when the log ends before.
+
+        Raises
+        ------
+        TrimmedError
+            ``start`` lies before the oldest record kept.
+        """
+        ...
+
+    def bound(self, start: int, max_bytes: int, max_events: int) -> int:
+        """The greatest end so that the records from ``start`` to it stay within both bounds.
+
+        At least one record is included when there is one, however large. No payload is read.
+        """
+        ...
+
+    def backlog(self, start: int) -> Backlog:
+        """How many records, events and payload bytes the log holds from ``start`` on; cheap."""
+        ...
+
+    def sizes(self, start: int) -> Iterator[RecordSize]:
+        """Size and time of the records from ``start`` on, oldest first, without their payloads."""
+        ...
+
+    def size_bytes(self) -> int:
+        """The bytes that all payloads kept take."""
+        ...
+
+    def trim(self, before: int) -> int:
+        """Remove the records before an offset; returns how many those were."""
+        ...
+
+    def forget_producers(self, before_ms: int) -> int:
+        """Drop what is remembered of repeats appended before a time; returns how many those were."""
+        ...
+
+    def close(self) -> None:
+        """Let go of this process's connections; the log opens them again when it is used again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How long the log is kept: a record goes when either bound is passed.
+
+    Parameters
+    ----------
+    max_age_ms
+        Records older than this go. Larger: subscribers may come back later, more disk. None: no bound.
+    max_bytes
+        The oldest records go until the payloads kept take at most this. None: no bound.
+    """
+
+    max_age_ms: int | None = None
+    max_bytes: int | None = None
+
+    def trim_before(
+        self, oldest_first: Iterable[RecordSize], total_bytes: int, now_ms: int, keep_from: int
+    ) -> int | None:
+        """The offset to trim before, or None when every record may stay.
+
+        Parameters
+        ----------
+        oldest_first
+            The records kept, oldest first. It is read only up to the first record that stays.
+        total_bytes
+            What they take together.
+        now_ms
+            The time to count ages from.
+        keep_from
+            Records from this offset on stay whatever the bounds say (the pipeline still needs them).
+        """
+        before: int | None = None
+        for record in oldest_first:
+            too_old = self.max_age_ms is not None and now_ms - record.appended_ms > self.max_age_ms
+            too_many = self.max_bytes is not None and total_bytes > self.max_bytes
+            if record.offset >= keep_from or not (too_old or too_many):
+                break
+            before = record.offset + 1
+            total_bytes -= record.size_bytes
+        return before

@@ -1,0 +1,335 @@
+"""A block of the match log: which subscriptions matched the events of a range of records; one file.
+
+A block is organised by subscription, so that one subscription's matches are picked without reading the
+rest. The file is an Arrow IPC file, every buffer compressed with zstd (level 1: lz4 takes a quarter more
+space, higher levels gain nothing on bytes that are mostly noise). Its record batches have one row of lists::
+
+    records        int32   number of events of each record     } the directory:
+    first_numbers  uint32  first number of each batch          } in the first
+    checksums      uint32  CRC-32 of each batch's lists below  } batch only
+    numbers        uint32  subscription numbers, ascending: the first, then differences
+    matches        uint16  how many events each number matched, less one
+    low, high      uint8   the gaps between the ordinals of these events: low bytes, high bytes
+
+An event's ordinal counts the block's events from 0. A batch holds about 65,536 matches and whole numbers.
+The schema's metadata has, under ``fieldfare``, a JSON object: format, start, end, matches, extra, checksum
+(of the directory).
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fieldfare.storage import match_kernels
+from fieldfare.storage.errors import MatchLogError
+
+FORMAT = 1
+MAX_BLOCK_EVENTS = 65_536
+BATCH_MATCHES = 65_536
+
+_CACHED_BATCHES = 8
+
+_DIRECTORY = {"records": pa.int32(), "first_numbers": pa.uint32(), "checksums": pa.uint32()}
+_LISTS = {"numbers": pa.uint32(), "matches": pa.uint16(), "low": pa.uint8(), "high": pa.uint8()}
+_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.list_(pa.field("item", kind, nullable=False)), nullable=False)
+        for name, kind in (_DIRECTORY | _LISTS).items()
+    ]
+)
+_EMPTY = {name: np.zeros(0, kind.to_pandas_dtype()) for name, kind in (_DIRECTORY | _LISTS).items()}
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+_METADATA_KEY = b"fieldfare"
+
+
+@dataclass(frozen=True, slots=True)
+class NewMatchBlock:
+    """The matches of the records with ``start <= offset < end``, to be written.
+
+    Parameters
+    ----------
+    start, end
+        The range of records.
+    counts
+        int32[end - start]: the number of events of each record; 65,536 together at most.
+    indptr, subscriptions
+        The matches by event (CSR): event e, counted over all records of the block, matched
+        ``subscriptions[indptr[e]:indptr[e + 1]]``, int64[events + 1] and uint32[m], no number twice.
+    extra
+        Figures about the making of the block (times, durations); kept until the block is compacted.
+    """
+
+    start: int
+    end: int
+    counts: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    subscriptions: NDArray[np.uint32]
+    extra: Mapping[str, int | float] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise ValueError, naming the range, when the arrays do not fit together."""
+        events = int(self.counts.sum())
+        complaint = None
+        if not 0 <= self.start < self.end:
+            complaint = "the range is empty"
+        elif self.counts.size != self.end - self.start or (self.counts < 1).any():
+            complaint = "counts must hold a positive number for each record"
+        elif events > MAX_BLOCK_EVENTS:
+            complaint = f"{events} events are more than {MAX_BLOCK_EVENTS}"
+        elif self.indptr.size != events + 1 or self.indptr[0] != 0 or (np.diff(self.indptr) < 0).any():
+            complaint = f"indptr must ascend from 0 and hold {events + 1} entries"
+        elif self.indptr[-1] != self.subscriptions.size:
+            complaint = "indptr must end with the number of matches"
+        if complaint is not None:
+            raise ValueError(f"match block {self.start}-{self.end}: {complaint}")
+
+
+class _Header(msgspec.Struct):
+    format: int
+    start: int
+    end: int
+    matches: int
+    extra: dict[str, int | float]
+    checksum: int
+
+
+def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
+    """Write a block's file; ValueError when its arrays do not fit together."""
+    block.check()
+    numbers, starts, ordinals = match_kernels.by_subscription(
+        np.ascontiguousarray(block.indptr, np.int64), np.ascontiguousarray(block.subscriptions, np.uint32)
+    )
+    low, high, ascending = match_kernels.gap_planes(starts, ordinals)
+    if not ascending:
+        raise ValueError(f"match block {block.start}-{block.end}: an event has a number twice")
+    cuts = _batch_cuts(starts)
+    batches = []
+    for first, last in pairwise(cuts):
+        matches = slice(starts[first], starts[last])
+        batches.append(
+            {
+                "numbers": np.diff(numbers[first:last], prepend=np.uint32(0)),
+                "matches": (np.diff(starts[first : last + 1]) - 1).astype(np.uint16),
+                "low": low[matches],
+                "high": high[matches],
+            }
+        )
+    directory = {
+        "records": np.ascontiguousarray(block.counts, np.int32),
+        "first_numbers": numbers[cuts[:-1]] if numbers.size else np.zeros(1, np.uint32),
+        "checksums": np.array([_checksum(batch, _LISTS) for batch in batches], np.uint32),
+    }
+    header = _Header(
+        FORMAT,
+        block.start,
+        block.end,
+        int(ordinals.size),
+        {name: _plain(value) for name, value in block.extra.items()},
+        _checksum(directory, _DIRECTORY),
+    )
+    schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
+    with pa.ipc.new_file(file, schema, options=_WRITE_OPTIONS) as writer:
+        for index, batch in enumerate(batches):
+            writer.write_batch(_one_row((directory if index == 0 else {}) | batch))
+
+
+def _plain(value: float) -> int | float:
+    """A figure as JSON knows it: a NumPy scalar becomes Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _batch_cuts(starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Between which numbers to cut, so that batches have about BATCH_MATCHES; at least one batch."""
+    wanted = np.arange(BATCH_MATCHES, int(starts[-1]), BATCH_MATCHES)
+    inner = np.unique(np.searchsorted(starts, wanted))
+    last = starts.size - 1
+    return np.concatenate(([0], inner[(inner > 0) & (inner < last)], [last])).astype(np.int64)
+
+
+def _one_row(lists: Mapping[str, NDArray[Any]]) -> pa.RecordBatch:
+    columns = []
+    for column in _SCHEMA:
+        values = lists.get(column.name, _EMPTY[column.name])
+        offsets = pa.array([0, values.size], pa.int32())
+        columns.append(pa.ListArray.from_arrays(offsets, pa.array(values), type=column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _checksum(lists: Mapping[str, NDArray[Any]], names: Mapping[str, Any]) -> int:
+    checksum = 0
+    for name in names:
+        checksum = zlib.crc32(np.ascontiguousarray(lists[name]).data, checksum)
+    return checksum
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch as it is searched: `starts` has one entry more than `numbers`."""
+
+    numbers: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    low: NDArray[np.uint8]
+    high: NDArray[np.uint8]
+
+
+class MatchBlock:
+    """A block of the match log, read from its file; safe for use by several threads.
+
+    The file stays readable here after it was deleted. The batches last used are kept decoded.
+
+    Attributes
+    ----------
+    start, end
+        The range of records.
+    counts
+        int32[end - start]: the number of events of each record.
+    events, matches
+        How many there are of each.
+    extra
+        What the writer noted; empty when the block was made by compaction.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)), options=_READ_OPTIONS)
+            header = msgspec.json.decode(self._reader.schema.metadata[_METADATA_KEY], type=_Header)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
+            raise MatchLogError(f"{path} is not a match block: {error}") from error
+        if header.format != FORMAT:
+            raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
+        if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
+            raise self._broken("its columns are not those of a match block")
+        self.start = header.start
+        self.end = header.end
+        self.matches = header.matches
+        self.extra: Mapping[str, int | float] = header.extra
+        self._lock = threading.Lock()
+        self._cached: OrderedDict[int, _Batch] = OrderedDict()
+        first = self._lists(0)
+        if _checksum(first, _DIRECTORY) != header.checksum:
+            raise self._broken("the directory's checksum is wrong")
+        self.counts: NDArray[np.int32] = first["records"]
+        self._first_numbers: NDArray[np.uint32] = first["first_numbers"]
+        self._checksums: NDArray[np.uint32] = first["checksums"]
+        if (
+            self.counts.size != self.end - self.start
+            or self._reader.num_record_batches != self._checksums.size
+        ):
+            raise self._broken("the directory does not fit the file")
+        self._event_starts = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
+        self.events = int(self._event_starts[-1])
+        self._cached[0] = self._decode(0, first)
+
+    def __repr__(self) -> str:
+        return f"MatchBlock({str(self.path)!r})"
+
+    def matches_of(
+        self, number: int, from_offset: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where the events stand that matched a subscription, in order.
+
+        Parameters
+        ----------
+        number
+            The subscription's number.
+        from_offset
+            Only records from this offset on. A reader that steps from position to position gives its
+            position here: a block may start before it after a crash or a compaction.
+
+        Returns
+        -------
+        offsets, indexes
+            int64[k] and int32[k]: the record of each event, and the event's index in it.
+
+        Raises
+        ------
+        MatchLogError
+            The file is broken.
+        """
+        batch = self._batch(max(0, int(np.searchsorted(self._first_numbers, number, "right")) - 1))
+        place = int(np.searchsorted(batch.numbers, number))
+        if place == batch.numbers.size or batch.numbers[place] != number:
+            return np.zeros(0, np.int64), np.zeros(0, np.int32)
+        matches = slice(batch.starts[place], batch.starts[place + 1])
+        ordinals = match_kernels.ordinals_of(batch.low[matches], batch.high[matches])
+        if ordinals[-1] >= self.events:
+            raise self._broken("an event lies beyond the block")
+        if from_offset is not None and from_offset > self.start:
+            first_event = self._event_starts[min(from_offset, self.end) - self.start]
+            ordinals = ordinals[np.searchsorted(ordinals, first_event) :]
+        records = np.searchsorted(self._event_starts, ordinals, "right") - 1
+        return self.start + records, (ordinals - self._event_starts[records]).astype(np.int32)
+
+    def numbers(self) -> NDArray[np.uint32]:
+        """The numbers of all subscriptions that matched something here, ascending."""
+        return np.concatenate([batch.numbers for batch in self._all_batches()])
+
+    def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """All matches by event (CSR), as they were given to be written, numbers ascending."""
+        batches = self._all_batches()
+        before = np.cumsum([0, *(batch.low.size for batch in batches)])
+        indptr, subscriptions = match_kernels.by_event(
+            self.events,
+            np.concatenate([batch.numbers for batch in batches]),
+            np.concatenate(
+                [batch.starts[:-1] + first for batch, first in zip(batches, before, strict=False)]
+                + [before[-1:]]
+            ),
+            np.concatenate([batch.low for batch in batches]),
+            np.concatenate([batch.high for batch in batches]),
+        )
+        if subscriptions.size != self.matches:
+            raise self._broken("the number of matches is wrong")
+        return indptr, subscriptions
+
+    def _all_batches(self) -> list[_Batch]:
+        return [self._decode(index, self._lists(index)) for index in range(self._checksums.size)]
+
+    def _batch(self, index: int) -> _Batch:
+        with self._lock:
+            batch = self._cached.pop(index, None)
+        if batch is None:
+            batch = self._decode(index, self._lists(index))
+        with self._lock:
+            self._cached[index] = batch
+            if len(self._cached) > _CACHED_BATCHES:
+                self._cached.popitem(last=False)
+        return batch
+
+    def _lists(self, index: int) -> dict[str, NDArray[Any]]:
+        try:
+            with self._lock:
+                batch = self._reader.get_batch(index)
+            batch.validate()  # A broken length must not lead outside of the buffers.
+            return {
+                name: column.values.to_numpy(zero_copy_only=True)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+        except (pa.ArrowException, OSError, AttributeError, ValueError) as error:
+            raise self._broken(str(error)) from error
+
+    def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
+        if _checksum(lists, _LISTS) != self._checksums[index]:
+            raise self._broken(f"the checksum of batch {index} is wrong")
+        starts = np.concatenate(([0], np.cumsum(lists["matches"].astype(np.int64) + 1)))
+        numbers = np.cumsum(lists["numbers"], dtype=np.uint32)
+        return _Batch(numbers, starts, lists["low"], lists["high"])
+
+    def _broken(self, reason: str) -> MatchLogError:
+        return MatchLogError(f"{self.path} is broken: {reason}")

@@ -1,0 +1,180 @@
+"""The registry: spaces, subscriptions with their history, and cursors.
+
+Every change of a subscription gets the next *revision*. Of every version it is known from which log
+offset to which it counts, so the pipeline can build the subscriptions as they stood at any record
+that it has not passed yet, and as anyone knew them at any revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fieldfare.model import Position, Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create a subscription, or replace the filter of the one with this id.
+
+    ``compiled`` is the filter's encoded normal form. With ``if_absent`` an id that exists is a conflict.
+    """
+
+    space: str
+    id: str
+    filter: str
+    dialect: str
+    compiled: bytes
+    if_absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove a subscription."""
+
+    space: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The answer to a put with ``if_absent`` of an id that exists: nothing was changed."""
+
+    existing: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryChange:
+    """One change: a put's filter, or a removal (filter, dialect and compiled are None).
+
+    ``offset`` is the log's end at the change: records from it on meet the new state.
+    """
+
+    revision: int
+    space: str
+    number: int
+    offset: int
+    filter: str | None
+    dialect: str | None
+    compiled: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A subscription from one put to the next change: it counts for valid_from <= offset < valid_to."""
+
+    revision: int
+    space: str
+    number: int
+    valid_from: int
+    valid_to: int
+    filter: str
+    dialect: str
+    compiled: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscription has been acknowledged.
+
+    All its matches before ``position`` are; of those at or after it, the ones in ``acked``.
+    """
+
+    position: Position
+    acked: tuple[Position, ...] = ()
+
+
+class Registry(Protocol):
+    """A registry. One process changes it; any number of processes read. It can be pickled."""
+
+    @property
+    def url(self) -> str:
+        """The address that opens this registry."""
+        ...
+
+    def create_space(self, name: str) -> None:
+        """Create a space; SpaceExistsError when there is one of that name."""
+        ...
+
+    def spaces(self) -> list[str]:
+        """The names of all spaces, sorted."""
+        ...
+
+    def has_space(self, name: str) -> bool:
+        """Whether there is a space of that name."""
+        ...
+
+    def apply(
+        self, changes: Sequence[Put | Remove], offset: int, now_ms: int
+    ) -> list[Subscription | Conflict | None]:
+        """Apply changes in order, in one transaction; durable on return.
+
+        Call it inside the log's `fence`, with the end that the fence gave as ``offset``.
+
+        Returns
+        -------
+        list
+            For every change: what was put, or removed; a Conflict, or None for the removal of an id that
+            does not exist. The last two change nothing and take no revision; all others take one each.
+
+        Raises
+        ------
+        UnknownSpaceError
+            A put names a space that does not exist; nothing was changed.
+        """
+        ...
+
+    def get(self, space: str, id: str) -> Subscription | None:
+        """The subscription as it stands, or None."""
+        ...
+
+    def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
+        """Up to ``limit`` subscriptions of a space whose id comes after ``after``, sorted by id."""
+        ...
+
+    def count(self, space: str | None = None) -> int:
+        """How many subscriptions there are, in one space or in all."""
+        ...
+
+    def revision(self) -> int:
+        """The revision of the last change; 0 before the first. Cheap."""
+        ...
+
+    def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
+        """The changes with ``after < revision <= to``, in order. A replacement is one put.
+
+        Raises
+        ------
+        RegistryError
+            ``after`` lies before what `purge` kept.
+        """
+        ...
+
+    def versions(self, revision: int, passed: int) -> Iterator[Version]:
+        """What was known at a revision of the versions that count for records from ``passed`` on.
+
+        Later changes are left out: a version that one of them ended has an open end here. In order of
+        revision. RegistryError when ``revision`` lies before what `purge` kept.
+        """
+        ...
+
+    def purge(self, passed: int, keep_revision: int) -> int:
+        """Remove history that nobody can need any more; returns how many versions went.
+
+        Afterwards `versions` still answers for revisions from ``keep_revision`` on with the same
+        ``passed`` or a later one, and `changes` for changes after ``keep_revision``.
+        """
+        ...
+
+    def load_cursor(self, number: int) -> Cursor | None:
+        """The cursor last saved for a subscription's number, or None."""
+        ...
+
+    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
+        """Save cursors by number, all or none; durable on return."""
+        ...
+
+    def close(self) -> None:
+        """Let go of this process's connections; they are opened again when needed."""
+        ...

@@ -1,0 +1,523 @@
+"""The registry in a SQL database, through SQLAlchemy Core.
+
+``versions`` is the history: a row a put, found by its revision. The change that ends a version writes its
+own revision (`closed_revision`), its offset (`valid_to`), and whether it was a removal into that row, so the
+history as of any earlier revision is read by leaving out later closings. ``subscriptions`` is what stands
+now. ``counters`` holds the last revision and number given out, and up to which revision history was purged.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from fieldfare.model import OPEN_END, Position, Subscription
+from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+
+FORMAT = 1
+MAX_NUMBER = (1 << 32) - 1
+
+_PAGE_ROWS = 10_000
+_IDS_A_QUERY = 1_000
+_BUSY_TIMEOUT_S = 30.0
+
+_metadata = sa.MetaData()
+_counters = sa.Table(
+    "counters",
+    _metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
+)
+_spaces = sa.Table(
+    "spaces",
+    _metadata,
+    sa.Column("name", sa.String, primary_key=True),
+)
+_subscriptions = sa.Table(
+    "subscriptions",
+    _metadata,
+    sa.Column("space", sa.String, primary_key=True),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("valid_from", sa.BigInteger, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sqlite_with_rowid=False,
+)
+_versions = sa.Table(
+    "versions",
+    _metadata,
+    # SQLite takes only a column declared INTEGER for the row's own number; it has 64 bits there.
+    sa.Column(
+        "revision",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("space", sa.String, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("valid_from", sa.BigInteger, nullable=False),
+    sa.Column("valid_to", sa.BigInteger, nullable=False),
+    sa.Column("closed_revision", sa.BigInteger),
+    sa.Column("removed", sa.Boolean, nullable=False),
+    sa.Column("changed_ms", sa.BigInteger, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sa.Column("compiled", sa.LargeBinary, nullable=False),
+)
+_closed = _versions.c.closed_revision.is_not(None)
+sa.Index("closings", _versions.c.closed_revision, sqlite_where=_closed, postgresql_where=_closed)
+_cursors = sa.Table(
+    "cursors",
+    _metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("partition", sa.BigInteger, nullable=False),
+    sa.Column("offset", sa.BigInteger, nullable=False),
+    sa.Column("index", sa.BigInteger, nullable=False),
+    sa.Column("acked", sa.LargeBinary, nullable=False),
+)
+
+_REVISION, _NUMBER, _PURGED, _FORMAT = "revision", "number", "purged", "format"
+
+_acked_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+
+
+class SqlRegistry:
+    """A `Registry` in a SQL database; the tables are created when they are not there.
+
+    Parameters
+    ----------
+    url
+        The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._process = 0
+        self._reading: sa.Engine
+        self._writing: sa.Engine
+        with self._explained():
+            self._prepare()
+
+    def __reduce__(self) -> tuple[type[SqlRegistry], tuple[str]]:
+        return SqlRegistry, (self._url,)
+
+    def __repr__(self) -> str:
+        return f"SqlRegistry({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def create_space(self, name: str) -> None:
+        with self._write() as connection:
+            if name in _space_names(connection):
+                raise SpaceExistsError(name)
+            connection.execute(sa.insert(_spaces), {"name": name})
+
+    def spaces(self) -> list[str]:
+        with self._read() as connection:
+            return sorted(_space_names(connection))
+
+    def has_space(self, name: str) -> bool:
+        with self._read() as connection:
+            found = connection.execute(sa.select(_spaces.c.name).where(_spaces.c.name == name))
+            return found.first() is not None
+
+    def apply(
+        self, changes: Sequence[Put | Remove], offset: int, now_ms: int
+    ) -> list[Subscription | Conflict | None]:
+        with self._write() as connection:
+            counters = _read_counters(connection)
+            batch = _Batch(
+                offset, now_ms, counters[_REVISION], counters[_NUMBER], _standing(connection, changes)
+            )
+            spaces = _space_names(connection)
+            results = []
+            for change in changes:
+                if isinstance(change, Put) and change.space not in spaces:
+                    raise UnknownSpaceError(change.space)
+                results.append(batch.apply(change))
+            if batch.revision != counters[_REVISION]:
+                batch.write(connection)
+        return results
+
+    def get(self, space: str, id: str) -> Subscription | None:
+        table = _subscriptions.c
+        with self._read() as connection:
+            row = connection.execute(
+                _select_subscriptions.where(table.space == space, table.id == id)
+            ).first()
+        return None if row is None else Subscription(*row)
+
+    def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
+        table = _subscriptions.c
+        query = _select_subscriptions.where(table.space == space).order_by(table.id).limit(limit)
+        if after is not None:
+            query = query.where(table.id > after)
+        with self._read() as connection:
+            return [Subscription(*row) for row in connection.execute(query)]
+
+    def count(self, space: str | None = None) -> int:
+        query = sa.select(sa.func.count()).select_from(_subscriptions)
+        if space is not None:
+            query = query.where(_subscriptions.c.space == space)
+        with self._read() as connection:
+            return connection.execute(query).scalar_one()
+
+    def revision(self) -> int:
+        with self._read() as connection:
+            return _counter(connection, _REVISION)
+
+    def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
+        while after < to:
+            page = min(after + _PAGE_ROWS, to)
+            with self._read() as connection:
+                self._check_kept(connection, after)
+                puts = [
+                    RegistryChange(*row)
+                    for row in connection.execute(_select_puts, {"after": after, "to": page})
+                ]
+                removals = [
+                    RegistryChange(*row, None, None, None)
+                    for row in connection.execute(_select_removals, {"after": after, "to": page})
+                ]
+                after = page
+                if not puts and not removals and page >= _counter(connection, _REVISION):
+                    return
+            yield from heapq.merge(puts, removals, key=attrgetter("revision"))
+
+    def versions(self, revision: int, passed: int) -> Iterator[Version]:
+        after = 0
+        while True:
+            values = {"revision": revision, "passed": passed, "after": after}
+            with self._read() as connection:
+                self._check_kept(connection, revision)
+                page = [Version(*row) for row in connection.execute(_select_versions, values)]
+            yield from page
+            if len(page) < _PAGE_ROWS:
+                return
+            after = page[-1].revision
+
+    def purge(self, passed: int, keep_revision: int) -> int:
+        table = _versions.c
+        with self._write() as connection:
+            removed = connection.execute(
+                sa.delete(_versions).where(table.closed_revision <= keep_revision, table.valid_to <= passed)
+            ).rowcount
+            connection.execute(
+                sa.delete(_cursors).where(_cursors.c.number.not_in(sa.select(_subscriptions.c.number)))
+            )
+            if keep_revision > _counter(connection, _PURGED):
+                _write_counters(connection, {_PURGED: keep_revision})
+        return removed
+
+    def load_cursor(self, number: int) -> Cursor | None:
+        table = _cursors.c
+        query = sa.select(table.partition, table.offset, table.index, table.acked)
+        with self._read() as connection:
+            row = connection.execute(query.where(table.number == number)).first()
+        if row is None:
+            return None
+        acked = tuple(Position(*position) for position in _acked_decoder.decode(row.acked))
+        return Cursor(Position(*row[:3]), acked)
+
+    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
+        latest = dict(cursors)
+        if not latest:
+            return
+        rows = [
+            {
+                "number": number,
+                "partition": cursor.position.partition,
+                "offset": cursor.position.offset,
+                "index": cursor.position.index,
+                "acked": msgspec.msgpack.encode([(p.partition, p.offset, p.index) for p in cursor.acked]),
+            }
+            for number, cursor in latest.items()
+        ]
+        with self._write() as connection:
+            connection.execute(
+                sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("saved")),
+                [{"saved": number} for number in latest],
+            )
+            connection.execute(sa.insert(_cursors), rows)
+
+    def close(self) -> None:
+        if self._process == os.getpid():
+            self._reading.dispose()
+        self._process = 0
+
+    def _prepare(self) -> None:
+        """Create the tables unless they are there; refuse a database that holds something else."""
+        with self._read() as connection:
+            present = self._check_format(connection)
+        if present:
+            return
+        with self._write() as connection:
+            if self._check_format(connection):
+                return
+            _metadata.create_all(connection)
+            zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
+            connection.execute(
+                sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
+            )
+
+    def _check_format(self, connection: sa.Connection) -> bool:
+        """Whether the tables are there."""
+        present = sa.inspect(connection).get_table_names()
+        if not present:
+            return False
+        if _counters.name not in present:
+            raise RegistryError(f"{self._url} is not a registry")
+        if _counter(connection, _FORMAT) != FORMAT:
+            raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+        return True
+
+    def _check_kept(self, connection: sa.Connection, revision: int) -> None:
+        purged = _counter(connection, _PURGED)
+        if revision < purged:
+            raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._explained():
+            self._connect()
+            with self._reading.begin() as connection:
+                yield connection
+
+    @contextmanager
+    def _write(self) -> Iterator[sa.Connection]:
+        with self._explained():
+            self._connect()
+            with self._writing.begin() as connection:
+                yield connection
+
+    def _connect(self) -> None:
+        """Make sure of an engine of this process: one inherited by fork must not be used or closed."""
+        if self._process == os.getpid():
+            return
+        if self._process:
+            self._reading.dispose(close=False)
+        self._reading = _create_engine(self._url)
+        self._writing = self._reading.execution_options(fieldfare_writes=True)
+        self._process = os.getpid()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise RegistryError(f"{self._url}: {getattr(error, 'orig', None) or error}") from error
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch of changes on the way: what stands after each, and the rows to write at its end."""
+
+    offset: int
+    now_ms: int
+    revision: int
+    number: int
+    standing: dict[tuple[str, str], Subscription]
+    touched: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """The ids changed, and whether each stood before the batch."""
+    versions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    closings: list[dict[str, Any]] = field(default_factory=list)
+
+    def apply(self, change: Put | Remove) -> Subscription | Conflict | None:
+        key = (change.space, change.id)
+        existing = self.standing.get(key)
+        if isinstance(change, Remove):
+            if existing is None:
+                return None
+            self._touch(key)
+            self._close(existing, removed=True)
+            del self.standing[key]
+            return existing
+        if existing is not None and change.if_absent:
+            return Conflict(existing)
+        self._touch(key)
+        if existing is not None:
+            self._close(existing, removed=False)
+        return self._open(change, existing)
+
+    def _touch(self, key: tuple[str, str]) -> None:
+        self.touched.setdefault(key, key in self.standing)
+        self.revision += 1
+
+    def _close(self, existing: Subscription, *, removed: bool) -> None:
+        closing = {"valid_to": self.offset, "closed_revision": self.revision, "removed": removed}
+        written_now = self.versions.get(existing.revision)
+        if written_now is not None:
+            written_now.update(closing)
+        else:
+            self.closings.append({"ended": existing.revision, **closing})
+
+    def _open(self, put: Put, existing: Subscription | None) -> Subscription:
+        if existing is None:
+            if self.number == MAX_NUMBER:
+                raise RegistryError("all subscription numbers have been given out")
+            self.number += 1
+        number = self.number if existing is None else existing.number
+        subscription = Subscription(
+            put.id, put.space, put.filter, put.dialect, number, self.revision, self.offset
+        )
+        self.standing[put.space, put.id] = subscription
+        self.versions[self.revision] = {
+            "revision": self.revision,
+            "space": put.space,
+            "number": number,
+            "valid_from": self.offset,
+            "valid_to": OPEN_END,
+            "closed_revision": None,
+            "removed": False,
+            "changed_ms": self.now_ms,
+            "filter": put.filter,
+            "dialect": put.dialect,
+            "compiled": put.compiled,
+        }
+        return subscription
+
+    def write(self, connection: sa.Connection) -> None:
+        gone = [{"in_space": space, "with_id": id} for (space, id), stood in self.touched.items() if stood]
+        rows = [
+            {name: getattr(self.standing[key], name) for name in _SUBSCRIPTION_FIELDS}
+            for key in self.touched
+            if key in self.standing
+        ]
+        for statement, values in (
+            (_delete_subscription, gone),
+            (sa.insert(_subscriptions), rows),
+            (_close_version, self.closings),
+            (sa.insert(_versions), list(self.versions.values())),
+        ):
+            if values:
+                connection.execute(statement, values)
+        _write_counters(connection, {_REVISION: self.revision, _NUMBER: self.number})
+
+
+_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "valid_from")
+_select_subscriptions = sa.select(*(_subscriptions.c[name] for name in _SUBSCRIPTION_FIELDS))
+_delete_subscription = sa.delete(_subscriptions).where(
+    _subscriptions.c.space == sa.bindparam("in_space"), _subscriptions.c.id == sa.bindparam("with_id")
+)
+_close_version = sa.update(_versions).where(_versions.c.revision == sa.bindparam("ended"))
+_after, _to = sa.bindparam("after", type_=sa.BigInteger), sa.bindparam("to", type_=sa.BigInteger)
+_select_puts = (
+    sa.select(
+        *(
+            _versions.c[name]
+            for name in ("revision", "space", "number", "valid_from", "filter", "dialect", "compiled")
+        )
+    )
+    .where(_versions.c.revision > _after, _versions.c.revision <= _to)
+    .order_by(_versions.c.revision)
+)
+_select_removals = (
+    sa.select(_versions.c.closed_revision, _versions.c.space, _versions.c.number, _versions.c.valid_to)
+    .where(_versions.c.removed, _versions.c.closed_revision > _after, _versions.c.closed_revision <= _to)
+    .order_by(_versions.c.closed_revision)
+)
+_known_end = sa.case(
+    (_versions.c.closed_revision <= sa.bindparam("revision"), _versions.c.valid_to), else_=OPEN_END
+)
+_select_versions = (
+    sa.select(
+        _versions.c.revision,
+        _versions.c.space,
+        _versions.c.number,
+        _versions.c.valid_from,
+        _known_end,
+        _versions.c.filter,
+        _versions.c.dialect,
+        _versions.c.compiled,
+    )
+    .where(
+        _versions.c.revision > _after,
+        _versions.c.revision <= sa.bindparam("revision"),
+        _known_end > sa.bindparam("passed"),
+    )
+    .order_by(_versions.c.revision)
+    .limit(_PAGE_ROWS)
+)
+_select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
+_update_counter = (
+    sa.update(_counters)
+    .where(_counters.c.name == sa.bindparam("counter"))
+    .values(value=sa.bindparam("new_value"))
+)
+
+
+def _counter(connection: sa.Connection, name: str) -> int:
+    value: int = connection.execute(_select_counter, {"counter": name}).scalar_one()
+    return value
+
+
+def _read_counters(connection: sa.Connection) -> dict[str, int]:
+    """The counters, locked until the transaction ends where the database locks rows."""
+    rows = connection.execute(sa.select(_counters.c.name, _counters.c.value).with_for_update())
+    return {row.name: row.value for row in rows}
+
+
+def _write_counters(connection: sa.Connection, values: dict[str, int]) -> None:
+    connection.execute(
+        _update_counter, [{"counter": name, "new_value": value} for name, value in values.items()]
+    )
+
+
+def _space_names(connection: sa.Connection) -> set[str]:
+    return set(connection.execute(sa.select(_spaces.c.name)).scalars())
+
+
+def _standing(
+    connection: sa.Connection, changes: Sequence[Put | Remove]
+) -> dict[tuple[str, str], Subscription]:
+    """The subscriptions that the changes name, as they stand."""
+    ids_of: dict[str, set[str]] = {}
+    for change in changes:
+        ids_of.setdefault(change.space, set()).add(change.id)
+    standing = {}
+    for space, ids in ids_of.items():
+        in_order = sorted(ids)
+        for first in range(0, len(in_order), _IDS_A_QUERY):
+            some = in_order[first : first + _IDS_A_QUERY]
+            query = _select_subscriptions.where(
+                _subscriptions.c.space == space, _subscriptions.c.id.in_(some)
+            )
+            for row in connection.execute(query):
+                standing[space, row.id] = Subscription(*row)
+    return standing
+
+
+def _create_engine(url: str) -> sa.Engine:
+    if sa.make_url(url).get_backend_name() != "sqlite":
+        return sa.create_engine(url)
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: Any) -> None:
+        # SQLAlchemy says where transactions begin (below), not the driver.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        # A writer takes the lock at once: one that read first could not wait for another writer.
+        writes = connection.get_execution_options().get("fieldfare_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

@@ -1,0 +1,65 @@
+"""Which implementations each contract is tried on, and how to run a program that gets killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fieldfare
+from fieldfare.storage import EventLog, Registry, open_event_log, open_registry
+
+SOURCES = str(Path(fieldfare.__file__).parents[1])
+
+
+@pytest.fixture(params=["sqlite"])
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], EventLog]:
+    """Opens the same event log, again with every call."""
+    return lambda: open_event_log(f"sqlite:///{tmp_path}/log.db")
+
+
+@pytest.fixture
+def log(open_log: Callable[[], EventLog]) -> EventLog:
+    return open_log()
+
+
+@pytest.fixture(params=["sqlite"])
+def open_the_registry(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Registry]:
+    """Opens the same registry, again with every call."""
+    return lambda: open_registry(f"sqlite:///{tmp_path}/registry.db")
+
+
+@pytest.fixture
+def registry(open_the_registry: Callable[[], Registry]) -> Registry:
+    registry = open_the_registry()
+    registry.create_space("birds")
+    return registry
+
+
+@pytest.fixture
+def start_program(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
+    """Starts a Python program in another process; its standard output is a pipe."""
+
+    def start(program: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": SOURCES}
+        return subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+        )
+
+    return start
+
+
+@pytest.fixture
+def run_program(start_program: Callable[[str], subprocess.Popen[str]]) -> Callable[[str], tuple[int, str]]:
+    """Runs a Python program in another process to its end: exit status and standard output."""
+
+    def run(program: str) -> tuple[int, str]:
+        with start_program(program) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    return run

@@ -1,0 +1,306 @@
+"""The contract of an event log, for every implementation."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fieldfare.storage import EventLog, open_event_log
+from fieldfare.storage.errors import EventLogError, TrimmedError
+from fieldfare.storage.event_log import (
+    MAX_PAYLOAD_BYTES,
+    Appended,
+    Backlog,
+    NewRecord,
+    Record,
+    RecordSize,
+    RetentionPolicy,
+)
+
+OpenLog = Callable[[], EventLog]
+
+
+def lines(count: int, width: int = 8) -> bytes:
+    return (b'"' + b"x" * width + b'"\n') * count
+
+
+def record(count: int = 1, width: int = 8, **fields: object) -> NewRecord:
+    return NewRecord("birds", lines(count, width), count, **fields)  # type: ignore[arg-type]
+
+
+def test_a_new_log_is_empty_and_starts_at_0(log: EventLog) -> None:
+    assert (log.start(), log.end(), log.size_bytes()) == (0, 0, 0)
+    assert log.backlog(0) == Backlog(0, 0, 0)
+    assert list(log.read(0, 10)) == []
+    assert log.bound(0, 100, 100) == 0
+
+
+def test_records_read_back_as_they_were_appended(log: EventLog, open_log: OpenLog) -> None:
+    appended = log.append([record(2, appended_ms=5), NewRecord("fish", b"{}\n", 1, appended_ms=6)])
+    assert appended == [Appended(0, 2, False), Appended(1, 1, False)]
+    expected = [Record(0, "birds", 2, lines(2), 5), Record(1, "fish", 1, b"{}\n", 6)]
+    assert list(log.read(0, 2)) == expected
+    assert list(open_log().read(0, 99)) == expected
+    assert list(log.read(1, 2)) == expected[1:]
+
+
+def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(
+    log: EventLog, open_log: OpenLog
+) -> None:
+    """A client did not get the answer to its publish call, and sends the batch again."""
+    log.append([record(), record(3, producer="p", sequence=7)])
+    again = [record(3, producer="p", sequence=7), record(2, producer="p", sequence=8)]
+    assert log.append(again) == [Appended(1, 3, True), Appended(2, 2, False)]
+    assert open_log().append(again) == [Appended(1, 3, True), Appended(2, 2, True)]
+    assert log.end() == 3
+    assert log.append([record(producer="q", sequence=7)]) == [Appended(3, 1, False)]
+
+
+def test_a_repeat_within_one_append_is_recognised(log: EventLog) -> None:
+    twice = [record(4, producer="p", sequence=1)] * 2
+    assert log.append(twice) == [Appended(0, 4, False), Appended(0, 4, True)]
+
+
+def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log: EventLog) -> None:
+    sequences = [time * 17 for time in range(2_000)]
+    for first in range(0, 2_000, 50):
+        log.append([record(producer="p", sequence=sequence) for sequence in sequences[first : first + 50]])
+    repeats = log.append([record(producer="p", sequence=sequence) for sequence in sequences[1_000:]])
+    assert all(repeat.duplicate for repeat in repeats)
+    assert [repeat.offset for repeat in repeats] == list(range(1_000, 2_000))
+    assert log.append([record(producer="p", sequence=0)])[0] == Appended(2_000, 1, False)
+
+
+def test_repeats_are_forgotten_by_age_when_asked(log: EventLog) -> None:
+    log.append(
+        [record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)]
+    )
+    assert log.forget_producers(20) == 1
+    assert [done.duplicate for done in log.append([record(producer="p", sequence=1)])] == [False]
+    assert [done.duplicate for done in log.append([record(producer="q", sequence=1)])] == [True]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        NewRecord("birds", b"", 0),
+        NewRecord("birds", b"{}\n{}\n", 1),
+        NewRecord("birds", b"{}", 1),
+        NewRecord("birds", b"\n" * 10_001, 10_001),
+        NewRecord("birds", b"x" * MAX_PAYLOAD_BYTES + b"\n", 1),
+        NewRecord("birds", b"{}\n", 1, producer="p"),
+    ],
+)
+def test_a_record_that_breaks_a_limit_is_refused_and_nothing_of_its_batch_is_appended(
+    log: EventLog, bad: NewRecord
+) -> None:
+    with pytest.raises(ValueError):
+        log.append([record(), bad])
+    assert log.end() == 0
+
+
+def test_a_record_of_64_mb_is_kept(log: EventLog) -> None:
+    payload = b"x" * (MAX_PAYLOAD_BYTES - 1) + b"\n"
+    log.append([NewRecord("birds", payload, 1)])
+    assert next(log.read(0, 1)).payload == payload
+
+
+def test_bound_backlog_and_sizes_agree_with_sums_over_the_records(log: EventLog) -> None:
+    chance = random.Random(3)
+    counts = [chance.randint(1, 9) for _ in range(300)]
+    log.append(
+        [record(count, width=chance.randint(1, 50), appended_ms=index) for index, count in enumerate(counts)]
+    )
+    log.trim(20)
+    sizes = [len(kept.payload) for kept in log.read(20, 300)]
+    assert list(log.sizes(0)) == [RecordSize(20 + i, size, 20 + i) for i, size in enumerate(sizes)]
+    for _ in range(100):
+        start, max_bytes, max_events = (
+            chance.randint(20, 300),
+            chance.randint(1, 9_000),
+            chance.randint(1, 900),
+        )
+        end = start
+        while end < 300 and (
+            end == start
+            or (sum(sizes[start - 20 : end - 19]) <= max_bytes and sum(counts[start : end + 1]) <= max_events)
+        ):
+            end += 1
+        assert log.bound(start, max_bytes, max_events) == end
+        assert log.backlog(start) == Backlog(300 - start, sum(counts[start:]), sum(sizes[start - 20 :]))
+
+
+def test_offsets_go_on_after_all_records_were_trimmed(log: EventLog, open_log: OpenLog) -> None:
+    log.append([record(2, producer="p", sequence=1), record()])
+    assert log.trim(99) == 2
+    assert (log.start(), log.end(), log.size_bytes(), log.backlog(0)) == (2, 2, 0, Backlog(0, 0, 0))
+    reopened = open_log()
+    assert reopened.append([record(5)]) == [Appended(2, 5, False)]
+    assert reopened.append([record(2, producer="p", sequence=1)]) == [Appended(0, 2, True)]
+    assert reopened.backlog(0) == Backlog(1, 5, len(lines(5)))
+
+
+def test_reading_what_was_trimmed_is_an_error_and_not_an_empty_answer(log: EventLog) -> None:
+    log.append([record() for _ in range(10)])
+    assert log.trim(4) == 4
+    assert log.trim(4) == 0
+    assert [kept.offset for kept in log.read(4, 10)] == [4, 5, 6, 7, 8, 9]
+    with pytest.raises(TrimmedError, match="from 4 to 10"):
+        list(log.read(3, 10))
+    with pytest.raises(TrimmedError):
+        log.bound(0, 1, 1)
+
+
+def test_the_space_of_trimmed_records_is_used_again(log: EventLog, tmp_path: Path) -> None:
+    def append_10_mb() -> None:
+        for _ in range(10):
+            log.append([record(1, width=1_000_000)])
+
+    append_10_mb()
+    log.trim(10)
+    size_bytes = (tmp_path / "log.db").stat().st_size
+    for _ in range(5):
+        append_10_mb()
+        log.trim(log.end())
+    assert (tmp_path / "log.db").stat().st_size < size_bytes + 25_000_000
+
+
+def test_no_append_becomes_visible_inside_a_fence(log: EventLog, open_log: OpenLog) -> None:
+    log.append([record()])
+    other = open_log()
+    appender = threading.Thread(target=other.append, args=([record()],))
+    with log.fence() as end:
+        appender.start()
+        appender.join(0.2)
+        assert appender.is_alive()
+        assert end == log.end() == 1
+    appender.join(30)
+    assert log.end() == 2
+
+
+def test_appending_inside_ones_own_fence_is_an_error_and_the_fence_still_ends(log: EventLog) -> None:
+    with pytest.raises(EventLogError, match="open already"), log.fence():
+        log.append([record()])
+    log.append([record()])
+    assert log.end() == 1
+
+
+def test_an_error_inside_a_fence_ends_it(log: EventLog) -> None:
+    with pytest.raises(KeyError), log.fence():
+        raise KeyError
+    log.append([record()])
+
+
+def test_a_log_can_be_sent_to_another_process_and_read_there(
+    log: EventLog, run_program: Callable[[str], tuple[int, str]]
+) -> None:
+    log.append([record(3)])
+    program = f"import pickle; print(pickle.loads({pickle.dumps(log)!r}).backlog(0).events)"
+    assert run_program(program) == (0, "3\n")
+
+
+def test_threads_read_while_one_appends(log: EventLog) -> None:
+    wrong: list[object] = []
+
+    def read_on() -> None:
+        seen = 0
+        while seen < 200:
+            for found in log.read(seen, log.end()):
+                if found.offset != seen or found.payload != lines(1 + seen % 5, 100):
+                    wrong.append(found)
+                seen += 1
+
+    readers = [threading.Thread(target=read_on) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for index in range(200):
+        log.append([record(1 + index % 5, 100)])
+    for reader in readers:
+        reader.join(60)
+    assert not wrong
+    log.close()
+    assert log.end() == 200
+
+
+def test_what_was_acknowledged_survives_a_kill_and_retries_append_only_the_rest(
+    open_log: OpenLog, start_program: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """The gateway is killed at a random moment; its clients send again what was not answered."""
+    chance = random.Random(5)
+    program = """if True:
+        from fieldfare.storage import open_event_log
+        from fieldfare.storage.event_log import NewRecord
+        log = open_event_log({url!r})
+        for sequence in range(1_000_000):
+            payload = b'"%d"\\n' % sequence * (1 + sequence % 3)
+            done = log.append([NewRecord("birds", payload, 1 + sequence % 3, "p", sequence)])
+            print(done[0].offset, flush=True)
+    """
+    end = 0
+    for _ in range(3):
+        process = start_program(program.format(url=open_log().url))
+        assert process.stdout is not None
+        answered = [int(process.stdout.readline()) for _ in range(chance.randint(20, 200))]
+        process.kill()
+        answered += [int(line) for line in process.stdout.read().split("\n")[:-1]]
+        process.wait()
+        process.stdout.close()
+        assert answered == list(range(len(answered)))
+        at_least = max(end, len(answered))
+        log = open_log()
+        end = log.end()
+        assert at_least <= end <= at_least + 1
+        kept = [(found.offset, found.payload) for found in log.read(0, end)]
+        assert kept == [(index, b'"%d"\n' % index * (1 + index % 3)) for index in range(end)]
+
+
+def test_the_fence_of_a_killed_process_is_gone(
+    log: EventLog, run_program: Callable[[str], tuple[int, str]]
+) -> None:
+    program = f"""if True:
+        import os
+        from fieldfare.storage import open_event_log
+        with open_event_log({log.url!r}).fence():
+            os._exit(9)
+    """
+    assert run_program(program)[0] == 9
+    log.append([record()])
+    assert log.end() == 1
+
+
+@pytest.mark.parametrize("url", ["kafka://host/topic", "log.db", "sqlite://", ""])
+def test_an_address_of_another_kind_is_refused_with_the_form_expected(url: str) -> None:
+    with pytest.raises(ValueError, match="sqlite:///PATH"):
+        open_event_log(url)
+
+
+def test_a_file_that_is_no_log_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    with pytest.raises(EventLogError, match=r"notes\.txt"):
+        open_event_log(f"sqlite:///{path}")
+    with pytest.raises(EventLogError, match=r"nowhere/log\.db"):
+        open_event_log(f"sqlite:///{tmp_path}/nowhere/log.db")
+
+
+def test_retention_goes_by_age_and_by_bytes_and_spares_what_the_pipeline_needs() -> None:
+    records = [RecordSize(offset, 10, appended_ms=offset * 100) for offset in range(5, 15)]
+
+    def before(keep_from: int = 99, **bounds: int) -> int | None:
+        return RetentionPolicy(**bounds).trim_before(iter(records), 100, now_ms=1_500, keep_from=keep_from)
+
+    assert before() is None
+    assert before(max_age_ms=1_000) is None
+    assert before(max_age_ms=700) == 8
+    assert before(max_bytes=100) is None
+    assert before(max_bytes=35) == 12
+    assert before(max_bytes=35, max_age_ms=700) == 12
+    assert before(max_bytes=0) == 15
+    assert before(keep_from=7, max_bytes=0) == 7
+    assert before(keep_from=5, max_bytes=0) is None

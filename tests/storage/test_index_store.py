@@ -1,0 +1,99 @@
+"""Index files and manifests."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from fieldfare.pipeline.manifest import Manifest, SpaceManifest, decode_manifest, encode_manifest
+from fieldfare.storage import IndexStore
+from fieldfare.storage.errors import IndexStoreError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "index")
+
+
+def write(store: IndexStore, *names: str) -> None:
+    for name in names:
+        store.write(name, lambda path: path.write_bytes(b"part"))
+
+
+def manifest(number: int, snapshot: str | None, *deltas: str, closings: str | None = None) -> Manifest:
+    return Manifest(number, number * 10, {"birds": SpaceManifest(snapshot, deltas, closings)})
+
+
+def test_a_manifest_reads_back_from_its_json() -> None:
+    written = Manifest(7, 4711, {"birds": SpaceManifest("s", ("d1", "d2"), "c"), "ants": SpaceManifest()})
+    assert decode_manifest(encode_manifest(written)) == written
+    assert written.files() == {"s", "d1", "d2", "c"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b'{"format":2}', b'{"format":1,"number":1}', encode_manifest(manifest(1, "s"))[:-9]],
+)
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="manifest"):
+        decode_manifest(data)
+
+
+def test_the_newest_manifest_is_found_also_by_another_process(store: IndexStore) -> None:
+    assert store.newest() is None
+    write(store, "a", "b")
+    store.write_manifest(manifest(1, "a"))
+    store.write_manifest(manifest(20, "a", "b"))
+    assert pickle.loads(pickle.dumps(store)).newest() == manifest(20, "a", "b")
+    assert store.manifest(1) == manifest(1, "a")
+
+
+def test_a_manifest_is_never_replaced_and_names_only_files_that_are_there(store: IndexStore) -> None:
+    write(store, "a")
+    store.write_manifest(manifest(5, "a"))
+    for number in (4, 5):
+        with pytest.raises(IndexStoreError, match="manifest 5 was written before"):
+            store.write_manifest(manifest(number, "a"))
+    with pytest.raises(IndexStoreError, match="files/b"):
+        store.write_manifest(manifest(6, "a", "b"))
+    assert store.newest() == manifest(5, "a")
+
+
+def test_a_file_whose_writing_fails_is_not_there(store: IndexStore) -> None:
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    with pytest.raises(IndexStoreError, match="files/a could not be written: the disk is full"):
+        store.write("a", fail)
+    assert list((store.folder / "files").iterdir()) == []
+
+
+def test_collecting_removes_what_no_manifest_kept_names(store: IndexStore) -> None:
+    write(store, "a", "b", "c", "d", "coming", "stray")
+    store.write_manifest(manifest(1, "a", "b"))
+    store.write_manifest(manifest(2, "c", closings="b"))
+    store.write_manifest(manifest(3, "c", "d"))
+    assert store.collect(keep_from=2, keep_files=["coming"]) == 2
+    assert {path.name for path in (store.folder / "files").iterdir()} == {"b", "c", "d", "coming"}
+    with pytest.raises(IndexStoreError, match=r"000000000001\.json"):
+        store.manifest(1)
+    assert store.manifest(2) == manifest(2, "c", closings="b")
+    assert store.collect(keep_from=99) == 2
+    assert store.newest() == manifest(3, "c", "d")
+
+
+def test_a_broken_manifest_is_named(store: IndexStore) -> None:
+    store.write_manifest(manifest(1, None))
+    path = store.folder / "manifests" / "000000000001.json"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(IndexStoreError, match=r"000000000001\.json is broken"):
+        store.newest()
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/b", ".hidden", "a.tmp"])
+def test_a_name_that_leaves_the_folder_is_refused(store: IndexStore, name: str) -> None:
+    with pytest.raises(ValueError, match="not the name of an index file"):
+        store.path(name)

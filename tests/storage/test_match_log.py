@@ -1,0 +1,407 @@
+"""The match log: against a plain dict, across crashes, compaction and broken files."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.storage import MatchBlock, MatchLog, NewMatchBlock
+from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.match_block import write_block
+from fieldfare.storage.match_folder import BlockRange
+
+Matches = dict[tuple[int, int], list[int]]
+"""What each event (offset, index) matched: the naive match log."""
+
+
+def block_of(matches: Matches, start: int, end: int, **extra: float) -> NewMatchBlock:
+    """The block of a range of records from the naive match log, which holds every event."""
+    places = sorted(place for place in matches if start <= place[0] < end)
+    counts = np.bincount([offset - start for offset, _ in places], minlength=end - start)
+    lists = [matches[place] for place in places]
+    indptr = np.concatenate(([0], np.cumsum([len(found) for found in lists], dtype=np.int64)))
+    numbers = np.array([number for found in lists for number in found], np.uint32)
+    return NewMatchBlock(start, end, counts.astype(np.int32), indptr, numbers, extra)
+
+
+def some_matches(records: int, seed: int = 1, most_events: int = 4, subscriptions: int = 30) -> Matches:
+    chance = random.Random(seed)
+    return {
+        (offset, index): sorted(chance.sample(range(subscriptions), chance.randint(0, 5)))
+        for offset in range(records)
+        for index in range(chance.randint(1, most_events))
+    }
+
+
+def of_number(matches: Matches, number: int, from_offset: int = 0) -> list[tuple[int, int]]:
+    return sorted(place for place, found in matches.items() if number in found and place[0] >= from_offset)
+
+
+def read_on(log: MatchLog, number: int, at: int = 0) -> tuple[list[tuple[int, int]], int]:
+    """What a reader meets who steps from position to position, and where it stops."""
+    met: list[tuple[int, int]] = []
+    while (block := log.block_at(at)) is not None:
+        assert block.start <= at < block.end
+        offsets, indexes = block.matches_of(number, at)
+        met += zip(offsets.tolist(), indexes.tolist(), strict=True)
+        at = block.end
+    return met, at
+
+
+def write_in_blocks(log: MatchLog, matches: Matches, cuts: list[int]) -> None:
+    for start, end in pairwise(cuts):
+        log.write(block_of(matches, start, end))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MatchLog:
+    return MatchLog(tmp_path / "matches")
+
+
+def files_of(log: MatchLog) -> list[Path]:
+    return sorted(path for path in log.folder.rglob("*") if path.is_file())
+
+
+def test_a_block_reads_back_by_subscription_and_by_event(log: MatchLog) -> None:
+    matches = {(7, 0): [3, 5], (7, 1): [], (8, 0): [5], (9, 0): [5, 4_294_967_295], (9, 1): [3]}
+    size_bytes = log.write(block_of(matches, 7, 10, matched_ms=12.5, appended_ms=1_700_000_000_000))
+    assert [path.stat().st_size for path in files_of(log)] == [size_bytes] == [log.size_bytes()]
+    block = pickle.loads(pickle.dumps(log)).block_at(7)
+    assert (block.start, block.end, block.events, block.matches) == (7, 10, 5, 6)
+    assert block.counts.tolist() == [2, 1, 2]
+    assert block.extra == {"matched_ms": 12.5, "appended_ms": 1_700_000_000_000}
+    assert block.numbers().tolist() == [3, 5, 4_294_967_295]
+    for number in (0, 3, 4, 5, 4_294_967_295):
+        offsets, indexes = block.matches_of(number)
+        assert (offsets.dtype, indexes.dtype) == (np.int64, np.int32)
+        assert list(zip(offsets, indexes, strict=True)) == of_number(matches, number)
+    indptr, subscriptions = block.by_event()
+    assert indptr.tolist() == [0, 2, 2, 3, 5, 6]
+    assert subscriptions.tolist() == [3, 5, 5, 5, 4_294_967_295, 3]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.lists(
+            st.sets(st.one_of(st.integers(0, 20), st.integers(0, (1 << 32) - 1)), max_size=6),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 1 << 40),
+)
+def test_any_block_equals_the_naive_one(
+    tmp_path_factory: pytest.TempPathFactory, records: list[list[set[int]]], start: int
+) -> None:
+    matches = {
+        (start + offset, index): sorted(numbers)
+        for offset, events in enumerate(records)
+        for index, numbers in enumerate(events)
+    }
+    path = tmp_path_factory.getbasetemp() / "block.arrow"
+    with path.open("wb") as file:
+        write_block(block_of(matches, start, start + len(records)), file)
+    block = MatchBlock(path)
+    path.unlink()
+    numbers = sorted({number for found in matches.values() for number in found})
+    assert block.numbers().tolist() == numbers
+    for number in [*numbers, 21]:
+        for from_offset in (start, start + len(records) // 2, start + len(records)):
+            offsets, indexes = block.matches_of(number, from_offset)
+            assert list(zip(offsets, indexes, strict=True)) == of_number(matches, number, from_offset)
+    indptr, subscriptions = block.by_event()
+    found = [subscriptions[a:b].tolist() for a, b in pairwise(indptr)]
+    assert found == [matches[place] for place in sorted(matches)]
+
+
+@pytest.mark.parametrize("subscriptions", [50, 5_000, 4_000_000_000])
+def test_a_full_block_of_several_batches_equals_its_input(log: MatchLog, subscriptions: int) -> None:
+    """65,536 events; few, some, or widely scattered subscriptions (which are sorted in another way)."""
+    chance = np.random.default_rng(4)
+    events, per_event = 65_536, 6
+    strata = subscriptions // per_event
+    numbers = chance.integers(0, strata, (events, per_event)) + np.arange(per_event) * strata
+    indptr = np.arange(events + 1) * per_event
+    counts = np.full(64, 1_024, np.int32)
+    log.write(NewMatchBlock(100, 164, counts, indptr, numbers.astype(np.uint32).ravel()))
+    block = log.block_at(163)
+    assert block is not None
+    read_indptr, read_numbers = block.by_event()
+    assert (read_indptr == indptr).all()
+    assert (read_numbers == numbers.ravel()).all()
+    for number in [*chance.choice(numbers.ravel(), 50).tolist(), 0, subscriptions - 1]:
+        expected = np.flatnonzero((numbers == number).any(axis=1))
+        offsets, indexes = block.matches_of(number)
+        assert (offsets == 100 + expected // 1_024).all() and (indexes == expected % 1_024).all()
+
+
+def test_a_block_without_matches_is_a_block(log: MatchLog) -> None:
+    log.write(block_of({(0, 0): [], (0, 1): []}, 0, 1))
+    block = log.block_at(0)
+    assert block is not None
+    assert (block.events, block.matches, block.numbers().size) == (2, 0, 0)
+    assert block.matches_of(3)[0].size == 0
+    assert block.by_event()[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"end": 0}, "range is empty"),
+        ({"end": 3}, "a positive number for each record"),
+        ({"counts": np.array([2, 0], np.int32)}, "a positive number for each record"),
+        ({"counts": np.array([2, 65_535], np.int32)}, "more than 65536"),
+        ({"indptr": np.array([0, 1, 2])}, "must ascend from 0 and hold 4 entries"),
+        ({"indptr": np.array([0, 2, 1, 3])}, "must ascend"),
+        ({"indptr": np.array([0, 1, 2, 2])}, "number of matches"),
+        ({"subscriptions": np.array([9, 9, 9], np.uint32), "indptr": np.array([0, 2, 2, 3])}, "twice"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(
+    log: MatchLog, change: dict[str, object], complaint: str
+) -> None:
+    good = {
+        "start": 0,
+        "end": 2,
+        "counts": np.array([2, 1], np.int32),
+        "indptr": np.array([0, 1, 2, 3]),
+        "subscriptions": np.array([1, 2, 3], np.uint32),
+    }
+    with pytest.raises(ValueError, match=complaint):
+        log.write(NewMatchBlock(**(good | change)))  # type: ignore[arg-type]
+    assert files_of(log) == []
+
+
+def test_a_block_is_found_by_any_offset_that_it_covers(log: MatchLog) -> None:
+    assert log.block_at(0) is None
+    matches = some_matches(5_000, most_events=1)
+    write_in_blocks(log, matches, [0, 1, 10, 999, 1_000, 3_500, 4_990])
+    for offset in (0, 1, 9, 10, 998, 999, 1_000, 2_000, 3_499, 3_500, 4_989):
+        block = log.block_at(offset)
+        assert block is not None and block.start <= offset < block.end
+    assert log.block_at(4_990) is None
+    assert (log.end(), log.end(2_000), log.end(4_990), log.end(9_999)) == (4_990, 4_990, 4_990, 9_999)
+    log.write(block_of(matches, 4_995, 5_000))
+    assert log.end() == 4_990
+    log.write(block_of(matches, 4_990, 4_995))
+    assert log.end() == 5_000
+
+
+def test_a_poll_sees_the_next_block_as_soon_as_another_process_wrote_it(log: MatchLog) -> None:
+    """Blocks come faster than the file system's clock ticks; none may be overlooked."""
+    writer = pickle.loads(pickle.dumps(log))
+    matches = some_matches(60)
+    for offset in range(60):
+        assert log.block_at(offset) is None
+        writer.write(block_of(matches, offset, offset + 1))
+        assert log.block_at(offset) is not None
+
+
+def test_a_batch_cut_otherwise_after_a_crash_is_read_once(log: MatchLog) -> None:
+    matches = some_matches(100)
+    write_in_blocks(log, matches, [0, 10, 30, 50])
+    write_in_blocks(log, matches, [10, 25, 45, 70, 100])
+    assert log.end() == 100
+    for number in range(30):
+        assert read_on(log, number) == (of_number(matches, number), 100)
+
+
+def test_a_block_written_again_replaces_the_first(log: MatchLog) -> None:
+    matches = some_matches(5)
+    for attempt in range(2):
+        log.write(block_of(matches, 0, 5, attempt=attempt))
+    assert len(files_of(log)) == 1
+    block = MatchLog(log.folder).block_at(0)
+    assert block is not None and block.extra == {"attempt": 1}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_compaction_changes_no_answer_wherever_blocks_were_cut(log: MatchLog, seed: int) -> None:
+    chance = random.Random(seed)
+    matches = some_matches(300, seed)
+    write_in_blocks(log, matches, sorted({0, 300, *chance.sample(range(300), 80)}))
+    for _ in range(30):
+        start = chance.randint(0, 298)
+        log.write(block_of(matches, start, chance.randint(start + 1, min(300, start + 20))))
+    for before in (100, 200, 300, 300):
+        log.compact(before)
+        for number in range(30):
+            assert read_on(log, number) == (of_number(matches, number), 300)
+            start = chance.randint(0, 299)
+            assert read_on(log, number, start)[0] == of_number(matches, number, start)
+    assert len(files_of(log)) <= 9
+    assert log.compact(300) == 0
+
+
+def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: MatchLog) -> None:
+    def write(start: int, records: int, events: int) -> None:
+        nothing = np.zeros(0, np.uint32)
+        counts = np.full(records, events, np.int32)
+        log.write(
+            NewMatchBlock(start, start + records, counts, np.zeros(counts.sum() + 1, np.int64), nothing)
+        )
+
+    write(0, 1, 60_000)
+    for start in range(1, 9):
+        write(start, 1, 10_000)
+    assert log.compact(9) == 6
+    starts = [int(path.name[:16]) for path in files_of(log)]
+    assert starts == [0, 1, 7]
+    assert log.end() == 9
+
+
+def test_compaction_leaves_blocks_alone_that_end_after_the_bound_or_have_no_neighbour(log: MatchLog) -> None:
+    matches = some_matches(20)
+    write_in_blocks(log, matches, [0, 5, 10, 15])
+    log.write(block_of(matches, 16, 18))
+    assert log.compact(14) == 1
+    assert [path.name for path in files_of(log)] == [
+        "0000000000000000-0000000000000010.arrow",
+        "0000000000000010-0000000000000015.arrow",
+        "0000000000000016-0000000000000018.arrow",
+    ]
+
+
+def test_a_reader_misses_nothing_while_blocks_are_compacted_and_trimmed(log: MatchLog) -> None:
+    """A reader holds a block, and has listed others, that are gone when it goes on."""
+    matches = some_matches(120)
+    write_in_blocks(log, matches, list(range(0, 121, 3)))
+    other = MatchLog(log.folder)
+    for number in range(5):
+        reader = MatchLog(log.folder)
+        block = reader.block_at(0)
+        assert block is not None
+        other.compact(24 * (number + 1))
+        offsets, indexes = block.matches_of(number)
+        met = list(zip(offsets.tolist(), indexes.tolist(), strict=True))
+        rest, end = read_on(reader, number, block.end)
+        assert (met + rest, end) == (of_number(matches, number), 120)
+    other.trim(120)
+    assert block.matches_of(3)[0].size == len(
+        [place for place in of_number(matches, 3) if place[0] < block.end]
+    )
+
+
+def test_trimming_removes_whole_blocks_and_empty_folders(log: MatchLog) -> None:
+    matches = some_matches(3_000, most_events=1)
+    write_in_blocks(log, matches, list(range(0, 3_001, 500)))
+    assert log.trim(1_400) == 2
+    assert log.block_at(999) is None
+    assert log.block_at(1_400) is not None
+    assert sorted(path.name for path in log.folder.iterdir()) == ["0001", "0002"]
+    assert (log.trim(1_400), log.end(1_000)) == (0, 3_000)
+    log.write(block_of(matches, 0, 500))
+    assert log.block_at(0) is not None
+
+
+CRASH = """if True:
+    import os
+    import numpy as np
+    from fieldfare.storage import MatchLog, NewMatchBlock
+    log = MatchLog({folder!r})
+    def die(*_):
+        os._exit(9)
+    {patch}
+    {step}
+"""
+WRITE = "log.write(NewMatchBlock(0, 1, np.ones(1, np.int32), np.array([0, 1]), np.array([7], np.uint32)))"
+
+
+@pytest.mark.parametrize(
+    ("patch", "visible"),
+    [("os.fsync = die", False), ("os.rename = die", False), ("pass", True)],
+)
+def test_a_killed_write_leaves_a_whole_block_or_none(
+    log: MatchLog, run_program: Callable[[str], tuple[int, str]], patch: str, visible: bool
+) -> None:
+    status, _ = run_program(CRASH.format(folder=str(log.folder), patch=patch, step=WRITE + "; die()"))
+    assert status == 9
+    assert (log.block_at(0) is not None) == visible
+    log.write(block_of({(0, 0): [7]}, 0, 1))
+    assert read_on(log, 7) == ([(0, 0)], 1)
+    for path in files_of(log):
+        os.utime(path, (0, 0))
+    log.trim(0)
+    assert len(files_of(log)) == 1
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "os.rename = die",
+        "MatchLog._delete = lambda self, blocks: blocks and die()",
+        "unlink = os.unlink; os.unlink = lambda path, **_: (unlink(path), die())",
+    ],
+)
+def test_a_killed_compaction_changes_no_answer_and_the_next_one_finishes_it(
+    log: MatchLog, run_program: Callable[[str], tuple[int, str]], patch: str
+) -> None:
+    matches = some_matches(40)
+    write_in_blocks(log, matches, list(range(0, 41, 4)))
+    status, _ = run_program(CRASH.format(folder=str(log.folder), patch=patch, step="log.compact(40)"))
+    assert status == 9
+    for _ in range(2):
+        for number in range(30):
+            assert read_on(log, number) == (of_number(matches, number), 40)
+        log.compact(40)
+    assert [path.name for path in files_of(log) if path.suffix == ".arrow"] == [
+        "0000000000000000-0000000000000040.arrow"
+    ]
+
+
+def test_a_broken_block_is_an_error_that_names_the_file(log: MatchLog) -> None:
+    """Every truncation and every flipped byte is either noticed or harmless."""
+    matches = some_matches(12, most_events=3)
+    log.write(block_of(matches, 0, 12))
+    [path] = files_of(log)
+    whole = path.read_bytes()
+    expected = {number: of_number(matches, number) for number in range(30)}
+    chance = random.Random(6)
+    broken = [whole[: chance.randrange(len(whole))] for _ in range(30)] + [b""]
+    for _ in range(200):
+        place = chance.randrange(len(whole))
+        broken.append(whole[:place] + bytes([whole[place] ^ (1 << chance.randrange(8))]) + whole[place + 1 :])
+    noticed = 0
+    for data in broken:
+        path.unlink()
+        path.write_bytes(data)
+        try:
+            found = {number: read_on(MatchLog(log.folder), number)[0] for number in range(30)}
+        except MatchLogError as error:
+            assert str(path) in str(error)
+            noticed += 1
+        else:
+            assert found == expected
+    assert noticed > 100
+
+
+def test_a_block_under_another_ones_name_is_refused(log: MatchLog) -> None:
+    log.write(block_of(some_matches(4), 0, 4))
+    os.rename(BlockRange(0, 4).path(log.folder), BlockRange(0, 5).path(log.folder))
+    with pytest.raises(MatchLogError, match="holds the records 0-4"):
+        log.block_at(4)
+
+
+def test_a_full_block_takes_at_most_one_and_a_half_bytes_a_match() -> None:
+    """BlueDove's density: 25,000 subscriptions of which an event matches 4 in 1,000."""
+    chance = np.random.default_rng(2)
+    events, per_event = 32_768, 100
+    numbers = chance.integers(0, 250, (events, per_event)) + np.arange(per_event) * 250
+    counts = np.full(32, 1_024, np.int32)
+    file = io.BytesIO()
+    indptr = np.arange(events + 1) * per_event
+    write_block(NewMatchBlock(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
+    assert file.tell() / numbers.size < 1.5

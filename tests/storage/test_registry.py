@@ -1,0 +1,257 @@
+"""The contract of a registry, for every implementation."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fieldfare.model import OPEN_END, Position, Subscription
+from fieldfare.storage import Registry, open_registry
+from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+
+OpenRegistry = Callable[[], Registry]
+
+
+def put(id: str, filter: str = "a = 1", space: str = "birds", *, if_absent: bool = False) -> Put:
+    return Put(space, id, filter, "sql", filter.encode() + b"\0", if_absent)
+
+
+def test_spaces_are_created_once(registry: Registry, open_the_registry: OpenRegistry) -> None:
+    registry.create_space("ants")
+    with pytest.raises(SpaceExistsError, match="'ants'"):
+        registry.create_space("ants")
+    other = open_the_registry()
+    assert other.spaces() == ["ants", "birds"]
+    assert other.has_space("ants") and not other.has_space("bees")
+
+
+def test_each_change_takes_the_next_revision(registry: Registry) -> None:
+    assert registry.revision() == 0
+    first = Subscription("x", "birds", "a = 1", "sql", number=1, revision=1, valid_from=5)
+    assert registry.apply([put("x"), put("y")], 5, 0) == [first, replace(first, id="y", number=2, revision=2)]
+    second = replace(first, filter="a = 2", revision=3, valid_from=6)
+    assert registry.apply([put("x", "a = 2"), Remove("birds", "y")], 6, 0)[0] == second
+    assert registry.revision() == 4
+    assert registry.get("birds", "x") == second
+    assert registry.get("birds", "y") is None
+
+
+def test_a_removal_answers_with_what_was_removed_and_an_unknown_id_with_none(registry: Registry) -> None:
+    [added] = registry.apply([put("x")], 1, 0)
+    assert registry.apply([Remove("birds", "z"), Remove("birds", "x"), Remove("birds", "x")], 2, 0) == [
+        None,
+        added,
+        None,
+    ]
+    assert registry.revision() == 2
+
+
+def test_if_absent_leaves_an_existing_subscription_alone(registry: Registry) -> None:
+    [added] = registry.apply([put("x")], 1, 0)
+    assert isinstance(added, Subscription)
+    assert registry.apply([put("x", "a = 2", if_absent=True)], 2, 0) == [Conflict(added)]
+    assert registry.revision() == 1
+    [created, conflict] = registry.apply([put("y", if_absent=True), put("y", if_absent=True)], 3, 0)
+    assert isinstance(created, Subscription) and conflict == Conflict(created)
+
+
+def test_a_number_is_never_given_twice(registry: Registry, open_the_registry: OpenRegistry) -> None:
+    registry.apply([put("x"), Remove("birds", "x")], 1, 0)
+    registry.purge(9, 2)
+    [again] = open_the_registry().apply([put("x")], 2, 0)
+    assert isinstance(again, Subscription)
+    assert (again.number, again.revision) == (2, 3)
+
+
+def test_an_unknown_space_refuses_the_whole_batch(registry: Registry) -> None:
+    with pytest.raises(UnknownSpaceError, match="'bees'"):
+        registry.apply([put("x"), put("y", space="bees")], 1, 0)
+    assert registry.count() == registry.revision() == 0
+
+
+def test_spaces_do_not_see_each_others_subscriptions(registry: Registry) -> None:
+    registry.create_space("ants")
+    registry.apply([put("x"), put("x", "b = 1", "ants"), put("y", space="ants")], 1, 0)
+    assert (registry.count(), registry.count("ants"), registry.count("birds")) == (3, 2, 1)
+    [ant] = [found for found in registry.list("ants") if found.id == "x"]
+    assert ant.filter == "b = 1"
+    registry.apply([Remove("birds", "x")], 2, 0)
+    assert registry.get("ants", "x") == ant
+
+
+def test_listing_goes_through_the_ids_page_by_page_by_code_point(registry: Registry) -> None:
+    ids = sorted(["b", "a", "B", "é", "\U0001f426", "aa", "~", "a'b", "10", "9"])
+    registry.apply([put(id) for id in reversed(ids)], 1, 0)
+    found: list[str] = []
+    while page := registry.list("birds", found[-1] if found else None, 3):
+        assert len(page) <= 3
+        found += [subscription.id for subscription in page]
+    assert found == ids
+
+
+def test_changes_come_in_order_of_revision_and_a_replacement_is_one_put(registry: Registry) -> None:
+    registry.apply([put("x"), put("y")], 5, 0)
+    registry.apply([put("x", "a = 2"), Remove("birds", "y")], 6, 0)
+    assert list(registry.changes(1, 99)) == [
+        RegistryChange(2, "birds", 2, 5, "a = 1", "sql", b"a = 1\0"),
+        RegistryChange(3, "birds", 1, 6, "a = 2", "sql", b"a = 2\0"),
+        RegistryChange(4, "birds", 2, 6, None, None, None),
+    ]
+    assert [change.revision for change in registry.changes(2, 3)] == [3]
+    assert list(registry.changes(4, 4)) == []
+
+
+class History:
+    """The registry as a list of changes that is read from the start for every question."""
+
+    def __init__(self) -> None:
+        self.changes: list[RegistryChange] = []
+
+    def versions(self, revision: int, passed: int) -> list[Version]:
+        known: dict[int, Version] = {}
+        standing: dict[int, int] = {}
+        for change in self.changes[:revision]:
+            if change.number in standing:
+                closed = standing.pop(change.number)
+                known[closed] = replace(known[closed], valid_to=change.offset)
+            if change.filter is not None and change.dialect is not None and change.compiled is not None:
+                standing[change.number] = change.revision
+                known[change.revision] = Version(
+                    change.revision,
+                    change.space,
+                    change.number,
+                    change.offset,
+                    OPEN_END,
+                    change.filter,
+                    change.dialect,
+                    change.compiled,
+                )
+        return [version for version in known.values() if version.valid_to > passed]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, seed: int) -> None:
+    chance = random.Random(seed)
+    registry.create_space("ants")
+    history, numbers, offset, given = History(), dict[tuple[str, str], int](), 0, 0
+    for _ in range(40):
+        offset += chance.randint(0, 2)
+        batch: list[Put | Remove] = []
+        for _ in range(chance.randint(1, 6)):
+            space, id = chance.choice(["birds", "ants"]), chance.choice("uvwxyz")
+            revision = len(history.changes) + 1
+            if chance.random() < 0.4:
+                batch.append(Remove(space, id))
+                if (space, id) in numbers:
+                    number = numbers.pop((space, id))
+                    history.changes.append(RegistryChange(revision, space, number, offset, None, None, None))
+            else:
+                change = put(id, f"a = {revision}", space)
+                batch.append(change)
+                if (space, id) not in numbers:
+                    given += 1
+                    numbers[space, id] = given
+                history.changes.append(
+                    RegistryChange(
+                        revision, space, numbers[space, id], offset, change.filter, "sql", change.compiled
+                    )
+                )
+        registry.apply(batch, offset, 0)
+    last = registry.revision()
+    assert last == len(history.changes)
+    assert list(registry.changes(0, last)) == history.changes
+    for revision in range(last + 1):
+        passed = chance.randint(0, offset + 1)
+        assert list(registry.versions(revision, passed)) == history.versions(revision, passed)
+        assert list(registry.changes(revision, last)) == history.changes[revision:]
+    keep, passed = last // 2, offset // 3
+    kept_before = len(list(registry.versions(last, -1)))
+    removed = registry.purge(passed, keep)
+    assert removed > 0
+    assert len(list(registry.versions(last, -1))) == kept_before - removed
+    for revision in range(keep, last + 1):
+        later = chance.randint(passed, offset + 1)
+        assert list(registry.versions(revision, later)) == history.versions(revision, later)
+        assert list(registry.changes(revision, last)) == history.changes[revision:]
+    with pytest.raises(RegistryError, match=f"from revision {keep} on"):
+        list(registry.versions(keep - 1, offset))
+    with pytest.raises(RegistryError, match=f"from revision {keep} on"):
+        list(registry.changes(keep - 1, last))
+
+
+def test_long_histories_are_read_in_pages(registry: Registry) -> None:
+    ids = [f"{index:05d}" for index in range(10_000)]
+    registry.apply([put(id) for id in ids], 1, 0)
+    registry.apply(
+        [put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], 2, 0
+    )
+    assert [change.revision for change in registry.changes(0, 1 << 60)] == list(range(1, 16_001))
+    versions = list(registry.versions(16_000, 1))
+    assert len(versions) == 15_000
+    assert sum(version.valid_to == OPEN_END for version in versions) == registry.count() == 9_000
+
+
+def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    registry.apply([put("x"), put("y")], 1, 0)
+    cursor = Cursor(Position(0, 5, 2), (Position(0, 5, 4), Position(1, 7, 0)))
+    assert registry.load_cursor(1) is None
+    registry.save_cursors([(1, Cursor(Position(0, 1, 0))), (2, cursor), (1, cursor)])
+    registry.save_cursors([(2, Cursor(Position(0, 9, 0)))])
+    registry.save_cursors([])
+    other = open_the_registry()
+    assert other.load_cursor(1) == cursor
+    assert other.load_cursor(2) == Cursor(Position(0, 9, 0))
+    registry.apply([Remove("birds", "x")], 2, 0)
+    registry.purge(0, 0)
+    assert other.load_cursor(1) is None
+    assert other.load_cursor(2) is not None
+
+
+def test_a_registry_can_be_sent_to_another_process_and_read_there(
+    registry: Registry, run_program: Callable[[str], tuple[int, str]]
+) -> None:
+    registry.apply([put("x")], 5, 0)
+    program = f"import pickle; print(pickle.loads({pickle.dumps(registry)!r}).get('birds', 'x').valid_from)"
+    assert run_program(program) == (0, "5\n")
+
+
+def test_a_killed_batch_is_there_as_a_whole_or_not_at_all(
+    registry: Registry, start_program: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    program = f"""if True:
+        from fieldfare.storage import open_registry
+        from fieldfare.storage.registry import Put
+        registry = open_registry({registry.url!r})
+        for offset in range(1_000_000):
+            ids = [f"{{offset}}-{{index}}" for index in range(100)]
+            registry.apply([Put("birds", id, "a = 1", "sql", b"") for id in ids], offset, 0)
+            print(offset, flush=True)
+    """
+    process = start_program(program)
+    assert process.stdout is not None
+    for _ in range(20):
+        process.stdout.readline()
+    process.kill()
+    answered = 20 + len(process.stdout.read().split())
+    process.wait()
+    process.stdout.close()
+    assert registry.count() == registry.revision() == len(list(registry.versions(1 << 60, 0)))
+    assert registry.count() in (answered * 100, answered * 100 + 100)
+
+
+def test_what_is_no_registry_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    with pytest.raises(RegistryError, match=r"notes\.txt"):
+        open_registry(f"sqlite:///{path}")
+    with pytest.raises(ValueError, match="sqlite:///PATH"):
+        open_registry("mysql://host/db")
