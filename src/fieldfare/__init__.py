@@ -1,3 +1,54 @@
 """fieldfare: content-based publish/subscribe for very many standing filters."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fieldfare.client import (
+        ApiError,
+        AsyncClient,
+        BatchSettings,
+        Client,
+        ConnectionFailed,
+        FieldfareError,
+        Message,
+        PublishError,
+        RetrySettings,
+        SubscriptionInfo,
+    )
+    from fieldfare.model import Position
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "BatchSettings",
+    "Client",
+    "ConnectionFailed",
+    "FieldfareError",
+    "Message",
+    "Position",
+    "PublishError",
+    "RetrySettings",
+    "SubscriptionInfo",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first asked for: Spark's workers import this package too, and need no HTTP client.
+    if name == "Position":
+        from fieldfare.model import Position
+
+        return Position
+    if name in __all__:
+        from fieldfare import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'fieldfare' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,56 @@
+"""What a program imports to publish and subscribe: `Client`, `AsyncClient`, and their records and errors."""
+
+from fieldfare.client.async_client import AsyncClient
+from fieldfare.client.async_publisher import AsyncPublisher
+from fieldfare.client.async_subscriber import AsyncSubscriber
+from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
+from fieldfare.client.errors import (
+    ApiError,
+    ClientClosed,
+    ConnectionFailed,
+    DeliveryTimeout,
+    FieldfareError,
+    FlushTimeout,
+    InvalidEvent,
+    PublishError,
+    Refusal,
+    SubscriptionDeleted,
+    SubscriptionsRefused,
+    UnexpectedAnswer,
+)
+from fieldfare.client.message import Message
+from fieldfare.client.publisher import Publisher, PublisherStats
+from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.subscriber import Subscriber
+from fieldfare.client.sync_client import Client
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "BatchPolicy",
+    "BatchReport",
+    "BatchSettings",
+    "Client",
+    "ClientClosed",
+    "ConnectionFailed",
+    "DeliveryTimeout",
+    "FieldfareError",
+    "FlushTimeout",
+    "InvalidEvent",
+    "Message",
+    "NewSubscription",
+    "PublishError",
+    "Publisher",
+    "PublisherStats",
+    "PulledMessage",
+    "Refusal",
+    "RetrySettings",
+    "Subscriber",
+    "SubscriptionDeleted",
+    "SubscriptionInfo",
+    "SubscriptionsRefused",
+    "UnexpectedAnswer",
+]

@@ -1,0 +1,21 @@
+"""Opening a client for a command."""
+
+from __future__ import annotations
+
+from fieldfare.cli.output import EXIT_USAGE, fail
+from fieldfare.client.batching import BatchSettings
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.sync_client import Client
+
+
+def connect(
+    url: str | None,
+    space: str | None = None,
+    batch: BatchSettings | None = None,
+    retry: RetrySettings | None = None,
+) -> Client:
+    """A client, or a usage error when the URL is none."""
+    try:
+        return Client(url, space, batch=batch, retry=retry)
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)

@@ -1,0 +1,290 @@
+"""``fieldfare publish``: events from a file or standard input into the service."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
+
+from fieldfare.cli.connection import connect
+from fieldfare.cli.output import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    JsonOption,
+    SpaceOption,
+    UrlOption,
+    err,
+    fail,
+    out,
+    print_json,
+    report_error,
+)
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchSettings
+from fieldfare.client.encoding import encode_event
+from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
+from fieldfare.client.publisher import Publisher
+from fieldfare.client.retry import RetrySettings
+from fieldfare.model import Position
+
+MAX_SHOWN_ERRORS = 20
+
+
+class _Head(msgspec.Struct):
+    """The part of a line that says whether it is a CloudEvent."""
+
+    specversion: str | None = None
+    id: str | None = None
+    source: str | None = None
+    type: str | None = None
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+
+
+class Tally:
+    """Counts what became of the events; futures report from the publisher's thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.published = 0
+        self.failed = 0
+        self.fatal: FieldfareError | None = None
+
+    def settle(self, line_number: int, future: Future[Position]) -> None:
+        """Count one event whose fate is known."""
+        error = future.exception()
+        with self._lock:
+            if error is None:
+                self.published += 1
+                return
+        if isinstance(error, PublishError):
+            refusal = error.refused[0]
+            self.refuse(line_number, refusal.detail + (f" (at {refusal.place})" if refusal.place else ""))
+            return
+        with self._lock:
+            self.failed += 1
+            if self.fatal is None and isinstance(error, FieldfareError):
+                self.fatal = error
+
+    def refuse(self, line_number: int, reason: str) -> None:
+        """Count and report an event that is not in the log."""
+        with self._lock:
+            self.failed += 1
+            if self.failed > MAX_SHOWN_ERRORS:
+                return
+        report_error(f"line {line_number}: {reason}")
+
+
+def publish(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSON lines, a JSON array or one JSON object; - is standard input."
+        ),
+    ] = "-",
+    type: Annotated[
+        str | None,
+        typer.Option(
+            "--type", "-t", help="Wrap lines that are no CloudEvents: the event's type, the line is its data."
+        ),
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--source", "-s", help="The source of events wrapped with --type.")
+    ] = "fieldfare-publish",
+    batch_events: Annotated[
+        int, typer.Option("--batch", min=1, max=MAX_RECORD_EVENTS, help="Events in one request.")
+    ] = 1000,
+    retry_s: Annotated[
+        float,
+        typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
+    ] = 30.0,
+    url: UrlOption = None,
+    space: SpaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish events, and say how many are durable.
+
+    Without --type every line is a CloudEvent (source and type are needed; id, time and specversion are filled
+    in). With --type a line without specversion becomes the data of an event.
+    A line that is refused is reported, and the others are published all the same; the exit code is then 1.
+
+    Examples:
+
+        fieldfare publish events.jsonl
+        tail -f quotes.log | fieldfare publish - --type quote --source /quotes
+    """
+    lines, total_bytes = _open_lines(file)
+    settings = BatchSettings(max_events=batch_events)
+    tally = Tally()
+    started_s = time.monotonic()
+    interrupted = False
+    with connect(url, space, batch=settings, retry=RetrySettings(deadline_s=retry_s)) as client:
+        client.spaces()  # A service that is not there should be noticed at once, not after the retries.
+        publisher = client.publisher(settings, RetrySettings(deadline_s=retry_s))
+        try:
+            with _progress(total_bytes, tally) as advance:
+                _publish_lines(publisher, lines, type, source, tally, advance)
+                publisher.close()
+        except KeyboardInterrupt:
+            interrupted = True
+            publisher.close(timeout_s=2.0)
+    took_s = time.monotonic() - started_s
+    if tally.fatal is not None:
+        report_error(str(tally.fatal))
+    if tally.failed > MAX_SHOWN_ERRORS and tally.fatal is None:
+        report_error(f"and {tally.failed - MAX_SHOWN_ERRORS:,} more")
+    _summarise(tally, took_s, as_json)
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if tally.failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _publish_lines(
+    publisher: Publisher,
+    lines: Iterator[bytes],
+    type: str | None,
+    source: str,
+    tally: Tally,
+    advance: Any,
+) -> None:
+    for number, line in enumerate(lines, start=1):
+        if tally.fatal is not None:
+            return
+        if not line.strip():
+            continue
+        try:
+            event = _prepare(line, type, source)
+        except (InvalidEvent, msgspec.DecodeError) as error:
+            tally.refuse(number, _describe_bad_line(error, type))
+            continue
+        publisher.publish(event).add_done_callback(partial(tally.settle, number))
+        advance(len(line))
+
+
+def _prepare(line: bytes, type: str | None, source: str) -> bytes:
+    """A line as the event to send."""
+    head = _read_head(line)
+    if head is not None and head.specversion and head.id and head.source and head.type:
+        return encode_event(line)
+    if type is None or (head is not None and head.specversion):
+        value = msgspec.json.decode(line)
+        if not isinstance(value, dict):
+            raise InvalidEvent("a CloudEvent is a JSON object")
+        return encode_event(value)
+    data = msgspec.Raw(line.strip())
+    msgspec.json.decode(line)  # It travels as it is, so it has to be JSON by itself.
+    return encode_event({"type": type, "source": source, "data": data})
+
+
+def _read_head(line: bytes) -> _Head | None:
+    try:
+        return _head_decoder.decode(line)
+    except msgspec.ValidationError:
+        return None  # JSON, but no event: an array, a number, or an object whose `type` is no text.
+
+
+def _describe_bad_line(error: Exception, type: str | None) -> str:
+    if isinstance(error, InvalidEvent):
+        if type is None and "needs" in str(error):
+            return f"{error}\nhint: --type NAME publishes plain JSON as the data of events"
+        return str(error)
+    return f"not JSON: {error}"
+
+
+def _open_lines(file: str) -> tuple[Iterator[bytes], int | None]:
+    """The events of a file, one a line, and its size where that is known."""
+    if file == "-":
+        return _split(sys.stdin.buffer), None
+    path = Path(file)
+    try:
+        return _split(path.open("rb")), path.stat().st_size
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+
+
+def _split(stream: BinaryIO) -> Iterator[bytes]:
+    """JSON lines as they come; a JSON array, or an object over several lines, is read as a whole."""
+    first = b""
+    for first in stream:
+        if first.strip():
+            break
+    if _is_complete(first):
+        return itertools.chain((first,), stream)
+    content = first + stream.read()
+    try:
+        if content.lstrip()[:1] == b"[":
+            items = msgspec.json.decode(content, type=list[msgspec.Raw])
+        else:
+            items = [msgspec.json.decode(content, type=msgspec.Raw)]
+    except msgspec.DecodeError:
+        return iter(content.splitlines(keepends=True))  # Lines after all; the broken ones get their errors.
+    return (msgspec.json.format(bytes(item), indent=-1) for item in items)
+
+
+def _is_complete(line: bytes) -> bool:
+    """Whether the first line is a JSON value by itself and so, presumably, is every other."""
+    if line.lstrip()[:1] == b"[":
+        return False
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+@contextmanager
+def _progress(total_bytes: int | None, tally: Tally) -> Iterator[Any]:
+    """A bar on stderr where a person watches; gives a function that is told each line's size."""
+    console: Console = err()
+    if not console.is_terminal:
+        yield lambda size_bytes: None
+        return
+    columns: list[ProgressColumn] = [TextColumn("publishing"), TextColumn("{task.fields[rate]}")]
+    if total_bytes:
+        columns[1:1] = [BarColumn(), TaskProgressColumn()]
+    started_s = time.monotonic()
+    with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
+        task = progress.add_task("", total=total_bytes, rate="")
+        shown_s, read_bytes = started_s, 0
+
+        def advance(size_bytes: int) -> None:
+            nonlocal shown_s, read_bytes
+            read_bytes += size_bytes
+            now_s = time.monotonic()
+            if now_s - shown_s < 0.1:
+                return
+            shown_s = now_s
+            rate = tally.published / (now_s - started_s)
+            text = f"{tally.published:,} events, {rate:,.0f} events/s"
+            progress.update(task, completed=read_bytes, rate=text)
+
+        yield advance
+
+
+def _summarise(tally: Tally, took_s: float, as_json: bool) -> None:
+    rate = tally.published / took_s if took_s > 0 else 0.0
+    if as_json:
+        print_json(
+            {
+                "published": tally.published,
+                "failed": tally.failed,
+                "seconds": round(took_s, 3),
+                "events_per_s": round(rate),
+            }
+        )
+        return
+    failed = f", {tally.failed:,} not" if tally.failed else ""
+    out().print(f"published {tally.published:,} events{failed} in {took_s:.2f} s ({rate:,.0f} events/s)")

@@ -1,0 +1,181 @@
+"""``fieldfare subscriptions``: create, list, get and delete standing filters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fieldfare.cli.connection import connect
+from fieldfare.cli.output import (
+    EXIT_USAGE,
+    DialectOption,
+    JsonOption,
+    SpaceOption,
+    UrlOption,
+    fail,
+    out,
+    print_json,
+    report_error,
+)
+from fieldfare.client.errors import SubscriptionsRefused
+from fieldfare.client.records import SubscriptionInfo
+
+app = typer.Typer(help="Create, list, get and delete standing filters.", no_args_is_help=True)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
+
+
+@app.command()
+def create(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Its id.")] = None,
+    filter: Annotated[str | None, typer.Argument(metavar="[FILTER]", help="The filter.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", help='JSON lines, each {"id": ..., "filter": ...}; - is standard input.'
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the filter if the id exists.")] = False,
+    dialect: DialectOption = "sql",
+    url: UrlOption = None,
+    space: SpaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Store one filter, or many from a file. Events published from then on are matched against it.
+
+    Examples:
+
+        fieldfare subscriptions create cheap "data.price < 18.5"
+        fieldfare subscriptions create --file alerts.jsonl
+    """
+    if file is not None:
+        if id is not None or replace:
+            fail("--file goes without ID, FILTER and --replace", EXIT_USAGE)
+        _create_many(file, dialect, url, space, as_json)
+        return
+    if id is None or filter is None:
+        fail("give an ID and a FILTER, or --file", EXIT_USAGE)
+    with connect(url, space) as client:
+        if replace:
+            info = client.replace_subscription(id, filter, dialect)
+        else:
+            info = client.create_subscription(filter, id, dialect)
+    if as_json:
+        print_json(_describe(info))
+        return
+    out().print(Text(f"created {info.id}, valid from {info.valid_from}"))
+
+
+@app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
+def list_all(
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many.")] = None,
+    url: UrlOption = None,
+    space: SpaceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """List the filters of a space in the order of their ids."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("id", "valid from", "dialect", "filter"):
+        table.add_column(name, overflow="fold")
+    count = 0
+    with connect(url, space) as client:
+        for info in client.subscriptions(page_size=min(limit or 1000, 1000)):
+            count += 1
+            if as_json:
+                sys.stdout.write(msgspec.json.encode(_describe(info)).decode() + "\n")
+            else:
+                table.add_row(Text(info.id), str(info.valid_from), info.dialect, Text(info.filter))
+            if count == limit:
+                break
+    if count and not as_json:
+        out().print(table)
+    elif not count and not as_json:
+        out().print("no subscriptions")
+
+
+@app.command(epilog="Example: `fieldfare subscriptions get cheap`")
+def get(
+    id: IdArgument, url: UrlOption = None, space: SpaceOption = None, as_json: JsonOption = False
+) -> None:
+    """Show one filter as it stands."""
+    with connect(url, space) as client:
+        info = client.get_subscription(id)
+    if as_json:
+        print_json(_describe(info))
+        return
+    for name, value in _describe(info).items():
+        out().print(Text(f"{name.replace('_', ' '):<12}{value}"))
+
+
+@app.command(epilog="Example: `fieldfare subscriptions delete cheap`")
+def delete(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
+    """Remove a filter. Events published from then on are not matched against it."""
+    with connect(url, space) as client:
+        client.delete_subscription(id)
+    out().print(Text(f"deleted {id}"))
+
+
+def _create_many(file: Path, dialect: str, url: str | None, space: str | None, as_json: bool) -> None:
+    items = _read_items(file, dialect)
+    refused: list[dict[str, Any]] = []
+    with connect(url, space) as client:
+        try:
+            stored = client.create_subscriptions(items)
+        except SubscriptionsRefused as error:
+            stored = error.stored
+            for refusal in error.refused:
+                if not as_json:
+                    report_error(str(refusal))
+                refused.append(
+                    {
+                        "index": refusal.index,
+                        "id": refusal.id,
+                        "place": refusal.place,
+                        "detail": refusal.detail,
+                    }
+                )
+    if as_json:
+        print_json({"stored": stored, "refused": refused})
+    else:
+        out().print(f"stored {stored:,} subscriptions" + (f", {len(refused):,} refused" if refused else ""))
+    if refused:
+        raise typer.Exit(1)
+
+
+def _read_items(file: Path, dialect: str) -> list[dict[str, Any]]:
+    """The subscriptions of a file; an error names the line, and nothing has been sent."""
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+    items = []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            item = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            fail(f"{file}, line {number} is not JSON: {error}")
+        if not isinstance(item, dict) or not isinstance(item.get("filter"), str):
+            hint = '{"id": "cheap", "filter": "data.price < 18.5"}'
+            fail(f"{file}, line {number} is not a subscription\nhint: one looks like {hint}")
+        known = {name: item[name] for name in ("id", "filter", "dialect") if item.get(name) is not None}
+        items.append({"dialect": dialect, **known})
+    return items
+
+
+def _describe(info: SubscriptionInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "space": info.space,
+        "filter": info.filter,
+        "dialect": info.dialect,
+        "revision": info.revision,
+        "valid_from": str(info.valid_from),
+    }

@@ -1,0 +1,161 @@
+"""``fieldfare top``: the service's figures, live."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fieldfare.cli.connection import connect
+from fieldfare.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
+from fieldfare.client.errors import ConnectionFailed
+from fieldfare.client.sync_client import Client
+
+HISTORY = 60
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print the figures once and end.")] = False,
+    as_json: JsonOption = False,
+    every_s: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 1.0,
+    url: UrlOption = None,
+) -> None:
+    """Watch the service: rates, lag, latency, subscriptions. Ctrl-C ends.
+
+    Examples:
+
+        fieldfare top
+        fieldfare top --once --json
+    """
+    if as_json and not once:
+        fail("--json goes with --once", EXIT_USAGE)
+    with connect(url) as client:
+        figures = client.stats()
+        if once:
+            print_json(figures) if as_json else out().print(render(figures, History()))
+            return
+        try:
+            _watch(client, figures, every_s)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+class History:
+    """The last looks at the figures that move, for sparklines."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, deque[float]] = {}
+
+    def add(self, figures: Mapping[str, Any]) -> None:
+        for name in ("events_per_s", "matches_per_s", "lag_events"):
+            self._values.setdefault(name, deque(maxlen=HISTORY)).append(float(figures.get(name) or 0))
+
+    def line(self, name: str) -> str:
+        """A sparkline of one figure; empty before there are two looks."""
+        return draw_sparkline(list(self._values.get(name, ())))
+
+
+def draw_sparkline(values: list[float]) -> str:
+    """Values as bars from zero to their largest."""
+    if len(values) < 2:
+        return ""
+    most = max(values)
+    if most <= 0:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[min(int(value / most * len(_BARS)), len(_BARS) - 1)] for value in values)
+
+
+def render(figures: Mapping[str, Any], history: History, note: str = "") -> Group:
+    """The figures as a small table."""
+    latency = figures.get("match_latency_ms") or {}
+    rows = [
+        ("events", _rate(figures.get("events_per_s")), _total(figures.get("events_total")), "events_per_s"),
+        (
+            "matches",
+            _rate(figures.get("matches_per_s")),
+            _total(figures.get("matches_total")),
+            "matches_per_s",
+        ),
+        ("lag", _count(figures.get("lag_events"), "events"), _range(figures), "lag_events"),
+        (
+            "latency",
+            _milliseconds(latency.get("p50")) + " p50",
+            _milliseconds(latency.get("p99")) + " p99",
+            "",
+        ),
+        (
+            "subscriptions",
+            _count(figures.get("subscriptions")),
+            _count(figures.get("connected"), "connected"),
+            "",
+        ),
+        ("delivered", _count(figures.get("delivered_total"), "messages"), "", ""),
+        ("log", _size(figures.get("log_bytes")), _size(figures.get("disk_free_bytes")) + " free", ""),
+    ]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(justify="right", style="dim")
+    table.add_column(style="green")
+    for name, now, beside, spark in rows:
+        table.add_row(name, now, beside, history.line(spark))
+    return Group(table, Text(note, style="yellow")) if note else Group(table)
+
+
+def _watch(client: Client, figures: Mapping[str, Any], every_s: float) -> None:
+    history = History()
+    started_s = time.monotonic()
+    looks = 0
+    with Live(console=out(), auto_refresh=False, screen=False) as live:
+        note = ""
+        while True:
+            if not note:
+                history.add(figures)
+            live.update(render(figures, history, note), refresh=True)
+            looks += 1
+            time.sleep(max(0.0, started_s + looks * every_s - time.monotonic()))
+            try:
+                figures, note = client.stats(), ""
+            except ConnectionFailed as error:
+                note = f"{str(error).splitlines()[0]}; the figures are old, trying on"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}/s"
+
+
+def _total(value: int | None) -> str:
+    return "" if value is None else f"{value:,} since start"
+
+
+def _count(value: int | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:,} {unit}".rstrip()
+
+
+def _range(figures: Mapping[str, Any]) -> str:
+    end, matched = figures.get("log_end"), figures.get("matched_end")
+    return "" if end is None or matched is None else f"record {matched:,} of {end:,}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return "-"
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TB"

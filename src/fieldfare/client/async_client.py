@@ -1,0 +1,297 @@
+"""The client for asyncio programs: `AsyncClient`. The same verbs as `Client`, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from fieldfare.client import protocol
+from fieldfare.client.async_publisher import AsyncPublisher
+from fieldfare.client.async_subscriber import AsyncSubscriber
+from fieldfare.client.batching import BatchPolicy
+from fieldfare.client.encoding import Publishable
+from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.protocol import Call, Result
+from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.transport import (
+    HTTP_ERRORS,
+    choose_space,
+    choose_url,
+    make_async_http,
+    make_request,
+    read_answer,
+    translate,
+)
+from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
+from fieldfare.model import Position
+
+
+class AsyncClient:
+    """A connection to a fieldfare service for one event loop.
+
+    Parameters
+    ----------
+    url : str, optional
+        Where the service is; else FIELDFARE_URL, else http://127.0.0.1:7737.
+    space : str, optional
+        Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
+    timeout_s : float
+        How long the service may take to answer a call.
+    batch : BatchPolicy, optional
+        How `publish` and `publish_many` batch; see `BatchSettings`.
+    retry : RetrySettings, optional
+        How they repeat what failed in passing.
+
+    Examples
+    --------
+    >>> async with AsyncClient() as client:                                         # doctest: +SKIP
+    ...     await client.publish({"source": "/quotes", "type": "quote", "data": {"price": 17.25}})
+    ...     async with client.subscribe("cheap", filter="data.price < 18.5") as messages:
+    ...         async for message in messages:
+    ...             print(message.event["data"])
+    ...             message.ack()
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        space: str | None = None,
+        timeout_s: float = 30.0,
+        *,
+        batch: BatchPolicy | None = None,
+        retry: RetrySettings | None = None,
+    ) -> None:
+        self.url = choose_url(url)
+        self.space = choose_space(space)
+        self._timeout_s = timeout_s
+        self._batch = batch
+        self._retry = retry
+        self._http = make_async_http(self.url, timeout_s)
+        self._own_publisher: AsyncPublisher | None = None
+        self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()
+        self._subscribers: weakref.WeakSet[AsyncSubscriber] = weakref.WeakSet()
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Send what is queued, close publishers and subscribers, then the connections. May be called twice.
+
+        After ``timeout_s`` the events that are still queued fail instead.
+        """
+        self._closed = True
+        for subscriber in list(self._subscribers):
+            await subscriber.close()
+        for publisher in list(self._publishers):
+            await publisher.close(timeout_s)
+        await self._http.aclose()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was published is acknowledged and all acks are durable."""
+        for publisher in list(self._publishers):
+            await publisher.flush(timeout_s)
+        for subscriber in list(self._subscribers):
+            await subscriber.flush(timeout_s)
+
+    # Publishing
+
+    def publish(self, event: Publishable) -> asyncio.Future[Position]:
+        """Queue an event; the future resolves when it is durable. See `AsyncPublisher.publish`."""
+        return self._default_publisher().publish(event)
+
+    async def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
+        """Publish events and wait until all are durable. See `Publisher.publish_many`."""
+        return await self._default_publisher().publish_many(events)
+
+    def publisher(
+        self, batch: BatchPolicy | None = None, retry: RetrySettings | None = None
+    ) -> AsyncPublisher:
+        """A publisher with a queue, an order and a producer id of its own."""
+        return self._make_publisher(batch, retry)
+
+    # Subscriptions
+
+    async def create_subscription(
+        self, filter: str, id: str | None = None, dialect: str = "sql"
+    ) -> SubscriptionInfo:
+        """Store a filter; every event published from now on meets it. Without an id, one is generated.
+
+        Raises
+        ------
+        ApiError
+            The filter has an error (`place` and `hint` say where and what), or the id exists (status 409).
+        """
+        return await self._perform(
+            protocol.create_subscription(self.space, NewSubscription(filter, id, dialect))
+        )
+
+    async def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
+        """Store many filters, 10,000 a request; gives how many.
+
+        Raises
+        ------
+        SubscriptionsRefused
+            Some were refused; the others are stored.
+        """
+        tally = BulkTally()
+        for piece in cut_bulk(items):
+            try:
+                tally.stored(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
+            except SubscriptionsRefused as error:
+                tally.partly_stored(piece, error)
+        return tally.result()
+
+    async def replace_subscription(self, id: str, filter: str, dialect: str = "sql") -> SubscriptionInfo:
+        """Give a subscription this filter from now on; creates it where there is none."""
+        return await self._perform(protocol.put_subscription(self.space, id, filter, dialect))
+
+    async def delete_subscription(self, id: str) -> None:
+        """Remove a subscription; ApiError (404) where there is none."""
+        await self._perform(protocol.delete_subscription(self.space, id))
+
+    async def get_subscription(self, id: str) -> SubscriptionInfo:
+        """A subscription as it stands; ApiError (404) where there is none."""
+        return await self._perform(protocol.get_subscription(self.space, id))
+
+    async def subscriptions(self, page_size: int = 1000) -> AsyncIterator[SubscriptionInfo]:
+        """All subscriptions of the space in the order of their ids, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size))
+            for subscription in page:
+                yield subscription
+            if after is None:
+                return
+
+    # Receiving
+
+    def subscribe(
+        self,
+        id: str | None = None,
+        filter: str | None = None,
+        *,
+        dialect: str = "sql",
+        window: int = 1000,
+        ack_deadline_s: float | None = None,
+        auto_ack: bool = False,
+    ) -> AsyncSubscriber:
+        """Follow a subscription live: an async iterator of messages.
+
+        Best used with ``async with``, which makes sure of the subscription and sends the last acks.
+
+        Parameters
+        ----------
+        id : str, optional
+            The subscription. Reading starts behind what has been acked.
+        filter : str, optional
+            Makes sure first that the subscription exists with this filter: it is created, or replaced when it
+            has another filter. Without an id, one is generated (`Subscriber.id`).
+        window : int
+            How many messages may be under way without ack.
+        ack_deadline_s : float, optional
+            A message that is not acked for so long comes again; by default as the service is set (30 s).
+        auto_ack : bool
+            Ack each message when the loop asks for the next one.
+        """
+        check_target(id, filter)
+        self._check_open()
+
+        async def ensure() -> str:
+            if filter is not None:
+                return await self._ensure_subscription(id, filter, dialect)
+            assert id is not None
+            return id
+
+        subscriber = AsyncSubscriber(
+            self._http,
+            self._perform,
+            ensure,
+            self.url,
+            self.space,
+            window,
+            ack_deadline_s,
+            auto_ack,
+            self._timeout_s,
+        )
+        self._subscribers.add(subscriber)
+        return subscriber
+
+    async def pull(
+        self, id: str, max_messages: int = 100, wait_s: float = 20.0, ack_deadline_s: float = 30.0
+    ) -> list[PulledMessage]:
+        """Take up to so many messages, waiting up to ``wait_s`` for the first.
+
+        What is not acked (`ack`) within ``ack_deadline_s`` comes again.
+        """
+        return await self._perform(protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s))
+
+    async def ack(self, id: str, positions: Sequence[Position]) -> None:
+        """Mark pulled messages as done; durable on return."""
+        await self._perform(protocol.acknowledge(self.space, id, positions))
+
+    async def ack_up_to(self, id: str, position: Position) -> None:
+        """Mark every message up to and with this position as done; durable on return."""
+        await self._perform(protocol.acknowledge_up_to(self.space, id, position))
+
+    async def nack(self, id: str, positions: Sequence[Position]) -> None:
+        """Ask for pulled messages again."""
+        await self._perform(protocol.negative_acknowledge(self.space, id, positions))
+
+    # The service
+
+    async def create_space(self, name: str) -> None:
+        """Make a new space."""
+        await self._perform(protocol.create_space(name))
+
+    async def spaces(self) -> list[str]:
+        """The names of all spaces."""
+        return await self._perform(protocol.list_spaces())
+
+    async def stats(self) -> dict[str, Any]:
+        """The service's live figures: log, lag, rates, latency."""
+        return await self._perform(protocol.stats())
+
+    async def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
+        if id is None:
+            return (await self.create_subscription(filter, None, dialect)).id
+        try:
+            present = await self.get_subscription(id)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        else:
+            if (present.filter, present.dialect) == (filter, dialect):
+                return id
+        return (await self.replace_subscription(id, filter, dialect)).id
+
+    def _default_publisher(self) -> AsyncPublisher:
+        if self._own_publisher is None:
+            self._own_publisher = self._make_publisher(self._batch, self._retry)
+        return self._own_publisher
+
+    def _make_publisher(self, batch: BatchPolicy | None, retry: RetrySettings | None) -> AsyncPublisher:
+        self._check_open()
+        publisher = AsyncPublisher(self._perform, self.space, batch, retry)
+        self._publishers.add(publisher)
+        return publisher
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+
+    async def _perform(self, call: Call[Result]) -> Result:
+        try:
+            response = await self._http.send(make_request(self._http, call, self._timeout_s))
+        except HTTP_ERRORS as error:
+            raise translate(error, self.url) from error
+        return read_answer(call, response)

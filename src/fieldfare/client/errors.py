@@ -1,0 +1,208 @@
+"""What can go wrong between a program and the service, each kind with a class of its own.
+
+The text of every error is meant for the person who reads it: what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.model import Position
+
+
+class FieldfareError(Exception):
+    """The base of everything that this package raises on purpose."""
+
+
+class InvalidEvent(FieldfareError, ValueError):
+    """An event that cannot be sent as it is; nothing has been sent."""
+
+
+class ClientClosed(FieldfareError):
+    """The client, publisher or subscriber was closed before this call."""
+
+
+class ConnectionFailed(FieldfareError):
+    """The service was not reached, or the connection broke or timed out before its answer came.
+
+    Attributes
+    ----------
+    url : str
+        The address that was tried.
+    """
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class UnexpectedAnswer(FieldfareError):
+    """Something answered, but not in fieldfare's words: another server, or an intermediary."""
+
+
+class DeliveryTimeout(FieldfareError):
+    """A publish that was repeated until its deadline without ever being acknowledged.
+
+    Whether its events are in the log is not known: an attempt may have been appended although its
+    answer was lost. ``__cause__`` is the last attempt's error.
+    """
+
+
+class FlushTimeout(FieldfareError):
+    """A flush that waited as long as it was told to; what it waited for goes on in the background."""
+
+
+class ApiError(FieldfareError):
+    """The service refused a request.
+
+    Attributes
+    ----------
+    status : int
+        The HTTP status.
+    title, detail : str
+        What kind of error it is, and what is wrong in this case.
+    hint : str or None
+        What to do about it, where the service knows.
+    place : str or None
+        Where in the request: index of the item, line and column, or a JSON pointer.
+    problem : Mapping[str, Any]
+        The whole problem+json object.
+    retry_after_s : float or None
+        How long the service asks to be left alone (status 429 and 503).
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.problem = problem
+        self.retry_after_s = retry_after_s
+        self.title = str(problem.get("title") or f"HTTP status {status}")
+        self.detail = str(problem.get("detail") or "")
+        self.hint = _text_or_none(problem.get("hint"))
+        self.place = describe_place(problem)
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        message = self.title
+        if self.place:
+            message += f" (at {self.place})"
+        if self.detail and self.detail != self.title:
+            message += f": {self.detail}"
+        if self.hint:
+            message += f"\nhint: {self.hint}"
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one item of a batch was refused: an event, or a subscription."""
+
+    index: int
+    detail: str
+    place: str | None = None
+    hint: str | None = None
+    id: str | None = None
+
+    def __str__(self) -> str:
+        name = f" ({self.id})" if self.id else ""
+        place = f" at {self.place}" if self.place else ""
+        hint = f" (hint: {self.hint})" if self.hint else ""
+        return f"item {self.index}{name}{place}: {self.detail}{hint}"
+
+
+class PublishError(FieldfareError):
+    """Some events of a publish are not in the log; every event is accounted for.
+
+    Attributes
+    ----------
+    accepted : tuple of (int, Position)
+        Index in the call and position of every event that is durable.
+    refused : tuple of Refusal
+        The events that the service refused, by their index in the call.
+    unknown : tuple of int
+        Indexes of the events whose requests failed (``__cause__`` says how); they may be in the log or not.
+    """
+
+    def __init__(
+        self,
+        accepted: Sequence[tuple[int, Position]],
+        refused: Sequence[Refusal],
+        unknown: Sequence[int] = (),
+    ) -> None:
+        self.accepted = tuple(accepted)
+        self.refused = tuple(refused)
+        self.unknown = tuple(unknown)
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        if len(self.refused) == 1 and not self.accepted and not self.unknown:
+            only = self.refused[0]
+            place = f" at {only.place}" if only.place else ""
+            return f"the service refused the event{place}: {only.detail}"
+        total = len(self.accepted) + len(self.refused) + len(self.unknown)
+        parts = []
+        if self.refused:
+            more = f"; and {len(self.refused) - 3:,} more" if len(self.refused) > 3 else ""
+            shown = "; ".join(map(str, self.refused[:3])) + more
+            parts.append(f"{len(self.refused):,} of {total:,} events were refused: {shown}")
+        if self.unknown:
+            parts.append(f"{len(self.unknown):,} of {total:,} events were not acknowledged")
+        return "; ".join(parts)
+
+
+class SubscriptionDeleted(FieldfareError):
+    """A subscriber's subscription was deleted while it followed it."""
+
+
+class SubscriptionsRefused(FieldfareError):
+    """Some subscriptions of a bulk call were refused; the others are stored.
+
+    Attributes
+    ----------
+    stored : int
+        How many were stored.
+    refused : tuple of Refusal
+        The others, by their index in the call.
+    """
+
+    def __init__(self, stored: int, refused: Sequence[Refusal]) -> None:
+        self.stored = stored
+        self.refused = tuple(refused)
+        more = f"; and {len(self.refused) - 3:,} more" if len(self.refused) > 3 else ""
+        shown = "; ".join(map(str, self.refused[:3])) + more
+        super().__init__(
+            f"{len(self.refused):,} of {stored + len(self.refused):,} subscriptions were refused: {shown}"
+        )
+
+
+def describe_place(problem: Mapping[str, Any]) -> str | None:
+    """The place that a problem names, in words: ``item 3, line 1, column 14``; None where it names none."""
+    parts = []
+    if isinstance(problem.get("index"), int):
+        parts.append(f"item {problem['index']}")
+    line, column = problem.get("line"), problem.get("column")
+    if isinstance(line, int) and isinstance(column, int):
+        parts.append(f"line {line}, column {column}")
+    elif isinstance(column, int):
+        parts.append(f"column {column}")
+    pointer = _text_or_none(problem.get("pointer"))
+    if pointer:
+        parts.append(pointer)
+    return ", ".join(parts) or None
+
+
+def read_refusal(item: Mapping[str, Any], index: int | None = None) -> Refusal:
+    """One entry of a ``refused`` list as the service writes it."""
+    place = describe_place({key: value for key, value in item.items() if key != "index"})
+    return Refusal(
+        index=int(item["index"]) if index is None else index,
+        detail=str(item.get("detail") or "refused"),
+        place=place,
+        hint=_text_or_none(item.get("hint")),
+        id=_text_or_none(item.get("id")),
+    )
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,337 @@
+"""The HTTP contract as values: a `Call` is a request together with how to read its answer.
+
+Nothing here does I/O. The two clients, sync and async, only differ in how they carry a call out, so each
+verb's path, body and errors are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from fieldfare.client.errors import ApiError, Refusal, SubscriptionsRefused, UnexpectedAnswer, read_refusal
+from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.model import Position
+
+Result = TypeVar("Result")
+
+JSON_CONTENT = ("content-type", "application/json")
+LINES_CONTENT = ("content-type", "application/x-ndjson")
+MAX_BULK = 10_000
+"""How many subscriptions one bulk request may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: status, headers (names in lower case) and the whole body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Result]):
+    """One request, and the function that turns a good answer into its result.
+
+    ``extra_wait_s`` is how much longer than usual the service may take by agreement (a pull that waits).
+    """
+
+    method: str
+    path: str
+    read: Callable[[Answer], Result]
+    content: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    good_statuses: frozenset[int] = frozenset({200, 201, 204})
+    extra_wait_s: float = 0.0
+
+    def interpret(self, answer: Answer) -> Result:
+        """The call's result, or ApiError / UnexpectedAnswer."""
+        if answer.status not in self.good_statuses:
+            raise read_error(answer)
+        try:
+            return self.read(answer)
+        except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
+            raise UnexpectedAnswer(
+                f"{self.method} {self.path} was answered in a form this client does not know "
+                f"({type(error).__name__}: {error}): {_beginning(answer.body)}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishAnswer:
+    """What became of a batch: a position for each event, None where it was refused."""
+
+    positions: list[Position | None]
+    refused: dict[int, Refusal] = field(default_factory=dict)
+    duplicate: bool = False
+
+
+def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
+    """The error that an answer stands for; every refusal of the service is problem+json."""
+    retry_after_s = _read_retry_after(answer.headers)
+    try:
+        problem = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        problem = None
+    if isinstance(problem, dict):
+        return ApiError(answer.status, problem, retry_after_s)
+    if answer.status == 429 or answer.status >= 500:
+        # A proxy's own page: not the service's words, but its meaning is clear and it may pass.
+        return ApiError(answer.status, {"detail": _beginning(answer.body)}, retry_after_s)
+    return UnexpectedAnswer(
+        f"something that is not fieldfare answered (status {answer.status}): {_beginning(answer.body)}\n"
+        "hint: check the URL"
+    )
+
+
+def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: int) -> Call[PublishAnswer]:
+    """Append a batch, one event a line; a repeat with the same producer and sequence is harmless.
+
+    JSON lines rather than one JSON array: an event whose JSON is broken spoils its own line only.
+    """
+    count = len(lines)
+    return Call(
+        "POST",
+        f"{_space_path(space)}/events",
+        lambda answer: _read_publish(answer, count),
+        content=b"\n".join(lines) + b"\n",
+        headers=(LINES_CONTENT, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
+        # 400 and 413 are good answers when they speak of the events; _read_publish tells the two apart.
+        good_statuses=frozenset({200, 207, 400, 413}),
+    )
+
+
+def _read_publish(answer: Answer, count: int) -> PublishAnswer:
+    problem = _read_object(answer) if answer.status < 400 else _object_or_empty(answer)
+    refused = {int(item["index"]): read_refusal(item) for item in problem.get("refused", ())}
+    if answer.status >= 400:
+        if not refused:
+            raise read_error(answer)
+        # None was taken. A long list is cut short, so the rest has only the answer's own words.
+        detail = str(problem.get("detail") or "refused")
+        return PublishAnswer([None] * count, {i: refused.get(i) or Refusal(i, detail) for i in range(count)})
+    duplicate = bool(problem.get("duplicate"))
+    if answer.status == 200:
+        if problem["count"] != count:
+            raise ValueError(f"{problem['count']} events were accepted, {count} were sent")
+        partition, offset = int(problem["partition"]), int(problem["offset"])
+        return PublishAnswer([Position(partition, offset, index) for index in range(count)], {}, duplicate)
+    positions: list[Position | None] = [None] * count
+    for item in problem["accepted"]:
+        positions[item["index"]] = Position.parse(item["position"])
+    unaccounted = sum(position is None for position in positions) - len(refused)
+    if unaccounted:
+        raise ValueError(f"{unaccounted} events are neither accepted nor refused")
+    return PublishAnswer(positions, refused, duplicate)
+
+
+def create_space(name: str) -> Call[str]:
+    """Make a new space."""
+    return Call("POST", "/v1/spaces", lambda answer: name, *_json({"name": name}))
+
+
+def list_spaces() -> Call[list[str]]:
+    """The names of all spaces."""
+    return Call("GET", "/v1/spaces", _read_spaces)
+
+
+def _read_spaces(answer: Answer) -> list[str]:
+    value = msgspec.json.decode(answer.body)
+    items = value["spaces"] if isinstance(value, dict) else value
+    return [item["name"] if isinstance(item, dict) else str(item) for item in items]
+
+
+def create_subscription(space: str, new: NewSubscription) -> Call[SubscriptionInfo]:
+    """Store one subscription; an id that exists is refused with status 409."""
+    return Call("POST", _subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
+
+
+def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> Call[int]:
+    """Store up to `MAX_BULK` in one transaction; the result is how many were stored."""
+    body = {"subscriptions": [_describe_new(item) for item in items]}
+    return Call(
+        "POST",
+        _subscriptions_path(space),
+        _read_bulk,
+        *_json(body),
+        good_statuses=frozenset({200, 201, 207}),
+    )
+
+
+def _read_bulk(answer: Answer) -> int:
+    value = _read_object(answer)
+    # A bulk call can be repeated, so what was there already counts as stored.
+    stored = int(value["created"]) + int(value.get("replaced", 0)) + int(value.get("unchanged", 0))
+    refused = [read_refusal(item) for item in value.get("refused", ())]
+    if refused:
+        raise SubscriptionsRefused(stored, refused)
+    return stored
+
+
+def put_subscription(space: str, id: str, filter: str, dialect: str) -> Call[SubscriptionInfo]:
+    """Create or replace the subscription of this id."""
+    return Call(
+        "PUT",
+        _subscription_path(space, id),
+        _read_subscription,
+        *_json({"filter": filter, "dialect": dialect}),
+    )
+
+
+def get_subscription(space: str, id: str) -> Call[SubscriptionInfo]:
+    """One subscription as it stands."""
+    return Call("GET", _subscription_path(space, id), _read_subscription)
+
+
+def delete_subscription(space: str, id: str) -> Call[None]:
+    """Remove a subscription."""
+    return Call("DELETE", _subscription_path(space, id), lambda answer: None)
+
+
+def list_subscriptions(
+    space: str, after: str | None, limit: int
+) -> Call[tuple[list[SubscriptionInfo], str | None]]:
+    """One page in the order of ids, and the id after which the next page starts."""
+    query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
+    return Call("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
+
+
+def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
+    value = _read_object(answer)
+    return [_make_subscription(item) for item in value["subscriptions"]], value.get("next")
+
+
+def pull(
+    space: str, id: str, max_messages: int, wait_s: float, ack_deadline_s: float
+) -> Call[list[PulledMessage]]:
+    """Take up to so many messages; the service waits up to ``wait_s`` for the first."""
+    body = {"max": max_messages, "wait_s": wait_s, "ack_deadline_s": ack_deadline_s}
+    return Call(
+        "POST", f"{_subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
+    )
+
+
+class _PulledItem(msgspec.Struct):
+    position: str
+    event: msgspec.Raw
+
+
+class _PullBody(msgspec.Struct):
+    messages: list[_PulledItem]
+
+
+_pull_decoder = msgspec.json.Decoder(_PullBody)
+
+
+def _read_pull(answer: Answer) -> list[PulledMessage]:
+    items = _pull_decoder.decode(answer.body).messages
+    return [PulledMessage(Position.parse(item.position), bytes(item.event)) for item in items]
+
+
+def acknowledge(space: str, id: str, positions: Sequence[Position]) -> Call[None]:
+    """Mark messages as done; durable when answered."""
+    body = {"positions": [str(position) for position in positions]}
+    return Call("POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
+
+
+def acknowledge_up_to(space: str, id: str, position: Position) -> Call[None]:
+    """Mark every message up to and with this position as done; durable when answered."""
+    return Call(
+        "POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
+    )
+
+
+def negative_acknowledge(space: str, id: str, positions: Sequence[Position]) -> Call[None]:
+    """Ask for these messages again."""
+    body = {"positions": [str(position) for position in positions]}
+    return Call("POST", f"{_subscription_path(space, id)}/nack", lambda answer: None, *_json(body))
+
+
+def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
+    """Where a subscription's server-sent events are."""
+    query = {"window": str(window)}
+    if ack_deadline_s is not None:
+        query["ack_deadline_s"] = f"{ack_deadline_s:g}"
+    return f"{_subscription_path(space, id)}/stream?{urlencode(query)}"
+
+
+def stats() -> Call[dict[str, Any]]:
+    """The service's live figures."""
+    return Call("GET", "/v1/stats", _read_object)
+
+
+def _space_path(space: str) -> str:
+    return f"/v1/spaces/{quote(space, safe='')}"
+
+
+def _subscriptions_path(space: str) -> str:
+    return f"{_space_path(space)}/subscriptions"
+
+
+def _subscription_path(space: str, id: str) -> str:
+    return f"{_subscriptions_path(space)}/{quote(id, safe='')}"
+
+
+def _json(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+    return msgspec.json.encode(value), (JSON_CONTENT,)
+
+
+def _describe_new(new: NewSubscription) -> dict[str, str]:
+    body = {"filter": new.filter, "dialect": new.dialect}
+    return body if new.id is None else {"id": new.id, **body}
+
+
+def _read_subscription(answer: Answer) -> SubscriptionInfo:
+    return _make_subscription(_read_object(answer))
+
+
+def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        id=value["id"],
+        space=value["space"],
+        filter=value["filter"],
+        dialect=value["dialect"],
+        revision=value["revision"],
+        valid_from=Position.parse(value["valid_from"]),
+    )
+
+
+def _read_object(answer: Answer) -> dict[str, Any]:
+    value = msgspec.json.decode(answer.body)
+    if not isinstance(value, dict):
+        raise TypeError("not a JSON object")
+    return value
+
+
+def _object_or_empty(answer: Answer) -> dict[str, Any]:
+    try:
+        return _read_object(answer)
+    except (TypeError, msgspec.DecodeError):
+        return {}
+
+
+def _read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds; the form with a date needs the answer's own Date, not this machine's clock."""
+    text = headers.get("retry-after")
+    if text is None:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(text)
+        return max(0.0, (moment - parsedate_to_datetime(headers["date"])).total_seconds())
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _beginning(body: bytes) -> str:
+    text = body[:200].decode("utf-8", "replace").strip()
+    return repr(text + ("..." if len(body) > 200 else "")) if text else "an empty body"

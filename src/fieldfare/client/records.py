@@ -1,0 +1,46 @@
+"""Small immutable records that the client hands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.client.encoding import decode_event
+from fieldfare.model import Position
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """A subscription as the service describes it.
+
+    ``valid_from`` is the position from which this version of the filter counts.
+    """
+
+    id: str
+    space: str
+    filter: str
+    dialect: str
+    revision: int
+    valid_from: Position
+
+
+@dataclass(frozen=True, slots=True)
+class NewSubscription:
+    """One item of a bulk call; without an id the service invents one."""
+
+    filter: str
+    id: str | None = None
+    dialect: str = "sql"
+
+
+@dataclass(frozen=True, slots=True)
+class PulledMessage:
+    """An event that a pull brought, and where it stands in the log."""
+
+    position: Position
+    raw: bytes
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The event, decoded anew at each call."""
+        return decode_event(self.raw)

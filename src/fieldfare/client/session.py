@@ -1,0 +1,126 @@
+"""What a subscriber remembers between the wire and the program: acks to send, and what it has seen.
+
+Both are machines without I/O or clock, used by the sync and the async subscriber alike.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from fieldfare.model import Position
+
+ACK_EVERY_S = 0.05
+"""How long an ack may wait for others."""
+
+ACK_MAX = 500
+"""How many acks do not wait any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckBatch:
+    """Positions to tell the service about in one go."""
+
+    acks: list[Position] = field(default_factory=list)
+    nacks: list[Position] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.acks or self.nacks)
+
+
+class AckBuffer:
+    """Gathers acks and nacks; the last word on a position counts."""
+
+    def __init__(self) -> None:
+        self._acks: dict[Position, None] = {}
+        self._nacks: dict[Position, None] = {}
+        self._oldest_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._acks) + len(self._nacks)
+
+    def ack(self, position: Position, now_s: float) -> None:
+        self._note_time(now_s)
+        self._nacks.pop(position, None)
+        self._acks[position] = None
+
+    def nack(self, position: Position, now_s: float) -> None:
+        self._note_time(now_s)
+        if position not in self._acks:
+            self._nacks[position] = None
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """How long until they should be sent: 0 is now, None is never (there are none)."""
+        if not len(self):
+            return None
+        if len(self) >= ACK_MAX:
+            return 0.0
+        return max(0.0, self._oldest_s + ACK_EVERY_S - now_s)
+
+    def take(self) -> AckBatch:
+        """All that are there."""
+        batch = AckBatch(list(self._acks), list(self._nacks))
+        self._acks.clear()
+        self._nacks.clear()
+        return batch
+
+    def put_back(self, batch: AckBatch, now_s: float) -> None:
+        """Sending failed: they are to be sent with the next ones."""
+        for position in batch.acks:
+            self.ack(position, now_s)
+        for position in batch.nacks:
+            self.nack(position, now_s)
+
+    def _note_time(self, now_s: float) -> None:
+        if not len(self):
+            self._oldest_s = now_s
+
+
+class SeenPositions:
+    """Decides which messages of a stream are new to the program.
+
+    After a reconnect the service sends again what it has no ack of, which is what the program still holds
+    or has acked a moment ago: such a message is dropped. On one and the same connection the service repeats
+    a message only on purpose, because it was nacked or its ack deadline passed: such a message is shown
+    again, unless the program has not even seen it the first time.
+
+    Memory is bounded by the stream's window plus ``remember_acked`` positions.
+    """
+
+    def __init__(self, remember_acked: int = 10_000) -> None:
+        self._queued: set[Position] = set()
+        self._shown: dict[Position, int] = {}
+        self._acked: OrderedDict[Position, None] = OrderedDict()
+        self._remember_acked = remember_acked
+        self._connection = 0
+
+    def reconnected(self) -> None:
+        """A new connection starts."""
+        self._connection += 1
+
+    def is_new(self, position: Position) -> bool:
+        """Whether to queue this message for the program."""
+        if position in self._queued or position in self._acked:
+            return False
+        shown_on = self._shown.get(position)
+        if shown_on is not None and shown_on != self._connection:
+            self._shown[position] = self._connection
+            return False
+        self._queued.add(position)
+        return True
+
+    def show(self, position: Position) -> None:
+        """The program gets this message now."""
+        self._queued.discard(position)
+        self._shown[position] = self._connection
+
+    def acked(self, position: Position) -> None:
+        """The program is done with it."""
+        self._shown.pop(position, None)
+        self._acked[position] = None
+        while len(self._acked) > self._remember_acked:
+            self._acked.popitem(last=False)
+
+    def nacked(self, position: Position) -> None:
+        """The program wants it again."""
+        self._shown.pop(position, None)

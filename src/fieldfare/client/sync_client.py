@@ -1,0 +1,298 @@
+"""The client for ordinary programs: `Client`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from fieldfare.client import protocol
+from fieldfare.client.batching import BatchPolicy
+from fieldfare.client.encoding import Publishable
+from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.protocol import Call, Result
+from fieldfare.client.publisher import Publisher
+from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.subscriber import Subscriber
+from fieldfare.client.transport import (
+    HTTP_ERRORS,
+    choose_space,
+    choose_url,
+    make_http,
+    make_request,
+    read_answer,
+    translate,
+)
+from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
+from fieldfare.model import Position
+
+
+class Client:
+    """A connection to a fieldfare service.
+
+    Parameters
+    ----------
+    url : str, optional
+        Where the service is; else FIELDFARE_URL, else http://127.0.0.1:7737.
+    space : str, optional
+        Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
+    timeout_s : float
+        How long the service may take to answer a call.
+    batch : BatchPolicy, optional
+        How `publish` and `publish_many` batch; see `BatchSettings`.
+    retry : RetrySettings, optional
+        How they repeat what failed in passing.
+
+    Examples
+    --------
+    >>> with Client() as client:                                                    # doctest: +SKIP
+    ...     client.create_subscription("data.price < 18.5", id="cheap")
+    ...     client.publish({"source": "/quotes", "type": "quote", "data": {"price": 17.25}}).result()
+    ...     for message in client.subscribe("cheap"):
+    ...         print(message.event["data"])
+    ...         message.ack()
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        space: str | None = None,
+        timeout_s: float = 30.0,
+        *,
+        batch: BatchPolicy | None = None,
+        retry: RetrySettings | None = None,
+    ) -> None:
+        self.url = choose_url(url)
+        self.space = choose_space(space)
+        self._timeout_s = timeout_s
+        self._batch = batch
+        self._retry = retry
+        self._http = make_http(self.url, timeout_s)
+        self._lock = threading.Lock()
+        self._own_publisher: Publisher | None = None
+        self._publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+        self._subscribers: weakref.WeakSet[Subscriber] = weakref.WeakSet()
+        self._closed = False
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Send what is queued, close publishers and subscribers, then the connections. May be called twice.
+
+        After ``timeout_s`` the events that are still queued fail instead.
+        """
+        with self._lock:
+            self._closed = True
+            publishers, subscribers = list(self._publishers), list(self._subscribers)
+        for subscriber in subscribers:
+            subscriber.close()
+        for publisher in publishers:
+            publisher.close(timeout_s)
+        self._http.close()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was published is acknowledged and all acks are durable."""
+        with self._lock:
+            publishers, subscribers = list(self._publishers), list(self._subscribers)
+        for publisher in publishers:
+            publisher.flush(timeout_s)
+        for subscriber in subscribers:
+            subscriber.flush(timeout_s)
+
+    # Publishing
+
+    def publish(self, event: Publishable) -> Future[Position]:
+        """Queue an event; the future resolves when it is durable. See `Publisher.publish`."""
+        return self._default_publisher().publish(event)
+
+    def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
+        """Publish events and wait until all are durable. See `Publisher.publish_many`."""
+        return self._default_publisher().publish_many(events)
+
+    def publisher(self, batch: BatchPolicy | None = None, retry: RetrySettings | None = None) -> Publisher:
+        """A publisher with a queue, an order and a producer id of its own."""
+        with self._lock:
+            return self._make_publisher(batch, retry)
+
+    # Subscriptions
+
+    def create_subscription(
+        self, filter: str, id: str | None = None, dialect: str = "sql"
+    ) -> SubscriptionInfo:
+        """Store a filter; every event published from now on meets it. Without an id, one is generated.
+
+        Raises
+        ------
+        ApiError
+            The filter has an error (`place` and `hint` say where and what), or the id exists (status 409).
+        """
+        return self._perform(protocol.create_subscription(self.space, NewSubscription(filter, id, dialect)))
+
+    def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
+        """Store many filters, 10,000 a request; gives how many.
+
+        Raises
+        ------
+        SubscriptionsRefused
+            Some were refused; the others are stored.
+        """
+        tally = BulkTally()
+        for piece in cut_bulk(items):
+            try:
+                tally.stored(piece, self._perform(protocol.create_subscriptions(self.space, piece)))
+            except SubscriptionsRefused as error:
+                tally.partly_stored(piece, error)
+        return tally.result()
+
+    def replace_subscription(self, id: str, filter: str, dialect: str = "sql") -> SubscriptionInfo:
+        """Give a subscription this filter from now on; creates it where there is none."""
+        return self._perform(protocol.put_subscription(self.space, id, filter, dialect))
+
+    def delete_subscription(self, id: str) -> None:
+        """Remove a subscription; ApiError (404) where there is none."""
+        self._perform(protocol.delete_subscription(self.space, id))
+
+    def get_subscription(self, id: str) -> SubscriptionInfo:
+        """A subscription as it stands; ApiError (404) where there is none."""
+        return self._perform(protocol.get_subscription(self.space, id))
+
+    def subscriptions(self, page_size: int = 1000) -> Iterator[SubscriptionInfo]:
+        """All subscriptions of the space in the order of their ids, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = self._perform(protocol.list_subscriptions(self.space, after, page_size))
+            yield from page
+            if after is None:
+                return
+
+    # Receiving
+
+    def subscribe(
+        self,
+        id: str | None = None,
+        filter: str | None = None,
+        *,
+        dialect: str = "sql",
+        window: int = 1000,
+        ack_deadline_s: float | None = None,
+        auto_ack: bool = False,
+    ) -> Subscriber:
+        """Follow a subscription live: an iterator of messages.
+
+        Parameters
+        ----------
+        id : str, optional
+            The subscription. Reading starts behind what has been acked.
+        filter : str, optional
+            Makes sure first that the subscription exists with this filter: it is created, or replaced when it
+            has another filter. Without an id, one is generated (`Subscriber.id`).
+        window : int
+            How many messages may be under way without ack.
+        ack_deadline_s : float, optional
+            A message that is not acked for so long comes again; by default as the service is set (30 s).
+        auto_ack : bool
+            Ack each message when the loop asks for the next one.
+        """
+        check_target(id, filter)
+        if filter is not None:
+            id = self._ensure_subscription(id, filter, dialect)
+        assert id is not None
+        with self._lock:
+            self._check_open()
+            subscriber = Subscriber(
+                self._http,
+                self._perform,
+                self.url,
+                self.space,
+                id,
+                window,
+                ack_deadline_s,
+                auto_ack,
+                self._timeout_s,
+            )
+            self._subscribers.add(subscriber)
+        return subscriber
+
+    def pull(
+        self, id: str, max_messages: int = 100, wait_s: float = 20.0, ack_deadline_s: float = 30.0
+    ) -> list[PulledMessage]:
+        """Take up to so many messages, waiting up to ``wait_s`` for the first.
+
+        What is not acked (`ack`) within ``ack_deadline_s`` comes again.
+        """
+        return self._perform(protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s))
+
+    def ack(self, id: str, positions: Sequence[Position]) -> None:
+        """Mark pulled messages as done; durable on return."""
+        self._perform(protocol.acknowledge(self.space, id, positions))
+
+    def ack_up_to(self, id: str, position: Position) -> None:
+        """Mark every message up to and with this position as done; durable on return."""
+        self._perform(protocol.acknowledge_up_to(self.space, id, position))
+
+    def nack(self, id: str, positions: Sequence[Position]) -> None:
+        """Ask for pulled messages again."""
+        self._perform(protocol.negative_acknowledge(self.space, id, positions))
+
+    # The service
+
+    def create_space(self, name: str) -> None:
+        """Make a new space."""
+        self._perform(protocol.create_space(name))
+
+    def spaces(self) -> list[str]:
+        """The names of all spaces."""
+        return self._perform(protocol.list_spaces())
+
+    def stats(self) -> dict[str, Any]:
+        """The service's live figures: log, lag, rates, latency."""
+        return self._perform(protocol.stats())
+
+    def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
+        if id is None:
+            return self.create_subscription(filter, None, dialect).id
+        try:
+            present = self.get_subscription(id)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        else:
+            if (present.filter, present.dialect) == (filter, dialect):
+                return id
+        return self.replace_subscription(id, filter, dialect).id
+
+    def _default_publisher(self) -> Publisher:
+        publisher = self._own_publisher
+        if publisher is None:
+            with self._lock:
+                if self._own_publisher is None:
+                    self._own_publisher = self._make_publisher(self._batch, self._retry)
+                publisher = self._own_publisher
+        return publisher
+
+    def _make_publisher(self, batch: BatchPolicy | None, retry: RetrySettings | None) -> Publisher:
+        self._check_open()
+        publisher = Publisher(self._perform, self.space, batch, retry)
+        self._publishers.add(publisher)
+        return publisher
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+
+    def _perform(self, call: Call[Result]) -> Result:
+        try:
+            response = self._http.send(make_request(self._http, call, self._timeout_s))
+        except HTTP_ERRORS as error:
+            raise translate(error, self.url) from error
+        return read_answer(call, response)

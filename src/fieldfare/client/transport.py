@@ -1,0 +1,103 @@
+"""Carrying calls out over httpx: the only place that knows its exceptions."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+import httpx
+
+from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError
+from fieldfare.client.protocol import Answer, Call, Result, read_error
+from fieldfare.model import DEFAULT_SPACE
+
+DEFAULT_URL = "http://127.0.0.1:7737"
+
+STREAM_SILENCE_S = 35.0
+"""A stream that says nothing for so long is broken: the service sends a heartbeat every 10 seconds."""
+
+STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
+
+
+def choose_url(url: str | None) -> str:
+    """The service's address: the argument, else FIELDFARE_URL, else this machine."""
+    chosen = url or os.environ.get("FIELDFARE_URL") or DEFAULT_URL
+    parts = urlsplit(chosen)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"a service's URL looks like {DEFAULT_URL}, not {chosen!r}")
+    return chosen.rstrip("/")
+
+
+def choose_space(space: str | None) -> str:
+    """The space: the argument, else FIELDFARE_SPACE, else "default"."""
+    return space or os.environ.get("FIELDFARE_SPACE") or DEFAULT_SPACE
+
+
+def _make_options(url: str, timeout_s: float) -> dict[str, object]:
+    return {
+        "base_url": url,
+        "timeout": httpx.Timeout(timeout_s),
+        # Subscribers hold a connection each, so the pool must not be what bounds them.
+        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        # Without TLS there is nothing to verify, and loading the certificates takes a while.
+        "verify": url.startswith("https"),
+    }
+
+
+def make_http(url: str, timeout_s: float) -> httpx.Client:
+    """The httpx client behind a `Client`."""
+    return httpx.Client(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+
+
+def make_async_http(url: str, timeout_s: float) -> httpx.AsyncClient:
+    """The httpx client behind an `AsyncClient`."""
+    return httpx.AsyncClient(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+
+
+def make_request(
+    http: httpx.Client | httpx.AsyncClient, call: Call[Result], timeout_s: float
+) -> httpx.Request:
+    """A call as httpx sends it."""
+    return http.build_request(
+        call.method,
+        call.path,
+        content=call.content,
+        headers=list(call.headers),
+        timeout=httpx.Timeout(timeout_s, read=timeout_s + call.extra_wait_s),
+    )
+
+
+def read_answer(call: Call[Result], response: httpx.Response) -> Result:
+    """The result of a call from httpx's response."""
+    return call.interpret(Answer(response.status_code, response.headers, response.content))
+
+
+def check_stream(response: httpx.Response) -> None:
+    """Raise what a stream's opening says, if it does not say 200; the body has been read."""
+    if response.status_code != 200:
+        raise read_error(Answer(response.status_code, response.headers, response.content))
+
+
+def translate(error: Exception, url: str) -> FieldfareError:
+    """What an exception of httpx means to the user."""
+    if isinstance(error, httpx.ConnectError):
+        return ConnectionFailed(
+            f"nothing answers at {url} ({_reason(error)})\n"
+            "hint: start a service with `fieldfare serve --data DIR`, or set FIELDFARE_URL to where one runs",
+            url,
+        )
+    if isinstance(error, httpx.TimeoutException):
+        return ConnectionFailed(f"{url} did not answer in time ({type(error).__name__})", url)
+    if isinstance(error, httpx.TransportError):
+        return ConnectionFailed(f"the connection to {url} broke ({_reason(error)})", url)
+    if isinstance(error, RuntimeError) and "closed" in str(error):
+        return ClientClosed("this client is closed")
+    return FieldfareError(f"the request could not be made: {error}")
+
+
+HTTP_ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, RuntimeError)
+"""What httpx raises; it says RuntimeError when its client is closed."""
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

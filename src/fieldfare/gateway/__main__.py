@@ -1,0 +1,107 @@
+"""``python -m fieldfare.gateway --data DIR [--host H] [--port P]``: one gateway process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from fieldfare.gateway.app import Gateway, create_app
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.runtimes.service.parents import end_with_parent
+from fieldfare.storage.errors import StorageError
+
+EXIT_PORT_IN_USE = 3
+EXIT_STORAGE = 4
+SHUTDOWN_S = 10
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that ends the open streams when it is asked to stop, and says one line when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, address: str) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._address = address
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Before uvicorn waits for open requests: streams would never end by themselves.
+        self._gateway.pump.end_sessions()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        logging.getLogger("fieldfare.gateway").info("stopping on %s", signal.Signals(sig).name)
+        super().handle_exit(sig, frame)
+        # Uvicorn raises the signal again after it has stopped; a clean stop is exit code 0 here.
+        self._captured_signals.clear()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a gateway until SIGTERM or SIGINT; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fieldfare.gateway", description=__doc__)
+    parser.add_argument("--data", type=Path, help="the data directory (FIELDFARE_DATA)")
+    parser.add_argument("--host", help="the address to listen on (FIELDFARE_HOST)")
+    parser.add_argument("--port", type=int, help="the port; 0 takes a free one (FIELDFARE_PORT)")
+    parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")
+    given = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    inherited = given.pop("fd", None)
+    settings = GatewaySettings(**given)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    end_with_parent()
+    listener = listen(settings.host, settings.port) if inherited is None else socket.socket(fileno=inherited)
+    if listener is None:
+        return EXIT_PORT_IN_USE
+    try:
+        gateway = Gateway(settings)
+    except (StorageError, OSError) as error:
+        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        return EXIT_STORAGE
+    host, port = listener.getsockname()[:2]
+    # While filters are compiled on a thread, requests should not wait long for the interpreter.
+    sys.setswitchinterval(0.001)
+    config = uvicorn.Config(
+        create_app(gateway),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        server_header=False,
+    )
+    server = _Server(config, gateway, f"http://{host}:{port}")
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def listen(host: str, port: int) -> socket.socket | None:
+    """A listening socket; None, after a message, when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        print(
+            f"fieldfare gateway: cannot listen on {host}:{port}: {error.strerror or error}", file=sys.stderr
+        )
+        return None
+    return listener
+
+
+if __name__ == "__main__":
+    sys.exit(main())

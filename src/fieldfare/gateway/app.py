@@ -1,0 +1,207 @@
+"""The gateway: what clients talk to, put together from its parts, and its routes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fieldfare.gateway import delivery_routes, event_routes, service_routes, subscription_routes
+from fieldfare.gateway.background import Background
+from fieldfare.gateway.events import Limits
+from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.metrics import Metrics, Timer
+from fieldfare.gateway.problems import (
+    Problem,
+    http_exception_response,
+    internal_error_response,
+    problem_response,
+)
+from fieldfare.gateway.pump import Pump
+from fieldfare.gateway.records import RecordCache
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.writer import Writer, WriterClosed
+from fieldfare.model import DEFAULT_SPACE
+from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.match_log import MatchLog
+
+logger = logging.getLogger("fieldfare.gateway")
+
+
+class Gateway:
+    """Everything one gateway process holds, on one data directory.
+
+    Parameters
+    ----------
+    settings
+        Its knobs; ``settings.data`` is created if it is not there.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        data = settings.data
+        for folder in (data, data / "matches", data / "run"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.log = open_event_log(f"sqlite:///{data / 'log.db'}")
+        self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
+        if not self.registry.has_space(DEFAULT_SPACE):
+            self.registry.create_space(DEFAULT_SPACE)
+        self.match_log = MatchLog(data / "matches")
+        self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+        self.metrics = Metrics()
+        self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
+        self.records = RecordCache(self.log, settings.record_cache_bytes)
+        self.subscriptions = Subscriptions(
+            self.registry, self.writer, filter_max_bytes=settings.filter_max_bytes
+        )
+        self.tail = MatchTail(self.match_log, self.log.start(), self.metrics.block_seen)
+        self.pump = Pump(
+            self.log,
+            self.registry,
+            self.tail,
+            self.writer,
+            poll_s=settings.poll_ms / 1000,
+            window_max=settings.window_max,
+        )
+        self.background = Background(self)
+
+    async def start(self) -> None:
+        """Begin to work, on the running event loop."""
+        self.writer.start()
+        self.pump.start()
+        self.background.start()
+
+    async def close(self) -> None:
+        """End the sessions, finish what is queued, save the cursors."""
+        await self.background.close()
+        await self.pump.close()
+        await self.writer.close()
+        self.subscriptions.close()
+        self.log.close()
+        self.registry.close()
+
+    def check_load(self) -> None:
+        """Problem 429 when publishers must wait for the pipeline or for disk."""
+        settings = self.settings
+        if self.background.lag_events > settings.lag_max_events:
+            raise self.overloaded(
+                "lag",
+                f"{self.background.lag_events} events wait to be matched; at most "
+                f"{settings.lag_max_events} may.",
+            )
+        if self.background.disk_free_bytes < settings.disk_free_min_bytes:
+            raise self.overloaded("disk", "The disk is almost full.")
+
+    def overloaded(self, why: str, detail: str) -> Problem:
+        """The problem that asks a publisher to come back later."""
+        self.metrics.overloaded.labels(why).inc()
+        return Problem(
+            429, "overloaded", detail, headers={"Retry-After": str(self.settings.retry_after_s)}, why=why
+        )
+
+
+ROUTES = [
+    Route("/v1/spaces", subscription_routes.list_spaces, methods=["GET"]),
+    Route("/v1/spaces", subscription_routes.create_space, methods=["POST"]),
+    Route("/v1/spaces/{space}/events", event_routes.publish, methods=["POST"]),
+    Route("/v1/spaces/{space}/subscriptions", subscription_routes.list_subscriptions, methods=["GET"]),
+    Route("/v1/spaces/{space}/subscriptions", subscription_routes.post_subscriptions, methods=["POST"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}", subscription_routes.get_subscription, methods=["GET"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}", subscription_routes.put_subscription, methods=["PUT"]),
+    Route(
+        "/v1/spaces/{space}/subscriptions/{id}", subscription_routes.delete_subscription, methods=["DELETE"]
+    ),
+    Route("/v1/spaces/{space}/subscriptions/{id}/pull", delivery_routes.pull, methods=["POST"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}/ack", delivery_routes.ack, methods=["POST"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}/nack", delivery_routes.nack, methods=["POST"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}/stream", delivery_routes.stream, methods=["GET"]),
+    Route("/v1/stats", service_routes.stats, methods=["GET"]),
+    Route("/healthz", service_routes.healthz, methods=["GET"]),
+    Route("/readyz", service_routes.readyz, methods=["GET"]),
+    Route("/metrics", service_routes.metrics, methods=["GET"]),
+    Route("/openapi.json", service_routes.openapi, methods=["GET"]),
+]
+
+_WAITING = frozenset({"pull", "stream"})
+
+
+class Timed:
+    """ASGI middleware: how long each route's requests take."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        timer = Timer(self._metrics)
+        status = 500
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            name = getattr(scope.get("endpoint"), "__name__", "none")
+            if name not in _WAITING:
+                timer.stop(name, status)
+
+
+def create_app(gateway: Gateway) -> Starlette:
+    """The ASGI application over a gateway; its lifespan starts and closes the gateway."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.close()
+
+    app = Starlette(
+        routes=ROUTES,
+        lifespan=lifespan,
+        exception_handlers={
+            Problem: problem_response,
+            HTTPException: http_exception_response,
+            StorageError: _storage_error_response,
+            WriterClosed: _closing_response,
+            Exception: internal_error_response,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.add_middleware(Timed, metrics=gateway.metrics)
+    app.state.gateway = gateway
+    return app
+
+
+async def _storage_error_response(request: Request, error: Exception) -> Response:
+    logger.error("storage failed: %s", error)
+    detail = "The service's storage cannot be used at the moment; its log says more."
+    return Problem(503, "storage", detail, headers={"Retry-After": "1"}).response()
+
+
+async def _closing_response(request: Request, error: Exception) -> Response:
+    detail = "The gateway is stopping; nothing of this request was done."
+    return Problem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
+
+
+def open_gateway(data: Path | str, **settings: object) -> Gateway:
+    """A gateway on a data directory, for tests and programs."""
+    return Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))

@@ -1,0 +1,482 @@
+"""CloudEvents in: from a request's bytes to JSON lines, one compact line an event.
+
+The bytes of an event are kept as they came. A batch is checked by one typed decode in C; only when
+that finds something unusual (an extension attribute, an error) are its events looked at one by one,
+so that the good ones are taken and each bad one is named.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from fieldfare.gateway.json_array import line_and_column, split_array
+
+DEPTH_MAX = 100
+"""How deep an event's JSON may nest. Readers recurse, and none may fall over an event that was taken."""
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An event with the context attributes that most have, and no extension."""
+
+    specversion: Literal["1.0"]
+    id: Text
+    source: Text
+    type: Text
+    subject: Text | None = None
+    time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    datacontenttype: Text | None = None
+    dataschema: Text | None = None
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes of one event, events of one batch."""
+
+    event_max_bytes: int = 1 << 20
+    batch_max_events: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One event that was not taken: its index in the batch, why, and the place."""
+
+    index: int
+    detail: str
+    pointer: str | None = None
+    byte: int | None = None
+    line: int | None = None
+    column: int | None = None
+    too_large: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """The members that tell a client of it."""
+        place = {
+            "pointer": self.pointer,
+            "byte": self.byte,
+            "line": self.line,
+            "column": self.column,
+        }
+        return {
+            "index": self.index,
+            "detail": self.detail,
+            **{key: value for key, value in place.items() if value is not None},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedEvents:
+    """The events taken, as JSON lines, the batch index of each, and the events refused."""
+
+    payload: bytes
+    accepted: Sequence[int]
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.accepted)
+
+
+class EventRefused(ValueError):
+    """Why one event is not taken; ``byte`` counts from the event's own start."""
+
+    def __init__(
+        self, detail: str, pointer: str | None = None, byte: int | None = None, *, too_large: bool = False
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.pointer = pointer
+        self.byte = byte
+        self.too_large = too_large
+
+
+class BatchTooLong(ValueError):
+    """More events than a batch may have; ``count`` is how many there are."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"the batch has {count} events")
+        self.count = count
+
+
+_NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[\n")
+
+_SPACE = b" \t\r\n"
+
+_any = msgspec.json.Decoder()
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_usual = msgspec.json.Decoder(UsualEvent)
+_usual_array = msgspec.json.Decoder(list[UsualEvent])
+
+
+def decode_array_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
+    """A JSON array of usual events; None when it must be looked at more closely."""
+    try:
+        _usual_array.decode(body)
+        raws = _raw_array.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    count = len(raws)
+    if count > limits.batch_max_events:
+        raise BatchTooLong(count)
+    if count == 0:
+        return DecodedEvents(b"", range(0))
+    pieces: list[Any] = raws
+    if b"\n" in body or b"\r" in body:
+        pieces = [_one_line(bytes(raw)) for raw in raws]
+    pieces.append(b"")
+    payload = b"\n".join(pieces)
+    pieces.pop()
+    return _unless_extreme(payload, count, pieces, limits)
+
+
+def decode_lines_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
+    """One usual event a line; None when it must be looked at more closely."""
+    if not body.endswith(b"\n"):
+        body += b"\n"
+    lines = body.split(b"\n")
+    lines.pop()
+    if len(lines) > limits.batch_max_events:
+        return None
+    try:
+        events = _usual.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    # The decoder does not insist on one value a line. If every line starts with a brace and ends with
+    # one, then no value goes over a line's end; if there are as many values as lines, none shares one.
+    if len(events) != len(lines) or b"\r" in body:
+        return None
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+        return None
+    return _unless_extreme(body, len(lines), lines, limits)
+
+
+def _unless_extreme(
+    payload: bytes, count: int, pieces: Sequence[Any], limits: Limits
+) -> DecodedEvents | None:
+    """The batch, if no event is too large or nests deep enough to need a closer look."""
+    if len(payload) > limits.event_max_bytes and max(map(len, pieces)) > limits.event_max_bytes:
+        return None
+    # What is left of each line are its openings, those inside strings too: that costs a closer look at worst.
+    openings = payload.translate(None, _NO_OPENING)
+    if len(openings) > DEPTH_MAX and max(map(len, openings.split(b"\n"))) > DEPTH_MAX:
+        return None
+    return DecodedEvents(payload, range(count))
+
+
+def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
+    """A JSON array of events, each judged for itself."""
+    try:
+        raws = [bytes(raw) for raw in _raw_array.decode(body)]
+        places: list[int] = []
+        at = 0
+        for raw in raws:
+            at = body.index(raw, at)
+            places.append(at)
+            at += len(raw)
+        lost: Refusal | None = None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = split_array(body)
+        raws = [body[start:end] for start, end in found.pieces]
+        places = [start for start, _ in found.pieces]
+        lost = None
+        if found.lost_at is not None:
+            line, column = line_and_column(body, found.lost_at)
+            detail = f"the batch cannot be read from here on: {found.lost_because}"
+            lost = Refusal(len(raws), detail, None, found.lost_at, line, column)
+    if len(raws) > limits.batch_max_events:
+        raise BatchTooLong(len(raws))
+    decoded = _judge(zip(raws, places, strict=True), body, limits)
+    if lost is None:
+        return decoded
+    return DecodedEvents(decoded.payload, decoded.accepted, (*decoded.refused, lost))
+
+
+def decode_lines(body: bytes, limits: Limits) -> DecodedEvents:
+    """One event a line, each judged for itself; blank lines are passed over."""
+    pieces: list[tuple[bytes, int]] = []
+    start = 0
+    for line in body.split(b"\n"):
+        if line.strip():
+            pieces.append((line, start))
+        start += len(line) + 1
+    if len(pieces) > limits.batch_max_events:
+        raise BatchTooLong(len(pieces))
+    return _judge(pieces, body, limits)
+
+
+def decode_single(body: bytes, limits: Limits) -> DecodedEvents:
+    """One event in structured mode."""
+    return _judge([(body, 0)], body, limits)
+
+
+def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> DecodedEvents:
+    lines: list[bytes] = []
+    accepted: list[int] = []
+    refused: list[Refusal] = []
+    for index, (piece, start) in enumerate(pieces):
+        stripped = piece.lstrip(_SPACE)
+        start += len(piece) - len(stripped)
+        try:
+            lines.append(check_event(stripped.rstrip(_SPACE), limits.event_max_bytes))
+        except EventRefused as error:
+            byte = line = column = None
+            if error.byte is not None:
+                byte = start + error.byte
+                line, column = line_and_column(body, byte)
+            refused.append(Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large))
+        else:
+            accepted.append(index)
+    payload = b"\n".join(lines) + b"\n" if lines else b""
+    return DecodedEvents(payload, accepted, tuple(refused))
+
+
+def check_event(piece: bytes, event_max_bytes: int) -> bytes:
+    """The event as one compact line; `EventRefused` says what is wrong with it."""
+    if len(piece) > event_max_bytes:
+        detail = f"the event has {len(piece)} bytes; at most {event_max_bytes} are taken"
+        raise EventRefused(detail, too_large=True)
+    try:
+        event = _any.decode(piece)
+    except UnicodeDecodeError:
+        raise _not_utf8(piece) from None
+    except msgspec.ValidationError:
+        raise _out_of_range(piece) from None
+    except msgspec.DecodeError as error:
+        raise _not_json(piece, str(error)) from None
+    except RecursionError:
+        raise EventRefused(f"the event's JSON nests deeper than {DEPTH_MAX} levels") from None
+    check_attributes(event)
+    if piece.count(b"{") + piece.count(b"[") > DEPTH_MAX and _depth(event) > DEPTH_MAX:
+        raise EventRefused(f"the event's JSON nests deeper than {DEPTH_MAX} levels")
+    return _one_line(piece)
+
+
+def _one_line(piece: bytes) -> bytes:
+    if b"\n" in piece or b"\r" in piece:
+        return msgspec.json.format(piece, indent=-1)
+    return piece
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        level = [item for item in inner if isinstance(item, dict | list)]
+    return depth
+
+
+def _not_utf8(piece: bytes) -> EventRefused:
+    try:
+        piece.decode()
+    except UnicodeDecodeError as error:
+        return EventRefused("the event is not valid UTF-8 here", byte=error.start)
+    return EventRefused("a string of the event is not valid UTF-8")
+
+
+def _not_json(piece: bytes, message: str) -> EventRefused:
+    """The standard library's parser says more clearly what is wrong, where it agrees that something is."""
+    if not piece:
+        return EventRefused("there is no event here", byte=0)
+    try:
+        json.loads(piece)
+    except json.JSONDecodeError as error:
+        byte = len(error.doc[: error.pos].encode())
+        return EventRefused(f"the event is not valid JSON: {error.msg}", byte=byte)
+    except UnicodeDecodeError as error:
+        return EventRefused("the event is not valid UTF-8 here", byte=error.start)
+    except (ValueError, RecursionError):
+        pass
+    found = re.search(r"^(?:JSON is malformed: )?(.*?)(?: \(byte (\d+)\))?$", message, re.DOTALL)
+    assert found is not None
+    said = found[1]
+    if "truncated" in said:
+        said = "a \\u escape is half of a surrogate pair"
+    return EventRefused(f"the event is not valid JSON: {said}", byte=int(found[2]) if found[2] else None)
+
+
+_STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.DOTALL)
+
+
+def _out_of_range(piece: bytes) -> EventRefused:
+    """JSON sets no bounds to numbers; every reader does. The first number that has no value is named."""
+    for token in _STRING_OR_NUMBER.finditer(piece):
+        if token[0][:1] != b'"':
+            try:
+                _any.decode(token[0])
+            except msgspec.DecodeError:
+                shown = token[0][:30].decode() + ("..." if len(token[0]) > 30 else "")
+                return EventRefused(f"the number {shown} is out of range", byte=token.start())
+    return EventRefused("the event has a number that is out of range")
+
+
+_NAME = re.compile(r"[a-z0-9]+")
+_TIME = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[Tt ](?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?"
+    r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
+    re.ASCII,
+)
+_OPTIONAL_TEXTS = ("subject", "datacontenttype", "dataschema")
+_KNOWN = frozenset(("specversion", "id", "source", "type", "time", "data", "data_base64", *_OPTIONAL_TEXTS))
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+def check_attributes(event: Any) -> None:
+    """Hold an event against CloudEvents 1.0; `EventRefused` names the attribute that is wrong."""
+    if not isinstance(event, dict):
+        raise EventRefused(f"an event is a JSON object, not {_kind(event)}")
+    for name in ("specversion", "id", "source", "type"):
+        value = event.get(name)
+        if value is None:
+            raise EventRefused(f"the required attribute {name} is missing", f"/{name}")
+        if not isinstance(value, str) or not value:
+            raise EventRefused(f"{name} must be a non-empty string, not {_kind(value)}", f"/{name}")
+    if event["specversion"] != "1.0":
+        raise EventRefused(f'specversion must be "1.0", not {event["specversion"]!r}', "/specversion")
+    for name in _OPTIONAL_TEXTS:
+        value = event.get(name)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise EventRefused(f"{name} must be a non-empty string, not {_kind(value)}", f"/{name}")
+    _check_time(event.get("time"))
+    if event.get("data_base64") is not None:
+        _check_base64(event["data_base64"], event.get("data"))
+    for name, value in event.items():
+        if name not in _KNOWN:
+            _check_extension(name, value)
+
+
+def _check_time(value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        try:
+            # Python knows no leap second; CloudEvents' timestamps do.
+            datetime.fromisoformat(value[:10])
+            return
+        except ValueError:
+            pass
+    shown = repr(value) if isinstance(value, str) else _kind(value)
+    raise EventRefused(
+        f"time must be an RFC 3339 timestamp such as 2013-01-01T05:00:00Z, not {shown[:60]}", "/time"
+    )
+
+
+def _check_base64(value: Any, data: Any) -> None:
+    if data is not None:
+        raise EventRefused("an event has data or data_base64, not both", "/data_base64")
+    try:
+        if not isinstance(value, str):
+            raise ValueError(_kind(value))
+        binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
+    except ValueError:  # binascii.Error and UnicodeEncodeError are ValueErrors
+        raise EventRefused("data_base64 must be a string of base64", "/data_base64") from None
+
+
+def _check_extension(name: str, value: Any) -> None:
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    if not _NAME.fullmatch(name):
+        detail = f"the attribute name {name[:60]!r} has more than lower-case letters a-z and digits"
+        raise EventRefused(detail, pointer)
+    if value is None or isinstance(value, str | bool):
+        return
+    if isinstance(value, int):
+        if value in _INT32:
+            return
+        raise EventRefused(f"the extension {name} is beyond 32 bits; send it as a string", pointer)
+    raise EventRefused(
+        f"the extension {name} must be a string, a whole number or a boolean, not {_kind(value)}", pointer
+    )
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, str):
+        return "an empty string" if not value else "a string"
+    if isinstance(value, int | float):
+        return "a number"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> DecodedEvents:
+    """One event in binary mode: attributes from ``ce-`` headers, data from the body."""
+    try:
+        line = _binary_event(headers, body)
+        return DecodedEvents(check_event(line, limits.event_max_bytes) + b"\n", range(1))
+    except EventRefused as error:
+        return DecodedEvents(b"", (), (Refusal(0, error.detail, error.pointer, too_large=error.too_large),))
+
+
+def _binary_event(headers: Mapping[str, str], body: bytes) -> bytes:
+    event: dict[str, Any] = {}
+    for header, value in headers.items():
+        header = header.lower()
+        if header.startswith("ce-"):
+            name = header[3:]
+            if name in ("data", "data_base64", "datacontenttype"):
+                raise EventRefused(f"the header {header} is not an attribute of an event", f"/{name}")
+            event[name] = _header_value(header, value)
+    content_type = headers.get("content-type")
+    if content_type is not None:
+        event["datacontenttype"] = content_type
+    if body:
+        media, _, parameters = (content_type or "application/octet-stream").partition(";")
+        media = media.strip().lower()
+        if media == "application/json" or media == "text/json" or media.endswith("+json"):
+            return _with_json_data(event, body)
+        text = _text_of(body, parameters) if media.startswith("text/") else None
+        if text is not None:
+            event["data"] = text
+        else:
+            event["data_base64"] = base64.b64encode(body).decode()
+    return msgspec.json.encode(event)
+
+
+def _header_value(header: str, value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        # The HTTP binding tells receivers to take off quotes that older senders put around a value.
+        value = re.sub(r"\\(.)", r"\1", value[1:-1])
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise EventRefused(f"the header {header} is not percent-encoded UTF-8", f"/{header[3:]}") from None
+
+
+def _with_json_data(event: dict[str, Any], body: bytes) -> bytes:
+    try:
+        _any.decode(body)
+    except UnicodeDecodeError:
+        raise EventRefused("the data is not valid UTF-8", "/data") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EventRefused(f"the data is not valid JSON: {error}", "/data") from None
+    attributes = msgspec.json.encode(event)
+    return attributes[:-1] + b',"data":' + _one_line(body.strip(_SPACE)) + b"}"
+
+
+def _text_of(body: bytes, parameters: str) -> str | None:
+    """The body as text, or None where its character set is another or wrong: bytes are kept then."""
+    charset = re.search(r"charset\s*=\s*\"?([\w.:-]+)", parameters, re.IGNORECASE)
+    try:
+        return body.decode(charset[1] if charset else "utf-8")
+    except (LookupError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,66 @@
+"""Finding the elements of a JSON array whose text is broken somewhere.
+
+A whole array with one bad byte is no JSON, yet its other elements are. Here the array is cut at the
+commas of its top level by looking at strings and brackets only; what is in between is for the caller
+to parse, piece by piece.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# A string cannot contain a raw control character, so one that does not end stops at its line's end.
+_TOKEN = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"|["\[\]{},]', re.DOTALL)
+_SPACE = b" \t\r\n"
+_CLOSER = {ord("["): ord("]"), ord("{"): ord("}")}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPieces:
+    """The elements' places ``(start, end)`` in the text, and where the rest became unreadable, if it did."""
+
+    pieces: list[tuple[int, int]]
+    lost_at: int | None = None
+    lost_because: str = ""
+
+
+def split_array(text: bytes) -> ArrayPieces:
+    """Cut the text of a JSON array at the commas of its top level."""
+    opening = len(text) - len(text.lstrip(_SPACE))
+    if text[opening : opening + 1] != b"[":
+        return ArrayPieces([], opening, "a batch is a JSON array and starts with [")
+    pieces: list[tuple[int, int]] = []
+    closers: list[int] = []
+    start = opening + 1
+    for token in _TOKEN.finditer(text, start):
+        at = token.start()
+        char = text[at]
+        if char == 0x22:
+            if token.end() - at == 1:
+                return ArrayPieces(pieces, at, "this string does not end")
+        elif char in _CLOSER:
+            closers.append(_CLOSER[char])
+        elif char == 0x2C:
+            if not closers:
+                pieces.append((start, at))
+                start = at + 1
+        elif closers:
+            if closers.pop() != char:
+                return ArrayPieces(pieces, at, f"{chr(char)} closes nothing that is open here")
+        elif char == 0x5D:
+            if pieces or text[start:at].strip(_SPACE):
+                pieces.append((start, at))
+            rest = text[at + 1 :].lstrip(_SPACE)
+            if rest:
+                return ArrayPieces(pieces, len(text) - len(rest), "there is more text after the array's end")
+            return ArrayPieces(pieces)
+        else:
+            return ArrayPieces(pieces, at, "} closes nothing that is open here")
+    return ArrayPieces(pieces, start, "the array does not end")
+
+
+def line_and_column(text: bytes, at: int) -> tuple[int, int]:
+    """Line and column (in characters) of a byte, both counted from 1."""
+    line_start = text.rfind(b"\n", 0, at) + 1
+    return text.count(b"\n", 0, at) + 1, len(text[line_start:at].decode("utf-8", "replace")) + 1

@@ -1,0 +1,126 @@
+"""Figures: Prometheus metrics, and the short summary that ``fieldfare top`` shows."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from fieldfare.storage.match_block import MatchBlock
+
+RATE_WINDOW_S = 5.0
+LATENCY_BLOCKS = 512
+_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """What one gateway counts, from its start on. Each gateway has its own collection."""
+
+    def __init__(self) -> None:
+        self.collection = registry = CollectorRegistry()
+        self.events = Counter("fieldfare_events", "Events appended to the log.", registry=registry)
+        self.records = Counter("fieldfare_records", "Records appended to the log.", registry=registry)
+        self.duplicates = Counter(
+            "fieldfare_duplicate_records", "Repeated records that changed nothing.", registry=registry
+        )
+        self.refused = Counter(
+            "fieldfare_refused_events", "Events refused because they were not valid.", registry=registry
+        )
+        self.overloaded = Counter(
+            "fieldfare_overload_answers", "Publish requests answered with 429.", ["why"], registry=registry
+        )
+        self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
+        self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)
+        self.matches = Counter("fieldfare_matches", "Matches found.", registry=registry)
+        self.delivered = Counter("fieldfare_deliveries", "Messages given to subscribers.", registry=registry)
+        self.acked = Counter("fieldfare_acks", "Messages acknowledged.", registry=registry)
+        self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
+        self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
+        self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
+        self.queued_bytes = Gauge(
+            "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
+        )
+        self.match_latency = Histogram(
+            "fieldfare_match_latency_seconds",
+            "From append to match, one observation a match-log block.",
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.request_time = Histogram(
+            "fieldfare_request_seconds",
+            "Time of HTTP requests; streams and waiting pulls are not counted.",
+            ["route", "status"],
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.events_total = 0
+        self.matches_total = 0
+        self.delivered_total = 0
+        self._samples: deque[tuple[float, int, int]] = deque()
+        self._latencies: deque[tuple[float, int]] = deque(maxlen=LATENCY_BLOCKS)
+
+    def appended(self, events: int, size_bytes: int) -> None:
+        """A record was appended."""
+        self.events_total += events
+        self.events.inc(events)
+        self.records.inc()
+        self.bytes.inc(size_bytes)
+
+    def given(self, messages: int) -> None:
+        """Messages were given to a subscriber."""
+        self.delivered_total += messages
+        self.delivered.inc(messages)
+
+    def block_seen(self, block: MatchBlock) -> None:
+        """A block of the match log appeared."""
+        events = int(np.sum(block.counts))
+        self.matches_total += block.matches
+        self.matches.inc(block.matches)
+        self.matched_events.inc(events)
+        matched_ms, appended_ms = block.extra.get("matched_ms"), block.extra.get("appended_ms")
+        if matched_ms is not None and appended_ms is not None:
+            latency_ms = max(0.0, float(matched_ms) - float(appended_ms))
+            self.match_latency.observe(latency_ms / 1000)
+            self._latencies.append((latency_ms, events))
+
+    def sample(self, now_s: float) -> None:
+        """Remember the counts, for rates."""
+        self._samples.append((now_s, self.events_total, self.matches_total))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= RATE_WINDOW_S:
+            self._samples.popleft()
+
+    def rates(self) -> tuple[float, float]:
+        """Events and matches a second, over the last seconds."""
+        if len(self._samples) < 2:
+            return 0.0, 0.0
+        first, last = self._samples[0], self._samples[-1]
+        elapsed_s = max(last[0] - first[0], 1e-3)
+        return (last[1] - first[1]) / elapsed_s, (last[2] - first[2]) / elapsed_s
+
+    def match_latency_ms(self) -> dict[str, float | None]:
+        """Median and 99th percentile from append to match, over the newest blocks, by event."""
+        if not self._latencies:
+            return {"p50": None, "p99": None}
+        latencies, events = map(np.asarray, zip(*sorted(self._latencies), strict=True))
+        below = np.cumsum(events)
+        places = np.searchsorted(below, (0.5 * below[-1], 0.99 * below[-1]))
+        p50, p99 = latencies[np.minimum(places, len(latencies) - 1)]
+        return {"p50": float(p50), "p99": float(p99)}
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.collection)
+
+
+class Timer:
+    """Measures one request for `Metrics.request_time`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._start_s = time.perf_counter()
+
+    def stop(self, route: str, status: Any) -> None:
+        self._metrics.request_time.labels(route, status).observe(time.perf_counter() - self._start_s)

@@ -1,0 +1,299 @@
+"""Bringing matches to those who wait for them.
+
+Nothing here is done for a subscription that nobody reads. While somebody waits, one task looks for new
+match-log blocks every few milliseconds, looks into each block once for all who wait at that place, and
+wakes those for whom there is something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+import numpy as np
+
+from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, key_of
+from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.writer import Writer
+from fieldfare.model import Position, Subscription
+from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.match_block import MatchBlock
+from fieldfare.storage.registry import Cursor, Registry
+
+logger = logging.getLogger("fieldfare.gateway.pump")
+
+TURN_MAX_S = 0.005
+"""Reading for those who are behind yields to the rest of the gateway this often."""
+
+EXPIRY_EVERY_S = 0.02
+IDLE_FORGOTTEN_S = 60.0
+
+
+class Pump:
+    """The deliveries of all subscriptions that somebody has lately read.
+
+    Parameters
+    ----------
+    log, registry
+        For where the log begins, and for saved cursors.
+    tail
+        The match log's end.
+    writer
+        Saves cursors.
+    poll_s
+        Seconds between looks for new blocks while somebody waits.
+    window_max
+        The window that all pulls of one subscription share.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        registry: Registry,
+        tail: MatchTail,
+        writer: Writer,
+        *,
+        poll_s: float,
+        window_max: int,
+    ) -> None:
+        self._log = log
+        self._registry = registry
+        self._tail = tail
+        self._writer = writer
+        self._poll_s = poll_s
+        self._window_max = window_max
+        self._deliveries: dict[int, Delivery] = {}
+        self._pullers: dict[int, Session] = {}
+        self._used_s: dict[int, float] = {}
+        self._sessions: dict[int, set[Session]] = {}
+        self._waiting: dict[Delivery, dict[asyncio.Future[None], Session]] = {}
+        self._behind: set[Delivery] = set()
+        self._somebody_waits = asyncio.Event()
+        self._expiry_due_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self.closing = False
+
+    def start(self) -> None:
+        """Start the task on the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="fieldfare-pump")
+
+    def end_sessions(self) -> None:
+        """The gateway stops: wake everybody, so that they end."""
+        self.closing = True
+        for delivery in list(self._waiting):
+            self._wake(delivery, everybody=True)
+
+    async def close(self) -> None:
+        """End the task and save how far every delivery has come."""
+        self.end_sessions()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.save_progress()
+
+    @property
+    def connected(self) -> int:
+        """How many streams are open."""
+        return sum(map(len, self._sessions.values()))
+
+    def delivery_of(self, subscription: Subscription) -> Delivery:
+        """The delivery of a subscription, read from its saved cursor when first asked for."""
+        delivery = self._deliveries.get(subscription.number)
+        if delivery is None:
+            cursor = self._registry.load_cursor(subscription.number)
+            if cursor is None:
+                cursor = Cursor(Position(0, subscription.valid_from, 0))
+            delivery = Delivery.from_cursor(subscription.number, cursor)
+            self._deliveries[subscription.number] = delivery
+        self._used_s[subscription.number] = time.monotonic()
+        return delivery
+
+    def puller(self, delivery: Delivery) -> Session:
+        """The session that all pulls of a subscription share."""
+        session = self._pullers.get(delivery.number)
+        if session is None:
+            session = self._pullers[delivery.number] = Session(self._window_max)
+        return session
+
+    def open_stream(self, delivery: Delivery, window: int) -> Session:
+        """A session of its own for a stream; `close_stream` ends it."""
+        session = Session(window)
+        self._sessions.setdefault(delivery.number, set()).add(session)
+        return session
+
+    def close_stream(self, delivery: Delivery, session: Session) -> None:
+        """End a stream: what it held unacked goes to whoever reads the subscription next."""
+        delivery.release(session)
+        sessions = self._sessions.get(delivery.number, set())
+        sessions.discard(session)
+        if not sessions:
+            self._sessions.pop(delivery.number, None)
+        self.wake(delivery)
+
+    def deleted(self, number: int) -> None:
+        """A subscription was removed: its streams and pulls end."""
+        self._used_s.pop(number, None)
+        self._pullers.pop(number, None)
+        delivery = self._deliveries.pop(number, None)
+        if delivery is not None:
+            delivery.deleted = True
+            self._wake(delivery, everybody=True)
+
+    def wake(self, delivery: Delivery) -> None:
+        """Something about the delivery changed (an ack, a nack): look whether somebody can go on."""
+        if delivery in self._waiting:
+            self._behind.add(delivery)
+            self._wake(delivery)
+
+    async def wait(
+        self, delivery: Delivery, session: Session, timeout_s: float, gone: asyncio.Future[None]
+    ) -> None:
+        """Wait until there is a message for the session, it is to end, or the time is over.
+
+        ``gone`` is done when the client has gone.
+        """
+        if self.closing or delivery.deleted:
+            return
+        self.read_on(delivery)
+        if delivery.has_message(session):
+            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
+            return
+        waiters = self._waiting.setdefault(delivery, {})
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters[future] = session
+        self._behind.add(delivery)
+        self._somebody_waits.set()
+        try:
+            await asyncio.wait((future, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del waiters[future]
+            if not waiters and self._waiting.get(delivery) is waiters:
+                del self._waiting[delivery]
+                self._behind.discard(delivery)
+
+    async def save(self, delivery: Delivery) -> None:
+        """Save the delivery's cursor; durable on return."""
+        cursor_key = delivery.cursor_key
+        await self._writer.save_cursors([(delivery.number, delivery.cursor())])
+        delivery.saved = max(delivery.saved, cursor_key)
+
+    async def save_progress(self) -> None:
+        """Save the cursors that moved over events that did not match, and forget who has gone."""
+        now_s = time.monotonic()
+        for number, used_s in list(self._used_s.items()):
+            delivery = self._deliveries[number]
+            if delivery in self._waiting or number in self._sessions:
+                self._used_s[number] = now_s
+                continue
+            delivery.forget_unread()
+            if now_s - used_s > IDLE_FORGOTTEN_S:
+                delivery.expire(now_s)
+                if not delivery.in_flight and delivery.saved == delivery.cursor_key:
+                    del self._deliveries[number], self._used_s[number]
+                    self._pullers.pop(number, None)
+        moved = [each for each in self._deliveries.values() if each.cursor_key != each.saved]
+        if moved:
+            keys = [each.cursor_key for each in moved]
+            await self._writer.save_cursors([(each.number, each.cursor()) for each in moved])
+            for each, key in zip(moved, keys, strict=True):
+                each.saved = max(each.saved, key)
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                self._somebody_waits.clear()
+                await self._somebody_waits.wait()
+            try:
+                busy = self._turn(time.monotonic())
+            except Exception:
+                logger.exception("a look for matches failed")
+                busy = False
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(0 if busy else self._poll_s)
+
+    def _turn(self, now_s: float) -> bool:
+        """One look for everybody who waits; whether another should follow at once."""
+        if self._tail.advance():
+            self._behind.update(self._waiting)
+        if now_s >= self._expiry_due_s:
+            self._expiry_due_s = now_s + EXPIRY_EVERY_S
+            for delivery in list(self._waiting):
+                if delivery.expire(now_s):
+                    self._wake(delivery)
+        return self._feed_behind(now_s + TURN_MAX_S)
+
+    def _feed_behind(self, until_s: float) -> bool:
+        while self._behind:
+            groups: dict[int, list[Delivery]] = {}
+            for delivery in list(self._behind):
+                offset = delivery.read_to >> INDEX_BITS
+                if not delivery.wants_feed:
+                    self._behind.discard(delivery)
+                    self._wake(delivery)
+                elif offset >= self._tail.tip:
+                    self._behind.discard(delivery)
+                else:
+                    groups.setdefault(offset, []).append(delivery)
+            for offset in sorted(groups):
+                self._feed_group(offset, groups[offset])
+                if time.monotonic() >= until_s:
+                    return bool(self._behind)
+        return False
+
+    def read_on(self, delivery: Delivery) -> None:
+        """Read for one that is behind, a few milliseconds at most; the task does the rest."""
+        until_s = time.monotonic() + TURN_MAX_S
+        while delivery.wants_feed and (offset := delivery.read_to >> INDEX_BITS) < self._tail.tip:
+            self._feed_group(offset, [delivery])
+            if delivery.read_to >> INDEX_BITS == offset or time.monotonic() >= until_s:
+                return
+
+    def _feed_group(self, offset: int, deliveries: list[Delivery]) -> None:
+        """One look into the block at an offset, for all who have read up to there."""
+        block = self._tail.block_at(offset)
+        if block is None:
+            # Retention took it, with the events; what is left begins where the log does.
+            kept_from = self._log.start()
+            for delivery in deliveries:
+                if kept_from > offset:
+                    delivery.feed(_NO_KEYS, kept_from << INDEX_BITS)
+                else:
+                    self._behind.discard(delivery)
+            if kept_from <= offset:
+                logger.error("the match log has a gap at record %d", offset)
+            return
+        numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
+        matched = np.isin(numbers, block.numbers())
+        end = block.end << INDEX_BITS
+        for delivery, is_matched in zip(deliveries, matched.tolist(), strict=True):
+            if is_matched:
+                delivery.feed(keys_in(block, delivery.number), end)
+                self._wake(delivery)
+            else:
+                delivery.feed(_NO_KEYS, end)
+
+    def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
+        for future, session in self._waiting.get(delivery, {}).items():
+            if not future.done() and (everybody or delivery.has_message(session)):
+                future.set_result(None)
+
+
+_NO_KEYS = np.empty(0, dtype=np.int64)
+
+
+def keys_in(block: MatchBlock, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A subscription's matches in a block, as keys in order."""
+    offsets, indexes = block.matches_of(number)
+    return offsets.astype(np.int64) << INDEX_BITS | indexes.astype(np.int64)
+
+
+def keys_of(positions: Iterable[Position]) -> list[int]:
+    """The keys of positions that a client named; ValueError for another partition."""
+    keys = []
+    for position in positions:
+        if position.partition != 0:
+            raise ValueError(f"the log has one partition, 0; {position} names another")
+        keys.append(key_of(position))
+    return keys

@@ -1,0 +1,129 @@
+"""Reading requests: bodies within their bounds, JSON into what a route takes, query parameters."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from fieldfare.gateway.json_array import line_and_column
+from fieldfare.gateway.problems import Problem
+
+DRAINED_MAX_BYTES = 64 << 20
+"""Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
+
+S = TypeVar("S")
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        await drain(request, 0)
+        detail = f"Bodies are taken as they are, not with Content-Encoding {encoding[:40]}."
+        raise Problem(415, "content-encoding", detail)
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
+        await drain(request, 0)
+        raise _too_large(int(declared[:20]), max_bytes)
+    chunks: list[bytes] = []
+    size_bytes = 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > max_bytes:
+            chunks.clear()
+            size_bytes = await drain(request, size_bytes)
+            raise _too_large(size_bytes, max_bytes)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def drain(request: Request, size_bytes: int) -> int:
+    """Read the rest of a body and drop it, within bounds; returns its size as far as it is known."""
+    while size_bytes <= DRAINED_MAX_BYTES:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            break
+        size_bytes += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    return size_bytes
+
+
+def _too_large(size_bytes: int, max_bytes: int) -> Problem:
+    return Problem(
+        413,
+        "body-too-large",
+        f"The body has {size_bytes} bytes or more; at most {max_bytes} are taken in one request.",
+        headers={"Connection": "close"} if size_bytes > DRAINED_MAX_BYTES else None,
+        max_bytes=max_bytes,
+    )
+
+
+async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int) -> S:
+    """The body as the JSON that a route takes; an empty body is ``{}``. Problem 400 names the place."""
+    content_type = request.headers.get("content-type", "application/json")
+    media = content_type.partition(";")[0].strip().lower()
+    if media != "application/json" and not media.endswith("+json"):
+        raise Problem(
+            415,
+            "content-type",
+            f"This takes application/json, not {media[:80]}.",
+            accepted=["application/json"],
+        )
+    body = await read_body(request, max_bytes)
+    return parse_json(body or b"{}", decoder)
+
+
+def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
+    """JSON into a typed value; Problem 400 names the place."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `$")
+        pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path.rstrip("`"))
+        detail = f"{said.replace('`', '')}, at {pointer}." if pointer else f"{said.replace('`', '')}."
+        raise Problem(400, "bad-request", detail, pointer=pointer or None) from None
+    except UnicodeDecodeError:
+        raise Problem(400, "bad-json", "The body is not valid UTF-8.") from None
+    except msgspec.DecodeError as error:
+        found = re.search(r"\(byte (\d+)\)", str(error))
+        at = int(found[1]) if found else len(body)
+        line, column = line_and_column(body, at)
+        detail = f"The body is not valid JSON: {error}."
+        raise Problem(400, "bad-json", detail, byte=at, line=line, column=column) from None
+    except RecursionError:
+        raise Problem(400, "bad-json", "The body's JSON nests too deeply.") from None
+
+
+def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """A whole number of the query; Problem 400 when it is none, or out of its range."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 12 and low <= int(text) <= high):
+        raise Problem(
+            400, "bad-parameter", f"{name} must be a whole number from {low} to {high}.", parameter=name
+        )
+    return int(text)
+
+
+def query_seconds(request: Request, name: str, default: float, high: float) -> float:
+    """A time in seconds of the query, more than 0."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= high:
+        raise Problem(
+            400,
+            "bad-parameter",
+            f"{name} must be a time in seconds, more than 0 and at most {high:g}.",
+            parameter=name,
+        )
+    return value

@@ -1,0 +1,130 @@
+"""The gateway's knobs. Each can be set by an environment variable ``FIELDFARE_<NAME>``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class GatewaySettings(BaseSettings):
+    """What one gateway process is run with; ``docs/reference/settings.md`` is made from these texts."""
+
+    model_config = SettingsConfigDict(env_prefix="FIELDFARE_", extra="ignore", frozen=True)
+
+    data: Path = Field(
+        Path("fieldfare-data"), description="The data directory: log, registry, matches, logs, run files."
+    )
+    host: str = Field("127.0.0.1", description="The address to listen on. 0.0.0.0 opens it to the network.")
+    port: int = Field(7737, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+
+    event_max_bytes: int = Field(
+        MIB,
+        ge=KIB,
+        description="Bytes of one event. Up: bigger events, more memory everywhere. Down: refused sooner.",
+    )
+    body_max_bytes: int = Field(
+        8 * MIB,
+        ge=KIB,
+        description="Bytes of one request body. Up: bigger batches, more memory. Down: more requests.",
+    )
+    batch_max_events: int = Field(
+        10_000,
+        ge=1,
+        le=10_000,
+        description="Events of one publish request. Down: smaller records, shorter stalls for others.",
+    )
+    filter_max_bytes: int = Field(
+        64 * KIB,
+        ge=64,
+        description="UTF-8 bytes of one filter. Up: longer filters, longer stalls while one is compiled.",
+    )
+    bulk_max_subscriptions: int = Field(
+        10_000,
+        ge=1,
+        description="Subscriptions of one bulk request. Up: fewer requests, longer waits for appends.",
+    )
+
+    queue_max_bytes: int = Field(
+        64 * MIB,
+        ge=MIB,
+        description="Bytes of events waiting for the log's disk before publishers get 429. "
+        "Up: longer bursts are taken, more memory. Down: publishers are told sooner.",
+    )
+    lag_max_events: int = Field(
+        5_000_000,
+        ge=1,
+        description="Events not yet matched before publishers get 429. Up: longer bursts, later matches. "
+        "Down: matches stay fresh, publishers wait more.",
+    )
+    disk_free_min_bytes: int = Field(
+        512 * MIB,
+        ge=0,
+        description="Free disk below which publishers get 429. Up: safer for the machine's other users.",
+    )
+    retry_after_s: int = Field(
+        1, ge=1, description="Seconds a refused publisher is asked to wait. Up: calmer, slower recovery."
+    )
+
+    ack_deadline_s: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds until an unacked message comes again, where the subscriber names none. "
+        "Up: slow handlers see fewer repeats. Down: a dead handler's messages move on sooner.",
+    )
+    window_default: int = Field(
+        1000,
+        ge=1,
+        description="Messages of a stream that may be unacked. Up: faster, more repeats after a cut.",
+    )
+    window_max: int = Field(
+        20_000, ge=1, description="The largest window (and pull) that a subscriber may ask for."
+    )
+    wait_max_s: float = Field(60.0, gt=0, description="The longest wait of one pull, in seconds.")
+    heartbeat_s: float = Field(
+        10.0,
+        gt=0,
+        description="Seconds between comments on an idle stream. Down: cut connections are noticed sooner.",
+    )
+    poll_ms: float = Field(
+        2.5,
+        gt=0,
+        description="Milliseconds between looks for new matches while a subscriber waits. "
+        "Up: less CPU, later delivery. Down: the opposite.",
+    )
+    record_cache_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        description="Memory for the newest records' bytes. Up: fewer reads of the log for live subscribers.",
+    )
+
+    retention_s: float = Field(
+        7 * 86400.0,
+        gt=0,
+        description="Seconds that events and matches are kept. Up: longer absences, more disk.",
+    )
+    retention_bytes: int = Field(
+        32 * GIB,
+        ge=MIB,
+        description="Bytes of the event log above which its oldest matched records go, whatever their age.",
+    )
+    maintenance_s: float = Field(
+        10.0,
+        gt=0,
+        description="Seconds between rounds of retention, match log compaction and lazy saving of cursors.",
+    )
+    stats_s: float = Field(
+        0.25,
+        gt=0,
+        description="Seconds between looks at the match log's end when nobody waits. Up: staler figures.",
+    )
+    pipeline_stale_s: float = Field(
+        5.0,
+        gt=0,
+        description="Seconds without the pipeline's heartbeat after which /readyz says not ready.",
+    )

@@ -1,0 +1,296 @@
+"""Subscriptions: checked and compiled here, written by the writer's thread inside a fence of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.filters import FilterError, compile_filter, encode_normal_form
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.writer import Writer
+from fieldfare.model import Position, Subscription
+from fieldfare.storage.errors import SpaceExistsError
+from fieldfare.storage.registry import Conflict, Cursor, Put, Registry, Remove
+
+DIALECTS = ("sql",)
+COMPILE_AT_ONCE = 50
+HELD_MAX = 100_000
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
+NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter, digit or _"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one."""
+
+    id: Any
+    filter: Any
+    dialect: Any = "sql"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFilter:
+    """Why a subscription was not taken, and the place in its filter."""
+
+    detail: str
+    pointer: str
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+    display: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        members = {
+            "detail": self.detail,
+            "pointer": self.pointer,
+            "line": self.line,
+            "column": self.column,
+            "hint": self.hint,
+            "display": self.display,
+        }
+        return {key: value for key, value in members.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A subscription as it stands after a put, and whether the put made or changed it."""
+
+    subscription: Subscription
+    created: bool
+    replaced: bool
+
+
+class Subscriptions:
+    """Spaces and subscriptions, as HTTP sees them.
+
+    Parameters
+    ----------
+    registry, writer
+        Reads go to the registry directly, writes through the writer.
+    filter_max_bytes
+        The longest filter.
+    """
+
+    def __init__(self, registry: Registry, writer: Writer, *, filter_max_bytes: int) -> None:
+        self._registry = registry
+        self._writer = writer
+        self._filter_max_bytes = filter_max_bytes
+        self._spaces = set(registry.spaces())
+        # This process is the registry's only writer, so what it has read stays true until it writes.
+        self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
+        self.count = registry.count()
+
+    def close(self) -> None:
+        self._compiler.shutdown()
+
+    def spaces(self) -> list[str]:
+        return sorted(self._spaces)
+
+    def check_space(self, space: str) -> None:
+        """Problem 404 when there is no such space."""
+        if space not in self._spaces:
+            near = difflib.get_close_matches(space, self._spaces, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "POST /v1/spaces creates one."
+            raise Problem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
+
+    async def create_space(self, name: str) -> None:
+        """Create a space; Problem 409 when it exists."""
+        if not NAME.fullmatch(name):
+            raise Problem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
+
+        def create(end: int) -> None:
+            self._registry.create_space(name)
+
+        try:
+            await self._writer.change(create)
+        except SpaceExistsError:
+            raise Problem(409, "space-exists", f"There is a space {name!r} already.") from None
+        self._spaces.add(name)
+
+    def get(self, space: str, id: str) -> Subscription:
+        """The subscription; Problem 404, with the nearest id there is, when there is none."""
+        found = self._held.get((space, id))
+        if found is not None:
+            return found
+        self.check_space(space)
+        found = self._registry.get(space, id)
+        if found is None:
+            raise self._unknown(space, id)
+        self._hold(found)
+        return found
+
+    def page(self, space: str, after: str | None, limit: int) -> list[Subscription]:
+        self.check_space(space)
+        return self._registry.list(space, after, limit)
+
+    async def put(self, space: str, wanted: Wanted, *, replace: bool) -> Stored:
+        """Store one subscription. Without ``replace`` an id that stands for another filter is a conflict."""
+        self.check_space(space)
+        checked = await self._compile(space, [wanted])
+        if isinstance(checked[0], RefusedFilter):
+            refused = checked[0]
+            raise Problem(400, "bad-filter", **refused.document(), title="The subscription was refused")
+        stored = (await self._store([checked[0]], replace=replace))[0]
+        if not replace and not stored.created:
+            held = stored.subscription
+            if (held.filter, held.dialect) != (checked[0].filter, checked[0].dialect):
+                detail = f"There is a subscription {held.id!r} with another filter; PUT replaces it."
+                raise Problem(409, "subscription-exists", detail)
+        return stored
+
+    async def put_all(
+        self, space: str, wanted: Sequence[Wanted]
+    ) -> tuple[list[Stored], list[tuple[int, RefusedFilter]]]:
+        """Store many at once, replacing where an id exists; also those refused, by index."""
+        self.check_space(space)
+        checked = await self._compile(space, wanted)
+        puts: list[Put] = []
+        refused: list[tuple[int, RefusedFilter]] = []
+        seen: set[str] = set()
+        for index, each in enumerate(checked):
+            if isinstance(each, RefusedFilter):
+                refused.append((index, each))
+            elif each.id in seen:
+                refused.append((index, RefusedFilter(f"the id {each.id!r} is in this request twice", "/id")))
+            else:
+                seen.add(each.id)
+                puts.append(each)
+        return (await self._store(puts, replace=True) if puts else []), refused
+
+    async def remove(self, space: str, id: str) -> Subscription:
+        """Remove a subscription; Problem 404 when there is none."""
+        self.check_space(space)
+
+        def remove(end: int) -> Any:
+            return self._registry.apply([Remove(space, id)], end, _now_ms())[0]
+
+        removed = await self._writer.change(remove)
+        self._held.pop((space, id), None)
+        if removed is None:
+            raise self._unknown(space, id)
+        self.count -= 1
+        assert isinstance(removed, Subscription)
+        return removed
+
+    async def _store(self, puts: Sequence[Put], *, replace: bool) -> list[Stored]:
+        def apply(end: int) -> list[Stored]:
+            return _apply(self._registry, puts, end, replace=replace)
+
+        stored = await self._writer.change(apply)
+        for each in stored:
+            self.count += each.created
+            self._hold(each.subscription)
+        return stored
+
+    async def _compile(self, space: str, wanted: Sequence[Wanted]) -> list[Put | RefusedFilter]:
+        """Check and compile, in slices on a thread, so that requests beside this one are served."""
+        if len(wanted) == 1 and len(str(wanted[0].filter)) < 2000:
+            return [self._check(space, wanted[0])]
+        loop = asyncio.get_running_loop()
+        checked: list[Put | RefusedFilter] = []
+        for start in range(0, len(wanted), COMPILE_AT_ONCE):
+            part = wanted[start : start + COMPILE_AT_ONCE]
+            checked += await loop.run_in_executor(self._compiler, self._check_all, space, part)
+        return checked
+
+    def _check_all(self, space: str, wanted: Sequence[Wanted]) -> list[Put | RefusedFilter]:
+        return [self._check(space, each) for each in wanted]
+
+    def _check(self, space: str, wanted: Wanted) -> Put | RefusedFilter:
+        id, text, dialect = wanted.id, wanted.filter, wanted.dialect
+        if id is None:
+            id = f"sub-{secrets.token_hex(4)}"
+        if not isinstance(id, str) or not NAME.fullmatch(id):
+            return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
+        if not isinstance(text, str) or not text.strip():
+            return RefusedFilter("the filter must be a non-empty string", "/filter")
+        if dialect not in DIALECTS:
+            return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
+        size_bytes = len(text.encode("utf-8", "surrogatepass"))
+        if size_bytes > self._filter_max_bytes:
+            return RefusedFilter(
+                f"the filter has {size_bytes} bytes; at most {self._filter_max_bytes} are taken",
+                "/filter",
+                hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
+            )
+        try:
+            compiled = encode_normal_form(compile_filter(text, dialect).normal_form)
+        except FilterError as error:
+            first = error.problems[0]
+            return RefusedFilter(
+                first.message, "/filter", first.line, first.column, first.hint or None, str(error)
+            )
+        except RecursionError:
+            return RefusedFilter("the filter nests too deeply", "/filter")
+        return Put(space, id, text, dialect, compiled)
+
+    def _hold(self, subscription: Subscription) -> None:
+        self._held[(subscription.space, subscription.id)] = subscription
+        if len(self._held) > HELD_MAX:
+            self._held.popitem(last=False)
+
+    def _unknown(self, space: str, id: str) -> Problem:
+        id = id[:128]
+        around = self._registry.list(space, id[: len(id) // 2], 100)
+        near = difflib.get_close_matches(id, [each.id for each in around], n=1, cutoff=0.75)
+        hint = f"Did you mean {near[0]}?" if near else None
+        detail = f"There is no subscription {id!r} in the space {space!r}."
+        return Problem(404, "unknown-subscription", detail, hint=hint)
+
+
+def _apply(registry: Registry, puts: Sequence[Put], end: int, *, replace: bool) -> list[Stored]:
+    """Create what is new; then, where asked, replace what exists with another filter."""
+    now_ms = _now_ms()
+    answers = registry.apply(
+        [Put(p.space, p.id, p.filter, p.dialect, p.compiled, if_absent=True) for p in puts], end, now_ms
+    )
+    stored: dict[int, Stored] = {}
+    others: list[tuple[int, Subscription]] = []
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Conflict):
+            held = answer.existing
+            stored[index] = Stored(held, created=False, replaced=False)
+            if (held.filter, held.dialect) != (puts[index].filter, puts[index].dialect):
+                others.append((index, held))
+        else:
+            assert isinstance(answer, Subscription)
+            stored[index] = Stored(answer, created=True, replaced=False)
+    if replace and others:
+        # Where nobody has read yet, delivery begins where the subscription did, not its new filter.
+        beginnings = [
+            (held.number, Cursor(Position(0, held.valid_from, 0)))
+            for _, held in others
+            if registry.load_cursor(held.number) is None
+        ]
+        if beginnings:
+            registry.save_cursors(beginnings)
+        replaced = registry.apply([puts[index] for index, _ in others], end, now_ms)
+        for (index, _), answer in zip(others, replaced, strict=True):
+            assert isinstance(answer, Subscription)
+            stored[index] = Stored(answer, created=False, replaced=True)
+    return [stored[index] for index in range(len(puts))]
+
+
+def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
+    """A subscription as clients see it."""
+    return {
+        "id": subscription.id,
+        "space": subscription.space,
+        "filter": subscription.filter,
+        "dialect": subscription.dialect,
+        "revision": subscription.revision,
+        "valid_from": f"0-{subscription.valid_from}-0",
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

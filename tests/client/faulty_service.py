@@ -1,0 +1,370 @@
+"""A service of a few lines that speaks the HTTP contract and fails on command.
+
+What a real service cannot be told to do: append and then drop the connection, refuse with 429 or 500 a
+chosen number of times, cut a stream in the middle. Every event matches every subscription.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+HEARTBEAT_S = 0.2
+
+
+@dataclass
+class Fault:
+    """What to do with the next request of a kind."""
+
+    kind: str  # "drop_before", "drop_after", "status"
+    status: int = 500
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b'{"title": "Trouble", "detail": "told to fail"}'
+
+
+class FaultyService:
+    """The service's state, and the verbs by which a test moves it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.records: list[list[bytes]] = []
+        self.appended: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
+        self.duplicates = 0
+        self.subscriptions: dict[str, dict[str, Any]] = {}
+        self.acked: dict[str, set[str]] = {}
+        self.nacked: dict[str, deque[str]] = {}
+        self.faults: dict[str, deque[Fault]] = {"events": deque(), "ack": deque(), "stream": deque()}
+        self.requests: list[tuple[str, str]] = []
+        self.connections = 0
+        self.cut_streams = 0
+        self.closing = False
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> FaultyService:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closing = True
+        with self.changed:
+            self.changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def fail_next(self, what: str, *faults: Fault) -> None:
+        """The next requests of this kind ("events", "ack", "stream") meet these faults, in this order."""
+        self.faults[what].extend(faults)
+
+    def cut_all_streams(self) -> None:
+        """Break every open stream's connection."""
+        with self.changed:
+            self.cut_streams += 1
+            self.changed.notify_all()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Everything in the log, in order."""
+        with self.changed:
+            return [json.loads(line) for record in self.records for line in record]
+
+    def wait_for(self, condition: Any, timeout_s: float = 10.0) -> None:
+        """Wait until something is true of the service."""
+        with self.changed:
+            assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
+
+    def append(
+        self, producer: str | None, sequence: str | None, lines: list[bytes]
+    ) -> tuple[int, dict[str, Any]]:
+        key = (producer or "", int(sequence or 0))
+        with self.changed:
+            if producer is not None and key in self.appended:
+                self.duplicates += 1
+                status, body = self.appended[key]
+                return status, body | {"duplicate": True}
+            offset = len(self.records)
+            good, accepted, refused = [], [], []
+            for index, line in enumerate(lines):
+                if (reason := _find_fault(line)) is None:
+                    accepted.append({"index": index, "position": f"0-{offset}-{len(good)}"})
+                    good.append(line)
+                else:
+                    refused.append({"index": index, "detail": reason[0], "pointer": reason[1]})
+            if not good:
+                return 400, {"title": "No event is good", "detail": "all were refused", "refused": refused}
+            self.records.append(good)
+            body: dict[str, Any] = {"partition": 0, "offset": offset, "count": len(good), "duplicate": False}
+            status = 200
+            if refused:
+                body |= {"title": "Some events were refused", "accepted": accepted, "refused": refused}
+                status = 207
+            self.appended[key] = (status, body)
+            self.changed.notify_all()
+            return status, body
+
+    def waiting(self, id: str) -> list[tuple[str, bytes]]:
+        """Messages that nobody has acked."""
+        acked = self.acked[id]
+        return [
+            (position, line)
+            for offset, record in enumerate(self.records)
+            for index, line in enumerate(record)
+            if (position := f"0-{offset}-{index}") not in acked
+        ]
+
+    def put(self, id: str, filter: str, dialect: str) -> dict[str, Any]:
+        with self.changed:
+            value = {
+                "id": id,
+                "space": "default",
+                "filter": filter,
+                "dialect": dialect,
+                "revision": len(self.requests),
+                "valid_from": f"0-{len(self.records)}-0",
+            }
+            self.subscriptions[id] = value
+            self.acked.setdefault(id, set())
+            self.nacked.setdefault(id, deque())
+            self.changed.notify_all()
+            return value
+
+
+def _find_fault(line: bytes) -> tuple[str, str] | None:
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        return f"not JSON: {error}", ""
+    for name in ("specversion", "id", "source", "type"):
+        if name not in event:
+            return f"the attribute {name} is missing", f"/{name}"
+    return None
+
+
+def check_filter(text: str) -> dict[str, Any] | None:
+    """The problem with a filter; this service refuses those that contain "???"."""
+    if "???" not in text:
+        return None
+    return {
+        "title": "The filter has an error",
+        "detail": "expected a value, found '???'",
+        "line": 1,
+        "column": text.index("???") + 1,
+        "hint": "write a number or a string in single quotes",
+    }
+
+
+def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = 65536
+
+        def setup(self) -> None:
+            super().setup()
+            service.connections += 1
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:
+                self.wfile = io.BytesIO()  # The connection was dropped on purpose.
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.route("GET")
+
+        def do_POST(self) -> None:
+            self.route("POST")
+
+        def do_PUT(self) -> None:
+            self.route("PUT")
+
+        def do_DELETE(self) -> None:
+            self.route("DELETE")
+
+        def route(self, method: str) -> None:
+            parts = urlsplit(self.path)
+            steps = [unquote(step) for step in parts.path.strip("/").split("/")]
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            service.requests.append((method, self.path))
+            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            if steps == ["v1", "stats"]:
+                return self.answer(200, {"subscriptions": len(service.subscriptions)})
+            if steps == ["v1", "spaces"]:
+                return self.spaces(method, body)
+            if len(steps) < 4 or steps[2] != "default":
+                return self.answer(
+                    404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"}
+                )
+            if steps[3] == "events":
+                return self.events(body)
+            if len(steps) == 4:
+                return self.collection(method, body, query)
+            return self.subscription(method, steps[4], steps[5] if len(steps) > 5 else "", body, query)
+
+        def spaces(self, method: str, body: bytes) -> None:
+            if method == "POST":
+                return self.answer(201, {"name": json.loads(body)["name"]})
+            return self.answer(200, {"spaces": [{"name": "default"}]})
+
+        def events(self, body: bytes) -> None:
+            fault = service.faults["events"].popleft() if service.faults["events"] else None
+            if fault is not None and fault.kind == "drop_before":
+                return self.drop()
+            if fault is not None and fault.kind == "status":
+                return self.answer_raw(fault.status, fault.body, fault.headers)
+            producer, sequence = (
+                self.headers.get("fieldfare-producer"),
+                self.headers.get("fieldfare-sequence"),
+            )
+            status, value = service.append(producer, sequence, body.split(b"\n")[:-1])
+            if fault is not None:
+                return self.drop()
+            return self.answer(status, value)
+
+        def collection(self, method: str, body: bytes, query: dict[str, str]) -> None:
+            if method == "GET":
+                ids = sorted(id for id in service.subscriptions if id > query.get("after", ""))
+                page = ids[: int(query["limit"])]
+                more = page[-1] if len(ids) > len(page) else None
+                return self.answer(
+                    200, {"subscriptions": [service.subscriptions[id] for id in page], "next": more}
+                )
+            value = json.loads(body)
+            if "subscriptions" not in value:
+                id = value.get("id") or f"sub-{len(service.subscriptions):08x}"
+                if id in service.subscriptions:
+                    return self.answer(409, {"title": "It exists", "detail": f"there is a subscription {id}"})
+                return self.store(201, id, value)
+            refused = []
+            for index, item in enumerate(value["subscriptions"]):
+                problem = check_filter(item["filter"])
+                if problem is not None:
+                    refused.append({"index": index, "id": item.get("id")} | problem)
+                else:
+                    service.put(item.get("id") or f"bulk-{index}", item["filter"], item["dialect"])
+            return self.answer(
+                200, {"created": len(value["subscriptions"]) - len(refused), "refused": refused}
+            )
+
+        def store(self, status: int, id: str, value: dict[str, Any]) -> None:
+            problem = check_filter(value["filter"])
+            if problem is not None:
+                return self.answer(400, problem)
+            return self.answer(status, service.put(id, value["filter"], value.get("dialect", "sql")))
+
+        def subscription(self, method: str, id: str, verb: str, body: bytes, query: dict[str, str]) -> None:
+            if method == "PUT":
+                return self.store(200, id, json.loads(body))
+            if id not in service.subscriptions:
+                return self.answer(
+                    404, {"title": "Unknown subscription", "detail": f"there is no subscription {id}"}
+                )
+            if method == "DELETE":
+                with service.changed:
+                    del service.subscriptions[id]
+                    service.changed.notify_all()
+                return self.answer(204, None)
+            if verb == "stream":
+                return self.stream(id, int(query["window"]))
+            if method == "GET":
+                return self.answer(200, service.subscriptions[id])
+            value = json.loads(body)
+            if verb == "pull":
+                with service.changed:
+                    service.changed.wait_for(lambda: bool(service.waiting(id)), value["wait_s"])
+                    taken = service.waiting(id)[: value["max"]]
+                messages = [{"position": at, "event": json.loads(line)} for at, line in taken]
+                return self.answer(200, {"messages": messages})
+            if service.faults["ack"]:
+                fault = service.faults["ack"].popleft()
+                return self.answer_raw(fault.status, fault.body, fault.headers)
+            with service.changed:
+                if verb == "nack":
+                    service.nacked[id].extend(value["positions"])
+                else:
+                    service.acked[id].update(value["positions"])
+                service.changed.notify_all()
+            return self.answer(200, {"cursor": "0-0-0"})
+
+        def stream(self, id: str, window: int) -> None:
+            if service.faults["stream"]:
+                fault = service.faults["stream"].popleft()
+                return self.answer_raw(fault.status, fault.body, fault.headers)
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.wfile.write(b": hello\n\n")
+            self.wfile.flush()
+            self.close_connection = True
+            try:
+                self.send_messages(id, window)
+            except OSError:
+                pass
+
+        def send_messages(self, id: str, window: int) -> None:
+            sent: set[str] = set()
+            cuts = service.cut_streams
+            while not service.closing:
+                with service.changed:
+                    while service.nacked[id]:
+                        sent.discard(service.nacked[id].popleft())
+                    if cuts != service.cut_streams:
+                        return
+                    deleted = id not in service.subscriptions
+                    waiting = service.waiting(id)
+                    room = window - sum(at in sent for at, _ in waiting)
+                    fresh = [(at, line) for at, line in waiting if at not in sent][: max(room, 0)]
+                    if not fresh and not deleted:
+                        service.changed.wait(HEARTBEAT_S)
+                for at, line in fresh:
+                    sent.add(at)
+                    self.wfile.write(b"id: %s\ndata: %s\n\n" % (at.encode(), line))
+                if deleted:
+                    self.wfile.write(b"event: deleted\ndata: {}\n\n")
+                elif not fresh:
+                    self.wfile.write(b":\n\n")
+                self.wfile.flush()
+                if deleted:
+                    return
+
+        def drop(self) -> None:
+            self.close_connection = True
+            self.connection.close()
+
+        def answer(self, status: int, value: Any) -> None:
+            body = b"" if value is None else json.dumps(value).encode()
+            self.answer_raw(status, body, {})
+
+        def answer_raw(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            kind = "application/json" if status < 300 else "application/problem+json"
+            self.send_response(status)
+            for name, value in {"content-type": kind, "content-length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+            self.wfile.flush()
+
+    return Handler
+
+
+def wait_until(condition: Any, timeout_s: float = 10.0) -> None:
+    """Wait until something is true of the client's side."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not become true in time"
+        time.sleep(0.005)

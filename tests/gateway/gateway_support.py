@@ -1,0 +1,174 @@
+"""What the gateway's tests share: a running gateway, and a pipeline that matches with the evaluator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import uvicorn
+
+from fieldfare.filters import compile_filter
+from fieldfare.gateway.app import Gateway, create_app, open_gateway
+from fieldfare.storage.match_block import NewMatchBlock
+
+DEADLINE_S = 20.0
+EVENTS = "/v1/spaces/default/events"
+SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+LINES = {"content-type": "application/x-ndjson"}
+STRUCTURED = {"content-type": "application/cloudevents+json"}
+
+
+def event(id: Any = "1", data: Any = None, **attributes: Any) -> dict[str, Any]:
+    """A valid CloudEvent."""
+    return {"specversion": "1.0", "id": str(id), "source": "/test", "type": "t", "data": data, **attributes}
+
+
+def encode(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+class NaivePipeline:
+    """Matches the log with the filters' evaluator, one block a call."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._filters: dict[str, Any] = {}
+
+    def step(self, records: int = 1 << 30) -> int:
+        """Match what the log holds beyond the match log; returns the match log's new end."""
+        gateway = self._gateway
+        start = gateway.match_log.end(gateway.log.start())
+        found = list(gateway.log.read(start, min(gateway.log.end(), start + records)))
+        if not found:
+            return start
+        versions = list(gateway.registry.versions(gateway.registry.revision(), start))
+        counts, lengths, numbers = [], [], []
+        for record in found:
+            counts.append(record.count)
+            for line in record.payload.splitlines():
+                matched = sorted(
+                    version.number
+                    for version in versions
+                    if version.space == record.space
+                    and version.valid_from <= record.offset < version.valid_to
+                    and self._filter(version.filter).matches(json.loads(line))
+                )
+                lengths.append(len(matched))
+                numbers += matched
+        end = found[-1].offset + 1
+        gateway.match_log.write(
+            NewMatchBlock(
+                start,
+                end,
+                np.array(counts, np.int32),
+                np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+                np.array(numbers, np.uint32),
+                {"appended_ms": found[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
+            )
+        )
+        return end
+
+    def _filter(self, text: str) -> Any:
+        if text not in self._filters:
+            self._filters[text] = compile_filter(text)
+        return self._filters[text]
+
+
+class Running:
+    """A gateway in this process, spoken to without a network."""
+
+    def __init__(self, gateway: Gateway, client: httpx.AsyncClient) -> None:
+        self.gateway = gateway
+        self.client = client
+        self.pipeline = NaivePipeline(gateway)
+
+    async def publish(self, *events: dict[str, Any], space: str = "default") -> dict[str, Any]:
+        answer = await self.client.post(
+            f"/v1/spaces/{space}/events", content=encode(list(events)), headers=BATCH
+        )
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def subscribe(self, id: str, filter: str) -> dict[str, Any]:
+        answer = await self.client.put(f"{SUBSCRIPTIONS}/{id}", json={"filter": filter})
+        assert answer.status_code in (200, 201), answer.text
+        return dict(answer.json())
+
+    async def pull(self, id: str, **body: Any) -> list[dict[str, Any]]:
+        answer = await self.client.post(f"{SUBSCRIPTIONS}/{id}/pull", json=body)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["messages"])
+
+    async def ack(self, id: str, *positions: str) -> str:
+        answer = await self.client.post(f"{SUBSCRIPTIONS}/{id}/ack", json={"positions": positions})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["cursor"])
+
+
+@contextlib.asynccontextmanager
+async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
+    """Open a gateway on a data directory and close it in the end."""
+    gateway = open_gateway(data, **settings)
+    app = create_app(gateway)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield Running(gateway, client)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    """Run an asynchronous test to its end, which must come soon."""
+
+    async def limited() -> None:
+        await asyncio.wait_for(work(), DEADLINE_S)  # type: ignore[arg-type]
+
+    asyncio.run(limited())
+
+
+@contextlib.contextmanager
+def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]]:
+    """A gateway behind a real server on a free port, with a client for it."""
+    gateway = open_gateway(data, **settings)
+    config = uvicorn.Config(
+        create_app(gateway), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
+            yield gateway, client
+    finally:
+        server.should_exit = True
+        gateway.pump.end_sessions()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait for a condition; fail when it does not come true in time."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        time.sleep(0.005)
+    return found
+
+
+async def until_async(condition: Callable[[], Any]) -> Any:
+    """The same for asynchronous tests."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, "it did not come true in time"
+        await asyncio.sleep(0.002)
+    return found
