@@ -1,0 +1,83 @@
+"""Which attributes the rows of a DataFrame can have, and which a filter names that they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+from fieldfare.filters import Filter, FilterError, format_path
+from fieldfare.filters.errors import Mistake, Problem, problem_at
+from fieldfare.filters.lexer import tokens_of
+from fieldfare.filters.paths import read_path
+from fieldfare.model import Path
+
+
+def can_have(schema: StructType, path: Path) -> bool:
+    """Whether a row of this schema can have an attribute: struct fields by name, array elements by index."""
+    current: DataType = schema
+    for step in path:
+        if isinstance(step, str) and isinstance(current, StructType) and step in current.names:
+            current = current[step].dataType
+        elif isinstance(step, int) and isinstance(current, ArrayType):
+            current = current.elementType
+        else:
+            return False
+    return True
+
+
+def attribute_names(schema: StructType) -> Iterator[str]:
+    """The paths of all attributes that rows of this schema can have, as text; arrays by their first element."""
+
+    def below(path: Path, kind: DataType) -> Iterator[Path]:
+        yield path
+        if isinstance(kind, StructType):
+            for field in kind:
+                yield from below((*path, field.name), field.dataType)
+        elif isinstance(kind, ArrayType):
+            yield from below((*path, 0), kind.elementType)
+
+    for field in schema:
+        for path in below((field.name,), field.dataType):
+            yield format_path(path)
+
+
+def check_attributes(compiled: Filter, schema: StructType) -> None:
+    """FilterError with a place and a hint for every attribute of a filter that no row can have."""
+    problems = [
+        _problem(compiled, path, schema)
+        for path in sorted(compiled.paths, key=format_path)
+        if not can_have(schema, path)
+    ]
+    if problems:
+        raise FilterError(compiled.text, sorted(problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def _problem(compiled: Filter, path: Path, schema: StructType) -> Problem:
+    name = format_path(path)
+    names = list(attribute_names(schema))
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    by_case = [known for known in names if known.lower() == name.lower()]
+    ends_so = [known for known in names if known.endswith(f".{name}")]
+    if found := (by_case or ends_so or close):
+        hint = f"did you mean {found[0]}?"
+    else:
+        hint = f"the events have {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+    start, end = place_of(compiled.text, path)
+    return problem_at(compiled.text, start, end, f"the events have no attribute {name}", hint)
+
+
+def place_of(text: str, path: Path) -> tuple[int, int]:
+    """Where a filter's text first names an attribute: start and end; the whole text if it is not found."""
+    tokens, _ = tokens_of(text)
+    for index, token in enumerate(tokens):
+        if token.kind not in ("path", "quoted"):
+            continue
+        try:
+            found, after = read_path(tokens, index)
+        except Mistake:
+            continue
+        if found == path:
+            return token.start, tokens[after - 1].end
+    return 0, len(text)

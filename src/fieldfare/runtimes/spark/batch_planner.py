@@ -1,0 +1,99 @@
+"""Where batches end, and what they are matched with: decided in the source's own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_writer import IndexWriter
+from fieldfare.runtimes.spark.source import BatchSettings, Offset
+from fieldfare.storage import EventLog, IndexStore, open_event_log, open_registry
+
+
+class BatchPlanner:
+    """Decides where batches end and brings the index up to date before each."""
+
+    def __init__(self, folder: DataFolder, settings: BatchSettings, passed: int | None = None) -> None:
+        self._settings = settings
+        self._end_at: int | None = None
+        self.log: EventLog = open_event_log(folder.log_url)
+        self._registry = open_registry(folder.registry_url)
+        start = self.log.start() if passed is None else passed
+        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), start)
+
+    def next_end(self, start: Offset) -> Offset:
+        """Where the next batch ends; `start` itself when no event came for a while.
+
+        Spark asks only when all batches before are committed, so nothing before `start` is needed again.
+        """
+        self.passed(start)
+        if not self._wait_for_events(start["offset"]):
+            return start
+        end = self.log.bound(start["offset"], self._settings.max_bytes, self._settings.max_events)
+        if self._end_at is not None:
+            end = min(end, self._end_at)
+        revision = self._registry.revision()
+        manifest = self._writer.catch_up(revision)
+        return {"offset": end, "revision": revision, "manifest": manifest.number}
+
+    def _wait_for_events(self, start: int) -> bool:
+        if self._end_at is not None:
+            return start < self._end_at
+        if self.log.end() > start:
+            return True
+        until_s = time.monotonic() + self._settings.wait_ms / 1000
+        while time.monotonic() < until_s:
+            # The index is kept up to date while there is time, so that a batch need not wait for it.
+            self._writer.work_ahead()
+            if self.log.end() > start:
+                return True
+            time.sleep(self._settings.poll_ms / 1000)
+        return False
+
+    def stop_at_present_end(self) -> None:
+        """Plan no batch beyond the log's end as it is now."""
+        self._end_at = self.log.end()
+
+    def ranges(self, start: int, planned: Offset) -> list[tuple[int, int]]:
+        """Split a batch into the ranges of its tasks, of about the same bytes each."""
+        end = planned["offset"]
+        if start >= end:
+            return []
+        self._writer.cover(planned["manifest"], planned["revision"])
+        sizes: list[int] = []
+        for record in self.log.sizes(start):
+            if record.offset >= end:
+                break
+            sizes.append(record.size_bytes)
+        return split_evenly(start, sizes, self._settings.tasks, self._settings.split_bytes)
+
+    def passed(self, end: Offset) -> None:
+        """Spark has committed everything before this offset."""
+        self._writer.passed(end["offset"], end["manifest"])
+
+    def close(self) -> None:
+        self._writer.close()
+        self._registry.close()
+        self.log.close()
+
+
+def split_evenly(start: int, sizes: Sequence[int], tasks: int, split_bytes: int) -> list[tuple[int, int]]:
+    """Cut records, given by their sizes, into at most `tasks` ranges of about equal bytes.
+
+    Examples
+    --------
+    >>> split_evenly(10, [5, 5, 5, 5], tasks=2, split_bytes=8)
+    [(10, 12), (12, 14)]
+    """
+    total = sum(sizes)
+    if total <= split_bytes or tasks == 1:
+        return [(start, start + len(sizes))]
+    ranges: list[tuple[int, int]] = []
+    first, done = start, 0
+    for place, size in enumerate(sizes, start + 1):
+        done += size
+        if done * tasks >= total * (len(ranges) + 1):
+            ranges.append((first, place))
+            first = place
+    return ranges

@@ -1,0 +1,159 @@
+"""Many filters compiled at once: on the executors, so that a hundred thousand take seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
+from fieldfare.matching.build import IndexEntry
+from fieldfare.model import OPEN_END
+from fieldfare.runtimes.spark.attributes import check_attributes
+
+SHOWN_PROBLEMS = 10
+
+SubscriptionRow = tuple[str, str] | tuple[str, str, str]
+SubscriptionSource = DataFrame | Iterable[SubscriptionRow]
+
+COMPILED = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("filter", pa.string()),
+        pa.field("dialect", pa.string()),
+        pa.field("compiled", pa.binary()),
+        pa.field("problem", pa.string()),
+    ]
+)
+_COMPILED_SQL = "id string, filter string, dialect string, compiled binary, problem string"
+
+
+class SubscriptionsError(ValueError):
+    """Some subscriptions cannot be used; none was.
+
+    Attributes
+    ----------
+    problems : tuple of (str, str)
+        The first ten: the subscription's id, and what is wrong with it.
+    count : int
+        How many there are.
+    """
+
+    def __init__(self, problems: Sequence[tuple[str, str]], count: int) -> None:
+        self.problems = tuple(problems)
+        self.count = count
+        shown = "\n".join(f"subscription {id!r}: {_indented(problem)}" for id, problem in problems)
+        more = f"\n... and {count - len(problems)} more" if count > len(problems) else ""
+        some = "1 subscription cannot" if count == 1 else f"{count} subscriptions cannot"
+        super().__init__(f"{some} be used\n{shown}{more}")
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSubscriptions:
+    """Subscriptions whose filters are all good: columns of ``COMPILED``; a row's place is its number."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def entries(self) -> Iterator[IndexEntry]:
+        """The entries of an index in which every subscription counts for every event."""
+        columns = [self.table.column(name).to_pylist() for name in ("filter", "dialect", "compiled")]
+        for number, (text, dialect, compiled) in enumerate(zip(*columns, strict=True)):
+            form = decode_normal_form(compiled)
+            yield IndexEntry(number, number, 0, OPEN_END, form, text, dialect)
+
+
+def compile_subscriptions(
+    subscriptions: SubscriptionSource, schema: StructType | None = None
+) -> CompiledSubscriptions:
+    """Compile all filters; SubscriptionsError lists the first that cannot be used.
+
+    Parameters
+    ----------
+    subscriptions : DataFrame or iterable of (id, filter) or (id, filter, dialect)
+    schema : StructType, optional
+        The attributes that events can have; a filter that names another is refused. Default: any.
+    """
+    if isinstance(subscriptions, DataFrame):
+        table = _compile_frame(subscriptions, schema)
+    else:
+        rows = [(row[0], row[1], row[2] if len(row) > 2 else "sql") for row in subscriptions]
+        table = pa.Table.from_batches([compile_rows(rows, schema)])
+    _raise_problems(table)
+    return CompiledSubscriptions(table)
+
+
+def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Table:
+    missing = {"id", "filter"} - set(subscriptions.columns)
+    if missing:
+        raise ValueError(
+            f"subscriptions need the columns id and filter; {', '.join(sorted(missing))} is not among {subscriptions.columns}"
+        )
+    dialect = F.col("dialect") if "dialect" in subscriptions.columns else F.lit("sql")
+    chosen = subscriptions.select(
+        F.col("id").cast("string").alias("id"),
+        F.col("filter").cast("string").alias("filter"),
+        F.coalesce(dialect.cast("string"), F.lit("sql")).alias("dialect"),
+    )
+
+    def compile_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in ("id", "filter", "dialect")]
+            yield compile_rows(list(zip(*columns, strict=True)), schema)
+
+    return chosen.mapInArrow(compile_batches, _COMPILED_SQL).toArrow().cast(COMPILED)
+
+
+def compile_rows(
+    rows: Sequence[tuple[str | None, str | None, str]], schema: StructType | None
+) -> pa.RecordBatch:
+    """Compile filters one by one: a row of ``COMPILED`` for each, with its normal form or its problem."""
+    compiled: list[bytes | None] = []
+    problems: list[str | None] = []
+    for id, text, dialect in rows:
+        form, problem = None, None
+        if not id:
+            problem = "it has no id"
+        elif text is None:
+            problem = "it has no filter"
+        else:
+            try:
+                found = compile_filter(text, dialect)
+                if schema is not None:
+                    check_attributes(found, schema)
+                form = encode_normal_form(found.normal_form)
+            except FilterError as error:
+                problem = str(error)
+        compiled.append(form)
+        problems.append(problem)
+    ids, texts, dialects = ([row[place] for row in rows] for place in range(3))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(column, field.type)
+            for column, field in zip((ids, texts, dialects, compiled, problems), COMPILED, strict=True)
+        ],
+        schema=COMPILED,
+    )
+
+
+def _raise_problems(table: pa.Table) -> None:
+    bad = table.filter(table.column("problem").is_valid())
+    if bad.num_rows:
+        first = bad.slice(0, SHOWN_PROBLEMS).to_pylist()
+        raise SubscriptionsError([(str(row["id"]), row["problem"]) for row in first], bad.num_rows)
+    counted = table.column("id").value_counts()
+    twice = [entry["values"] for entry in counted.to_pylist() if entry["counts"] > 1]
+    if twice:
+        raise SubscriptionsError(
+            [(id, "there is more than one with this id") for id in twice[:SHOWN_PROBLEMS]], len(twice)
+        )

@@ -1,0 +1,51 @@
+"""Where everything of a service lies: the files and folders of its data directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The data directory of one service, as ``fieldfare serve --data`` lays it out."""
+
+    root: Path
+
+    @property
+    def log_url(self) -> str:
+        return f"sqlite:///{self.root / 'log.db'}"
+
+    @property
+    def registry_url(self) -> str:
+        return f"sqlite:///{self.root / 'registry.db'}"
+
+    @property
+    def matches(self) -> Path:
+        return self.root / "matches"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def spark_scratch(self) -> Path:
+        """What Spark writes and may lose."""
+        return self.run / "spark"
+
+    @property
+    def heartbeat(self) -> Path:
+        return self.run / "pipeline.json"
+
+    def make(self) -> None:
+        """Make the folders that are not there yet."""
+        for folder in (self.matches, self.index, self.checkpoint, self.run):
+            folder.mkdir(parents=True, exist_ok=True)

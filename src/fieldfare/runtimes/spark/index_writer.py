@@ -1,0 +1,197 @@
+"""The writer of index files: it runs the indexer in the source's process, the only one that writes manifests.
+
+Changes of subscriptions become delta parts as they come, in milliseconds. When these have grown large, a
+process of its own builds new snapshots in the background, and the manifest moves over to them when they are
+done. A manifest is kept as long as a batch that was planned with it may be matched again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from fieldfare.matching.files import IndexFileError
+from fieldfare.matching.part import Part
+from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.locks import FileLock
+from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
+from fieldfare.storage import IndexStore
+from fieldfare.storage.errors import IndexStoreError, RegistryError
+from fieldfare.storage.registry import Registry
+
+PREDECESSOR_WAIT_S = 15.0
+LOOK_S = 0.02
+RETRY_S = 30.0
+COLLECTED_AT_ONCE = 16
+"""So many manifests must have become useless before a round through the folder removes them."""
+CHANGES_AT_ONCE = 20_000
+"""More changes than this are taken in as several deltas, so that none is ever much larger."""
+REPLAYED_MAX = 50_000
+"""When more changes than this came since the last snapshot, a restart builds a new one instead."""
+
+_log = logging.getLogger("fieldfare.pipeline.indexer")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """When a new snapshot is worth building.
+
+    Attributes
+    ----------
+    share : float
+        The rows in deltas, relative to the whole index, from which on one is built. More: building costs less
+        of the processor; matching goes through more deltas.
+    fewest_rows, most_rows : int
+        Never for fewer rows than the first, always for more than the second.
+    """
+
+    share: float = 0.1
+    fewest_rows: int = 2_000
+    most_rows: int = 20_000
+
+    def is_due(self, delta_rows: int, rows: int) -> bool:
+        return delta_rows > max(self.fewest_rows, min(self.most_rows, self.share * rows))
+
+
+class IndexWriter:
+    """Keeps the index files up to date with the registry.
+
+    Parameters
+    ----------
+    folder : DataFolder
+    registry : Registry
+    store : IndexStore
+    passed : int
+        Nothing before this offset of the log is ever matched again.
+    """
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        registry: Registry,
+        store: IndexStore,
+        passed: int,
+        snapshots: SnapshotSettings | None = None,
+    ) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._store = store
+        self._passed = passed
+        self._collected_from = 0
+        self._settings = snapshots or SnapshotSettings()
+        self._build: SnapshotBuild | None = None
+        self._looked_s = 0.0
+        self._build_again_s = 0.0
+        self._lock = FileLock(folder.run / "indexer.lock", PREDECESSOR_WAIT_S)
+        self._lock.acquire()
+        remove_leftovers(folder)
+        try:
+            self._indexer, self.manifest = self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _start(self) -> tuple[Indexer, Manifest]:
+        """Go on from the newest manifest, or build everything from the registry when that is not to be had."""
+        newest = self._store.newest()
+        revision = self._registry.revision()
+        if newest is not None and newest.revision <= revision:
+            try:
+                return self._resume(newest, revision)
+            except (IndexFileError, OSError, RegistryError) as error:
+                _log.warning("the index is built anew: %s", error)
+        started_s = time.monotonic()
+        indexer = Indexer(newest)
+        parts = build_snapshots(self._registry, revision, self._passed)
+        manifest = self._write(indexer.rebase(parts, revision))
+        _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
+        return indexer, manifest
+
+    def _resume(self, newest: Manifest, revision: int) -> tuple[Indexer, Manifest]:
+        if revision - snapshot_revision(newest) > REPLAYED_MAX:
+            raise RegistryError(f"{revision - snapshot_revision(newest)} changes since the last snapshot")
+        snapshots = {
+            space: Part.open(self._store.path(files.snapshot), verify=True)
+            for space, files in newest.spaces.items()
+            if files.snapshot
+        }
+        indexer = Indexer(newest, snapshots)
+        changes = self._registry.changes(indexer.revision, revision)
+        return indexer, self._write(indexer.apply(changes, revision))
+
+    def catch_up(self, revision: int) -> Manifest:
+        """A manifest that covers a revision of the registry; written if there was none."""
+        self._take_snapshots()
+        while self.manifest.revision < revision:
+            upto = min(revision, self.manifest.revision + CHANGES_AT_ONCE)
+            changes = self._registry.changes(self.manifest.revision, upto)
+            self.manifest = self._write(self._indexer.apply(changes, upto))
+        self._start_snapshots()
+        return self.manifest
+
+    def work_ahead(self) -> None:
+        """Use idle time: index what changed since the last batch."""
+        if time.monotonic() - self._looked_s < LOOK_S:
+            return
+        self.catch_up(min(self._registry.revision(), self.manifest.revision + CHANGES_AT_ONCE))
+        self._looked_s = time.monotonic()
+
+    def passed(self, offset: int, manifest: int) -> None:
+        """Spark has committed all batches before an offset; the last of them was planned with `manifest`."""
+        self._passed = max(self._passed, offset)
+        if manifest >= self._collected_from + COLLECTED_AT_ONCE:
+            self._collected_from = manifest
+            self._store.collect(manifest)
+
+    def cover(self, manifest: int, revision: int) -> None:
+        """Make sure that a batch planned before a restart can be matched: see `IndexCache`."""
+        if manifest == self.manifest.number:
+            return
+        try:
+            self._store.manifest(manifest)
+        except IndexStoreError:
+            self.catch_up(revision)
+
+    def _write(self, step: Step) -> Manifest:
+        # Parts and closings save themselves whole or not at all, and durably.
+        self._store.path("any").parent.mkdir(parents=True, exist_ok=True)
+        for name, part in step.parts.items():
+            if not self._store.path(name).exists():
+                part.save(self._store.path(name))
+        for name, closings in step.closings.items():
+            closings.save(self._store.path(name))
+        self._store.write_manifest(step.manifest)
+        return step.manifest
+
+    def _start_snapshots(self) -> None:
+        if self._build is not None or not self._settings.is_due(self._indexer.delta_size, self._indexer.size):
+            return
+        if time.monotonic() >= self._build_again_s:
+            self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._passed)
+
+    def _take_snapshots(self) -> None:
+        if self._build is None or self._build.is_running:
+            return
+        build, self._build = self._build, None
+        files = build.result()
+        if files is None:
+            _log.error("building a snapshot failed: %s; it is tried again", build.problem)
+            self._build_again_s = time.monotonic() + RETRY_S
+            return
+        parts = {space: Part.open(path) for space, path in files.items()}
+        step = self._indexer.rebase(parts, build.revision)
+        for name, part in step.parts.items():
+            for space, path in files.items():
+                if part is parts[space]:
+                    path.replace(self._store.path(name))
+        self.manifest = self._write(step)
+        build.close()
+
+    def close(self) -> None:
+        """End the background build, if there is one, and let others write."""
+        if self._build is not None:
+            self._build.close()
+        self._lock.release()

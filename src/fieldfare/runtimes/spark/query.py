@@ -1,0 +1,61 @@
+"""The one streaming query: the log's ranges in, matched by the tasks themselves, a summary row a task out.
+
+    fieldfare_log ─▶ mapInArrow(match a range, write its blocks) ─▶ noop
+
+Everything happens in the streaming plan. Matching in a job of its own inside ``foreachBatch`` would plan
+every batch a second time, and matches that come back through the Java process halve the throughput.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.range_task import MatchRanges
+from fieldfare.runtimes.spark.source import SOURCE_NAME, BatchSettings, register_source
+
+SUMMARY_SQL = "start long, end long, events long, matches long, bytes long, seconds double"
+
+
+def start_query(
+    session: SparkSession, folder: DataFolder, settings: BatchSettings, *, until_end: bool = False
+) -> StreamingQuery:
+    """Start matching a service's log.
+
+    Parameters
+    ----------
+    session : SparkSession
+    folder : DataFolder
+        The service's data directory; the query goes on where its checkpoint says.
+    settings : BatchSettings
+    until_end : bool
+        Stop when everything is matched that is in the log now, instead of waiting for more.
+    """
+    register_source(session)
+    options = {"data": str(folder.root.resolve()), **settings.as_options()}
+    matched = (
+        session.readStream.format(SOURCE_NAME)
+        .options(**options)
+        .load()
+        .mapInArrow(MatchRanges(DataFolder(folder.root.resolve())), SUMMARY_SQL)
+    )
+    writer = (
+        matched.writeStream.format("noop")
+        .queryName("fieldfare")
+        .option("checkpointLocation", str(folder.checkpoint.resolve()))
+    )
+    writer = writer.trigger(availableNow=True) if until_end else writer.trigger(processingTime="0 seconds")
+    return writer.start()
+
+
+def reason(error: StreamingQueryException | BaseException) -> str:
+    """Why a query failed, in one line: the last line of the innermost Python error, or else of the message."""
+    text = str(error)
+    python_errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = python_errors[-1] if python_errors else (lines[0] if lines else type(error).__name__)
+    return " ".join(found.split())

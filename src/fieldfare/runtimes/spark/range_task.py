@@ -1,0 +1,159 @@
+"""What a task of the streaming query does: match one range of the log and write its matches.
+
+A range gives the same blocks whenever and however often it is matched: where a block ends depends on the
+records alone, and which subscriptions count on the validity of their versions, not on the manifest used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from fieldfare.matching.part import Matches
+from fieldfare.pipeline.access_point import record_batch
+from fieldfare.pipeline.exit_point import concatenate
+from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage.event_log import Record
+
+BLOCK_EVENTS_MAX = 65_536
+"""A block of the match log holds at most this many events: it counts them in 16 bits."""
+BLOCK_MATCHES = 8_000_000
+"""A block ends after the group of records that brings it past this many matches (32 MB of memory)."""
+GROUP_EVENTS = 8_192
+"""Records are matched in groups of about so many events: enough to keep the kernel busy, and few enough
+that the matches of very broad filters fit into memory."""
+
+SUMMARY = pa.schema(
+    [
+        pa.field("start", pa.int64()),
+        pa.field("end", pa.int64()),
+        pa.field("events", pa.int64()),
+        pa.field("matches", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("seconds", pa.float64()),
+    ]
+)
+"""The one row that a task gives back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRange:
+    """Records of the log to match, and the manifest and registry revision to match them with."""
+
+    start: int
+    end: int
+    revision: int
+    manifest: int
+
+
+class RangeMatcher:
+    """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
+
+    def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
+        self._log: EventLog = open_event_log(folder.log_url)
+        self._match_log = MatchLog(folder.matches)
+        self._indexes = IndexCache(IndexStore(folder.index))
+        self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
+
+    def match(self, wanted: RecordRange) -> dict[str, float]:
+        """Match a range and write its blocks; gives a row of ``SUMMARY``."""
+        started_s = time.perf_counter()
+        indexes = self._indexes.indexes(wanted.manifest, wanted.revision)
+        events = matches = size_bytes = 0
+        block = _Block(wanted.start)
+        for records in grouped(self._log.read(wanted.start, wanted.end)):
+            group_events = sum(record.count for record in records)
+            if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
+                size_bytes += self._write(block)
+                block = _Block(records[0].offset)
+            found = match_batch(record_batch(records), indexes)
+            events, matches = events + group_events, matches + len(found.subscriptions)
+            block.add(records, found)
+            if block.matches >= BLOCK_MATCHES:
+                size_bytes += self._write(block)
+                block = _Block(block.end)
+        if block.events:
+            size_bytes += self._write(block)
+        if block.end != wanted.end:
+            raise RuntimeError(
+                f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
+            )
+        return {
+            "start": wanted.start,
+            "end": wanted.end,
+            "events": events,
+            "matches": matches,
+            "bytes": size_bytes,
+            "seconds": time.perf_counter() - started_s,
+        }
+
+    def _write(self, block: _Block) -> int:
+        found = concatenate(block.found)
+        extra = {
+            "matched_ms": round(self._clock_ms(), 3),
+            "appended_ms": block.oldest_ms,
+            "events": block.events,
+            "matches": block.matches,
+        }
+        counts = np.array(block.counts, np.int32)
+        written = NewMatchBlock(block.start, block.end, counts, found.indptr, found.subscriptions, extra)
+        return self._match_log.write(written)
+
+
+class _Block:
+    """A block of the match log that is being filled."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start
+        self.counts: list[int] = []
+        self.found: list[Matches] = []
+        self.events = self.matches = self.oldest_ms = 0
+
+    def add(self, records: list[Record], found: Matches) -> None:
+        oldest_ms = min(record.appended_ms for record in records)
+        self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
+        self.end = records[-1].offset + 1
+        self.counts += [record.count for record in records]
+        self.found.append(found)
+        self.events += sum(record.count for record in records)
+        self.matches += len(found.subscriptions)
+
+
+def grouped(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Cut records into groups of at most ``GROUP_EVENTS`` events (a record with more is one of its own)."""
+    group: list[Record] = []
+    events = 0
+    for record in records:
+        if group and events + record.count > GROUP_EVENTS:
+            yield group
+            group, events = [], 0
+        group.append(record)
+        events += record.count
+    if group:
+        yield group
+
+
+_matchers: dict[Path, RangeMatcher] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRanges:
+    """The function that ``mapInArrow`` runs: ranges of the log in, a summary row for each out."""
+
+    folder: DataFolder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        matcher = _matchers.get(self.folder.root)
+        if matcher is None:
+            matcher = _matchers[self.folder.root] = RangeMatcher(self.folder)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield pa.RecordBatch.from_pylist([matcher.match(RecordRange(**row))], schema=SUMMARY)

@@ -1,0 +1,130 @@
+"""The Spark session of the service: the settings that make small micro-batches fast and quiet.
+
+What each setting is worth was measured; the figures are in ARCHITECTURE.md. A Spark job of a user's own
+needs none of this: ``fieldfare.spark.match`` runs in any session.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+_LOG4J2 = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{6}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What may be chosen about the local Spark.
+
+    Attributes
+    ----------
+    cores : int
+        Tasks that run at once, each in Python workers of its own (two for every task, 150 to 250 MB each,
+        most of it shared). Default: as many as this process may use.
+    driver_memory : str
+        The Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its time
+        collecting garbage.
+    log_level : str
+        What Spark itself writes to standard error. ``warn`` is rather talkative, ``error`` is what an
+        operator wants to see.
+    """
+
+    cores: int = 0
+    driver_memory: str = "1g"
+    log_level: str = "error"
+
+    @property
+    def cores_used(self) -> int:
+        return self.cores or usable_cores()
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def session_config(settings: SparkSettings, scratch: Path) -> dict[str, str]:
+    """The service's Spark settings; `scratch` is a folder for what Spark writes and may lose."""
+    log4j2 = scratch / "log4j2.properties"
+    java_options = " ".join(
+        (
+            # The Java side only plans and passes on: quickly compiled code serves it better than the best code,
+            # whose compiler takes the processor from the tasks for minutes; and a small heap needs no more.
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xss512k",
+            "-XX:MaxMetaspaceSize=256m",
+            f"-Dlog4j2.configurationFile={log4j2.resolve().as_uri()}",
+        )
+    )
+    return {
+        "spark.master": f"local[{settings.cores_used}]",
+        "spark.app.name": "fieldfare",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.log.level": settings.log_level.upper(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # One task after another without waiting for a better place to run it: there is but one.
+        "spark.locality.wait": "0",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(settings.cores_used),
+        # The work is in Python; generating Java code for what is left costs more than it saves.
+        "spark.sql.codegen.wholeStage": "false",
+        # A batch as soon as there is one, none when there is nothing: the source waits for events itself.
+        "spark.sql.streaming.pollingDelay": "1ms",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # Writing the two checkpoint files of a batch: from 60 ms to 2.
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "fieldfare.runtimes.spark.worker_daemon",
+    }
+
+
+def service_session(
+    settings: SparkSettings, scratch: Path, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start the service's local Spark session (seconds: a Java process starts).
+
+    Parameters
+    ----------
+    settings : SparkSettings
+    scratch : Path
+        A folder for what Spark writes and may lose; made if it is not there.
+    extra : mapping, optional
+        Spark settings that go over the service's own.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for name, value in {**session_config(settings, scratch), **(extra or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,137 @@
+"""Building the snapshots of all spaces: here and now, or in a background process.
+
+``python -m fieldfare.runtimes.spark.snapshot_builder`` is that process. It runs with low priority, ends when
+the process that started it does, and prints one JSON object: the file of each space.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from fieldfare.filters import decode_normal_form
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.part import Part, build_part
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.storage import open_registry
+from fieldfare.storage.registry import Registry, Version
+
+NICENESS = 10
+_SCRATCH = "snapshot-"
+
+
+def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
+    """An index part for each space: the versions known at a revision that count for records from `passed` on."""
+    by_space: dict[str, list[Version]] = {}
+    for version in registry.versions(revision, passed):
+        by_space.setdefault(version.space, []).append(version)
+    return {space: build_part(entries(versions)) for space, versions in by_space.items()}
+
+
+def entries(versions: list[Version]) -> Iterator[IndexEntry]:
+    """Versions as the index takes them."""
+    for version in versions:
+        yield IndexEntry(
+            version.revision,
+            version.number,
+            version.valid_from,
+            version.valid_to,
+            decode_normal_form(version.compiled),
+            version.filter,
+            version.dialect,
+        )
+
+
+class SnapshotBuild:
+    """A build that runs in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], scratch: Path, revision: int) -> None:
+        self._process = process
+        self._scratch = scratch
+        self.revision = revision
+        self.problem = ""
+
+    @classmethod
+    def start(cls, folder: DataFolder, revision: int, passed: int) -> Self:
+        """Start building all spaces' snapshots as known at a revision."""
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
+        command = [
+            sys.executable, "-m", "fieldfare.runtimes.spark.snapshot_builder", "--data", str(folder.root),
+            "--revision", str(revision), "--passed", str(passed), "--out", str(scratch),
+        ]  # fmt: skip
+        with (
+            (scratch / "result.json").open("wb") as result,
+            (scratch / "problems.txt").open("wb") as problems,
+        ):
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=result, stderr=problems)
+        return cls(process, scratch, revision)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def result(self) -> dict[str, Path] | None:
+        """The file of each space, once it is done; None when it failed, and `problem` says why."""
+        if self._process.wait() != 0:
+            lines = (self._scratch / "problems.txt").read_text(errors="replace").strip().splitlines()
+            self.problem = lines[-1] if lines else f"exit status {self._process.returncode}"
+            self.close()
+            return None
+        files = json.loads((self._scratch / "result.json").read_text())
+        return {space: Path(path) for space, path in files.items()}
+
+    def close(self) -> None:
+        """End the process if it still runs, and remove what it wrote."""
+        if self.is_running:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def remove_leftovers(folder: DataFolder) -> None:
+    """Remove what builds left behind whose process was killed; the caller knows that none is running."""
+    for scratch in folder.run.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that holds the other end of its standard input is gone."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> int:
+    """The background process."""
+    parser = argparse.ArgumentParser(description="Build the snapshots of all spaces.")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--revision", type=int, required=True)
+    parser.add_argument("--passed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    os.nice(NICENESS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    registry = open_registry(DataFolder(options.data).registry_url)
+    files: dict[str, str] = {}
+    for place, (space, part) in enumerate(
+        build_snapshots(registry, options.revision, options.passed).items()
+    ):
+        path = options.out / f"{place}.part"
+        part.save(path)
+        files[space] = str(path)
+    print(json.dumps(files))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The event log as a source of Spark's: it says which records a batch holds, never what is in them.
+
+Spark keeps one Python process per query for the reader below (a stream reader is pickled too, on its way to
+the tasks, so it opens nothing before it is asked something). It plans a batch in this order::
+
+    wait for the log's end to move ─▶ bound the batch ─▶ read the registry's revision ─▶ index up to it
+                                             │                        │                       │
+                               {"offset": end of the batch, "revision": r,            "manifest": m}
+
+A change of a subscription counts for records from the log's end at the change on. So whatever counts for a
+record of the batch was in the registry before that record, let alone the end, could be seen, and revision r,
+read after the end, includes it. All three go into the offset, which Spark writes ahead of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from fieldfare.runtimes.spark.folder import DataFolder
+
+if TYPE_CHECKING:
+    from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+
+SOURCE_NAME = "fieldfare_log"
+
+RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("start", "end", "revision", "manifest")])
+RANGES_SQL = "start long, end long, revision long, manifest long"
+
+Offset = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are cut.
+
+    Attributes
+    ----------
+    max_bytes, max_events : int
+        What a batch holds at most (but always one record). More: a backlog is worked off with fewer, larger
+        batches, which costs less; what is published meanwhile waits longer, and memory grows.
+    wait_ms : int
+        How long the source waits for an event before it tells Spark that there is none. More: an idle service
+        uses less of the processor; stopping the query may take as long.
+    poll_ms : float
+        How often it looks. More: less of the processor, and on average half of it later.
+    split_bytes : int
+        A batch of more than this is matched by `tasks` tasks, a smaller one by one.
+    tasks : int
+        How many tasks a large batch is split into: as many as there are cores.
+    """
+
+    max_bytes: int = 32 << 20
+    max_events: int = 200_000
+    wait_ms: int = 200
+    poll_ms: float = 2.0
+    split_bytes: int = 512 << 10
+    tasks: int = 1
+
+    def as_options(self) -> dict[str, str]:
+        """As options of a Spark source, which are texts."""
+        return {name: str(getattr(self, name)) for name in self.__slots__}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> BatchSettings:
+        defaults = cls()
+        return cls(
+            **{
+                name: type(getattr(defaults, name))(options[name])
+                for name in cls.__slots__
+                if options.get(name) is not None
+            }
+        )
+
+
+class LogSource(DataSource):
+    """The data source that Spark knows as ``fieldfare_log``; the option ``data`` is the data directory."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._folder = DataFolder(Path(options["data"]))
+        self._settings = BatchSettings.from_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE_NAME
+
+    def schema(self) -> str:
+        return RANGES_SQL
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        return LogStreamReader(self._folder, self._settings)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches in the query's own Python process, and hands each task its range."""
+
+    def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._planner: BatchPlanner | None = None
+
+    def _plan(self, passed: int | None = None) -> BatchPlanner:
+        """The planner, made when Spark first says where the query stands."""
+        if self._planner is None:
+            # Spark makes a reader in several processes; only the one that plans needs the index and the log.
+            from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+
+            self._planner = BatchPlanner(self._folder, self._settings, passed)
+        return self._planner
+
+    def initialOffset(self) -> Offset:
+        return {"offset": self._plan().log.start(), "revision": 0, "manifest": 0}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        return self._plan(start["offset"]).next_end(start)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._plan().stop_at_present_end()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        ranges = self._plan(start["offset"]).ranges(start["offset"], end)
+        return [InputPartition((first, last, end["revision"], end["manifest"])) for first, last in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        columns = [pa.array([value], pa.int64()) for value in partition.value]
+        yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
+
+    def commit(self, end: Offset) -> None:
+        self._plan(end["offset"]).passed(end)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+def register_source(session: SparkSession) -> None:
+    """Make the source known to a session; it must be done before a query uses it."""
+    session.dataSource.register(LogSource)

@@ -1,0 +1,105 @@
+"""Random events, filters and histories of subscriptions, and the naive replay that says what must come out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.model import OPEN_END
+
+SPACES = ("alpha", "beta")
+WORDS = ("", "a", "ab", "b", "ba", "ü", 'q"', "\U0001f426")
+
+
+def random_event(random: Random) -> dict[str, Any]:
+    """A small event in which everything that a filter may ask for is now and then missing or odd."""
+    data: dict[str, Any] = {}
+    for name in ("x", "y"):
+        if random.random() < 0.85:
+            data[name] = random.choice([random.randrange(6), random.randrange(6), random.randrange(12) / 2, None, "a"])
+    if random.random() < 0.85:
+        data["word"] = random.choice([*WORDS, *WORDS, None, 1, True])
+    if random.random() < 0.5:
+        data["flag"] = random.choice([True, False, None])
+    return {"id": str(random.randrange(100)), "data": data}
+
+
+def random_filter(random: Random, depth: int = 2) -> str:
+    """A filter over these attributes, of every sort: exact in the index, inexact, never or always true."""
+    if depth and random.random() < 0.6:
+        left, right = random_filter(random, depth - 1), random_filter(random, depth - 1)
+        return random.choice([f"({left} AND {right})", f"({left} OR {right})", f"NOT ({left})"])
+    x, word = random.randrange(6), random.choice(WORDS)
+    return random.choice(
+        [
+            f"data.x = {x}", f"data.x > {x / 2}", f"data.y BETWEEN {x - 2} AND {x}", f"data.y IN ({x}, {x + 1.5})",
+            f"data.word = '{word}'", f"data.word LIKE '{word}%'", "data.word LIKE '%b%'", f"data.word >= '{word}'",
+            "data.flag", "EXISTS(data.flag)", "data.x IS NULL", f"data.x + data.y > {x}", "data.x = data.y",
+        ]
+    )  # fmt: skip
+
+
+def payload_of(events: list[dict[str, Any]], random: Random) -> bytes:
+    """The events as a record's payload."""
+    return "".join(json.dumps(e, ensure_ascii=random.random() < 0.5) + "\n" for e in events).encode()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a subscription, as the registry tells it."""
+
+    revision: int
+    space: str
+    number: int
+    offset: int
+    filter: str | None
+    dialect: str | None = "sql"
+    compiled: bytes | None = None
+
+
+@dataclass
+class Version:
+    """A version of a subscription, and the revision that ended it."""
+
+    revision: int
+    space: str
+    number: int
+    valid_from: int
+    filter: str
+    valid_to: int = OPEN_END
+    closed_by: int = OPEN_END
+
+
+@dataclass
+class History:
+    """A registry without storage: every version that ever was."""
+
+    versions: list[Version] = field(default_factory=list)
+    revision: int = 0
+
+    def change(self, space: str, number: int, offset: int, text: str | None) -> Change:
+        """Put (or, without a text, remove) a subscription when the log ends at an offset."""
+        self.revision += 1
+        for version in self.versions:
+            if version.number == number and version.valid_to == OPEN_END:
+                version.valid_to, version.closed_by = offset, self.revision
+        compiled = None
+        if text is not None:
+            self.versions.append(Version(self.revision, space, number, offset, text))
+            compiled = encode_normal_form(compile_filter(text).normal_form)
+        return Change(self.revision, space, number, offset, text, "sql", compiled)
+
+    def expected(self, space: str, offset: int, event: dict[str, Any]) -> list[int]:
+        """The numbers that an event of a record at an offset must match."""
+        return sorted(
+            {
+                version.number
+                for version in self.versions
+                if version.space == space
+                and version.valid_from <= offset < version.valid_to
+                and compile_filter(version.filter).matches(event)
+            }
+        )

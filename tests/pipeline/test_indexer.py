@@ -1,0 +1,109 @@
+"""The indexer's manifests, read back from what it wrote, index every space as it stood."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_support import SPACES, Change, History, payload_of, random_event, random_filter
+
+from fieldfare.filters import compile_filter
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.model import OPEN_END
+from fieldfare.pipeline.access_point import RECORDS
+from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.match_batch import match_batch
+
+randoms = st.randoms(use_true_random=False)
+
+
+class Files:
+    """A store in memory, which keeps what the newest manifest names and nothing else."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Part | Closings] = {}
+
+    def write(self, step: Step) -> None:
+        for name, written in (*step.parts.items(), *step.closings.items()):
+            assert name not in self.files, "a name was used twice"
+            self.files[name] = written
+        self.files = {name: self.files[name] for name in step.manifest.files()}
+
+    def indexes(self, step: Step) -> dict[str, Index]:
+        return {
+            space: Index(
+                [self.files[name] for name in (files.snapshot, *files.deltas) if name],
+                self.files[files.closings] if files.closings else None,
+            )
+            for space, files in step.manifest.spaces.items()
+        }
+
+
+def snapshots_of(history: History, revision: int, passed: int) -> dict[str, Part]:
+    """What a background build makes of the versions known at a revision."""
+    found: dict[str, list[IndexEntry]] = {}
+    for v in history.versions:
+        valid_to = v.valid_to if v.closed_by <= revision else OPEN_END
+        if v.revision <= revision and valid_to > passed:
+            form = compile_filter(v.filter).normal_form
+            entry = IndexEntry(v.revision, v.number, v.valid_from, valid_to, form, v.filter, "sql")
+            found.setdefault(v.space, []).append(entry)
+    return {space: build_part(entries) for space, entries in found.items()}
+
+
+def check(history: History, indexes: dict[str, Index], passed: int, end: int, random: Random) -> None:
+    """Match an event at every offset that is not passed, in every space."""
+    event = random_event(random)
+    rows = [(offset, space) for offset in range(passed, end + 1) for space in SPACES]
+    batch = pa.record_batch(
+        [
+            pa.array([offset for offset, _ in rows]),
+            pa.array([space for _, space in rows]),
+            pa.array(np.ones(len(rows), np.int32)),
+            pa.array([payload_of([event], random)] * len(rows), pa.large_binary()),
+        ],
+        schema=RECORDS,
+    )
+    expected = [history.expected(space, offset, event) for offset, space in rows]
+    assert match_batch(batch, indexes).lists() == expected
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(randoms)
+def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(random: Random) -> None:
+    history, files, indexer = History(), Files(), Indexer()
+    step: Step | None = None
+    changes: list[Change] = []
+    passed = end = 0
+    for _ in range(random.randrange(2, 9)):
+        for _ in range(random.randrange(5)):
+            end += random.randrange(2)
+            number = random.randrange(8)
+            text = random_filter(random, 1) if random.random() < 0.7 else None
+            changes.append(history.change(SPACES[number % 2], number, end, text))
+        what = random.choice(["apply", "apply", "apply", "snapshot", "restart"])
+        if what == "restart" and step is not None:
+            snapshots = {
+                space: files.files[found.snapshot]
+                for space, found in step.manifest.spaces.items()
+                if found.snapshot
+            }
+            indexer = Indexer(step.manifest, snapshots)
+            assert indexer.revision == snapshot_revision(step.manifest)
+        new = [change for change in changes if change.revision > indexer.revision]
+        step = indexer.apply(new, history.revision)
+        files.write(step)
+        assert step.manifest.revision == history.revision
+        check(history, files.indexes(step), passed, end, random)
+        if what == "snapshot":
+            passed = random.randint(passed, end)
+            revision = random.randint(snapshot_revision(step.manifest), history.revision)
+            step = indexer.rebase(snapshots_of(history, revision, passed), revision)
+            files.write(step)
+            assert step.manifest.revision == history.revision
+            check(history, files.indexes(step), passed, end, random)

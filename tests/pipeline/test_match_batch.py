@@ -1,0 +1,76 @@
+"""The data path's pure function finds what a naive replay of the history finds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_support import SPACES, History, payload_of, random_event, random_filter
+
+from fieldfare.filters import compile_filter
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import build_part
+from fieldfare.pipeline.access_point import RECORDS, by_space
+from fieldfare.pipeline.exit_point import concatenate
+from fieldfare.pipeline.match_batch import match_batch
+
+randoms = st.randoms(use_true_random=False)
+
+
+def index_of(history: History, space: str) -> Index:
+    return Index(
+        (
+            build_part(
+                IndexEntry(
+                    v.revision, v.number, v.valid_from, v.valid_to, compile_filter(v.filter).normal_form, v.filter, "sql"
+                )
+                for v in history.versions
+                if v.space == space
+            ),
+        )
+    )
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(randoms)
+def test_every_event_of_a_batch_matches_what_a_naive_replay_says(random: Random) -> None:
+    history = History()
+    rows, expected = [], []
+    for offset in range(random.randrange(1, 8)):
+        for _ in range(random.randrange(4)):
+            text = random_filter(random) if random.random() < 0.8 else None
+            number = random.randrange(6)
+            history.change(SPACES[number % 2], number, offset, text)
+        events = [random_event(random) for _ in range(random.randrange(1, 4))]
+        rows.append((offset, random.choice([*SPACES, "nobody"]), events))
+    for offset, space, events in rows:
+        expected += [history.expected(space, offset, event) for event in events]
+    batch = pa.record_batch(
+        [
+            pa.array([offset for offset, _, _ in rows], pa.int64()),
+            pa.array([space for _, space, _ in rows]),
+            pa.array([len(events) for _, _, events in rows], pa.int32()),
+            pa.array([payload_of(events, random) for _, _, events in rows], pa.large_binary()),
+        ],
+        schema=RECORDS,
+    )
+    indexes = {space: index_of(history, space) for space in SPACES}
+    assert match_batch(batch, indexes).lists() == expected
+    cut = random.randrange(len(rows) + 1)
+    halves = [match_batch(batch.slice(0, cut), indexes), match_batch(batch.slice(cut), indexes)]
+    assert concatenate(halves).lists() == expected
+
+
+def test_a_batch_of_one_space_is_not_copied() -> None:
+    batch = pa.record_batch(
+        [[7, 8], ["a", "a"], pa.array([1, 2], pa.int32()), pa.array([b"{}\n", b"{}\n{}\n"], pa.large_binary())],
+        schema=RECORDS,
+    )
+    (events,) = by_space(batch)
+    assert events.places is None
+    assert events.offsets.tolist() == [7, 8, 8]
+    address = batch.column("payload").buffers()[2].address
+    assert pa.py_buffer(events.payload).address == address

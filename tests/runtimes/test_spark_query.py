@@ -1,0 +1,120 @@
+"""The streaming query over a real log and registry, against a naive replay of their history."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pipeline_support import SPACES, History, payload_of, random_event, random_filter
+from pyspark.sql import SparkSession
+
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.model import Subscription
+from fieldfare.runtimes.spark.batch_planner import split_evenly
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.source import BatchSettings
+from fieldfare.storage import MatchLog, open_event_log, open_registry
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.registry import Put, Remove
+
+pytestmark = pytest.mark.spark
+
+
+class Service:
+    """A log and a registry that are changed at random, and what must come out of them."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.folder = DataFolder(root)
+        self.folder.make()
+        self.log = open_event_log(self.folder.log_url)
+        self.registry = open_registry(self.folder.registry_url)
+        for space in SPACES:
+            self.registry.create_space(space)
+        self.random = Random(seed)
+        self.history = History()
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.records: list[tuple[str, list[dict[str, Any]]]] = []
+
+    def live_a_little(self, steps: int) -> None:
+        """Subscribe, replace, remove and publish at random."""
+        for _ in range(steps):
+            if self.random.random() < 0.5:
+                self._publish()
+            else:
+                self._change()
+
+    def _publish(self) -> None:
+        space = self.random.choice(SPACES)
+        events = [random_event(self.random) for _ in range(self.random.randrange(1, 5))]
+        record = NewRecord(space, payload_of(events, self.random), len(events), appended_ms=1)
+        assert self.log.append([record])[0].offset == len(self.records)
+        self.records.append((space, events))
+
+    def _change(self) -> None:
+        key = self.random.choice(SPACES), f"s{self.random.randrange(12)}"
+        text = random_filter(self.random) if self.random.random() < 0.75 else None
+        with self.log.fence() as end:
+            if text is None:
+                change = Remove(*key)
+            else:
+                compiled = encode_normal_form(compile_filter(text).normal_form)
+                change = Put(*key, text, "sql", compiled)
+            (result,) = self.registry.apply([change], end, 0)
+        if isinstance(result, Subscription):
+            self.numbers[key] = result.number
+            self.history.change(key[0], self.numbers[key], end, text)
+
+    def run_to_the_end(self, session: SparkSession, **settings: int) -> None:
+        query = start_query(session, self.folder, BatchSettings(tasks=2, **settings), until_end=True)
+        assert query.awaitTermination(120)
+
+    def check(self) -> None:
+        """Everything in the match log is what a naive replay finds, and nothing is missing."""
+        matches = MatchLog(self.folder.matches)
+        assert matches.end() == len(self.records)
+        for offset, (space, events) in enumerate(self.records):
+            block = matches.block_at(offset)
+            assert block is not None
+            indptr, subscriptions = block.by_event()
+            first = int(block.counts[: offset - block.start].sum())
+            found = [sorted(subscriptions[indptr[e] : indptr[e + 1]].tolist()) for e in range(first, first + len(events))]
+            assert found == [self.history.expected(space, offset, event) for event in events], f"record {offset}"
+
+
+def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restarts(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    service = Service(tmp_path, seed=20131)
+    service.live_a_little(60)
+    service.run_to_the_end(session, max_events=20, split_bytes=500)
+    service.check()
+    service.live_a_little(80)
+    service.run_to_the_end(session, max_events=30, split_bytes=500)
+    service.check()
+    # Killed before its last batch was committed, and the index lost with it: the batch is matched again.
+    commits = sorted((service.folder.checkpoint / "commits").iterdir(), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    shutil.rmtree(service.folder.index)
+    for block in service.folder.matches.rglob("*.arrow"):
+        if int(block.stem.split("-")[0]) >= _start_of_last_batch(service.folder):
+            block.unlink()
+    service.live_a_little(20)
+    service.run_to_the_end(session)
+    service.check()
+
+
+def _start_of_last_batch(folder: DataFolder) -> int:
+    offsets = sorted((folder.checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
+    return int(json.loads(offsets[-2].read_text().splitlines()[-1])["offset"])
+
+
+def test_a_batch_is_split_into_ranges_of_about_the_same_size() -> None:
+    assert split_evenly(5, [1] * 10, tasks=2, split_bytes=20) == [(5, 15)]
+    assert split_evenly(5, [1] * 10, tasks=2, split_bytes=5) == [(5, 10), (10, 15)]
+    assert split_evenly(0, [100, 1, 1], tasks=2, split_bytes=5) == [(0, 1), (1, 3)]
+    assert split_evenly(0, [1, 1, 100], tasks=4, split_bytes=5) == [(0, 3)]
