@@ -141,8 +141,8 @@ def weekend_anywhere(who: Traveller) -> str:
 
 
 def neighbouring_flights(who: Traveller) -> str:
-    """Ten numbers of a carrier on one route."""
-    return f"subject LIKE '{_subject(who.trip)[:-1]}_' AND {_same(who.trip, 'origin', 'dest')}"
+    """Flights of a carrier whose numbers begin alike, on one route."""
+    return f"subject LIKE '{_subject(who.trip)[:-1]}%' AND {_same(who.trip, 'origin', 'dest')}"
 
 
 def either_way(who: Traveller) -> str:
@@ -244,15 +244,21 @@ def low_pressure(who: Traveller) -> str:
 
 
 def lost_in_the_air(who: Traveller) -> str:
-    """One flight, when it loses time after take-off."""
-    minutes = who.rng.randrange(10, 45, 5)
-    return f"{_same(who.trip, 'carrier', 'flight')} AND data.arr_delay - data.dep_delay > {minutes}"
+    """One flight, when it lands late and lost time after take-off."""
+    minutes = who.rng.randrange(5, 40, 5)
+    return (
+        f"{_same(who.trip, 'carrier', 'flight')} AND data.arr_delay >= {who.quantile('arr_delay', 0.8, 0.9)} "
+        f"AND data.arr_delay - data.dep_delay > {minutes}"
+    )
 
 
 def slow_flight(who: Traveller) -> str:
-    """One flight, when it is slower than so many miles a minute."""
+    """A place and a carrier, when a flight is very late and slower than so many miles a minute."""
     miles_a_minute = who.rng.choice(("5.5", "6", "6.25", "7"))
-    return f"{_same(who.trip, 'carrier', 'flight')} AND data.distance < {miles_a_minute} * data.air_time"
+    return (
+        f"{_same(who.trip, 'carrier', 'dest')} AND data.arr_delay > {who.quantile('arr_delay', 0.97, 0.999)} "
+        f"AND data.distance < {miles_a_minute} * data.air_time"
+    )
 
 
 # ---- broad: what an airline's desk or a newspaper watches
