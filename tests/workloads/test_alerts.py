@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
+from flights_in_sqlite import FlightsInSqlite
 
 from fieldfare.workloads.alerts import FAMILIES, FOLLOWED, Alert, draw_alerts
-from flights_in_sqlite import FlightsInSqlite
 
 
 def test_the_same_seed_draws_the_same_alerts_everywhere(departures: pa.Table) -> None:

@@ -170,9 +170,7 @@ class Demo:
 
     def _read_match_log(self, alerts: Sequence[Alert], end: int | None = None) -> list[Positions]:
         numbers = self._numbers(alerts)
-        return read_match_log(
-            self.service.folder.matches, self.replayed.end if end is None else end, numbers
-        )
+        return read_match_log(self.service.folder.matches, self.replayed.end if end is None else end, numbers)
 
     def _numbers(self, alerts: Sequence[Alert]) -> list[int]:
         """Return the subscriptions' numbers, by which the match log knows them."""

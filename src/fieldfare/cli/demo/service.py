@@ -50,7 +50,16 @@ class Service:
 
     def __enter__(self) -> Service:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, "serve", "--data", str(self.folder.root), "--port", str(self._port)],
+            [
+                sys.executable,
+                "-c",
+                SERVE,
+                "serve",
+                "--data",
+                str(self.folder.root),
+                "--port",
+                str(self._port),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
