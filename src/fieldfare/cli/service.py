@@ -32,4 +32,4 @@ def serve(
         from fieldfare.runtimes.service import supervisor
     except ImportError as error:
         need_extra("serve", "server", error)
-    raise typer.Exit(supervisor.run(data, host, port))
+    raise typer.Exit(supervisor.serve(data, host, port))
