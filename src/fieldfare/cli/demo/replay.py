@@ -26,17 +26,16 @@ STALLED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the service is: records and events of the log that are matched, matches found."""
+    """How far the service is: which records of the log are matched, and how many matches were found."""
 
     matched_end: int
-    matched_events: int
     matches: int
 
 
 async def read_progress(client: AsyncClient) -> Progress:
     """Ask the service how far it is."""
     stats = await client.stats()
-    return Progress(stats["matched_end"], stats["events_total"] - stats["lag_events"], stats["matches_total"])
+    return Progress(stats["matched_end"], stats["matches_total"])
 
 
 class Stalled(RuntimeError):
@@ -96,7 +95,7 @@ class Replay:
         self._reports: list[Deliveries] = []
         self._delivered = 0
         self._event_rate, self._match_rate = Rate(), Rate()
-        self._before = Progress(0, 0, 0)
+        self._before = Progress(0, 0)
 
     async def run(self, expect: Callable[[int], int]) -> Replayed:
         """Publish all events, then wait until all are matched and delivered.
@@ -157,7 +156,8 @@ class Replay:
         recent = join_deliveries(self._reports[-round(LATENCY_OVER_S / LOOK_EVERY_S) :])
         latencies_s = self._latencies_s(recent)
         matches = progress.matches - self._before.matches
-        matched = progress.matched_events - self._before.matched_events
+        known = self._positions >= 0
+        matched = int(np.count_nonzero(known & (self._positions >> INDEX_BITS < progress.matched_end)))
         self._show(
             Figures(
                 events=len(self._positions),

@@ -19,7 +19,7 @@ from fieldfare.storage import IndexStore, open_registry
 
 START_WAIT_S = 120.0
 INDEX_WAIT_S = 180.0
-SNAPSHOT_WAIT_S = 60.0
+SNAPSHOT_WAIT_S = 90.0
 CONNECT_WAIT_S = 30.0
 STOP_WAIT_S = 45.0
 LOOK_EVERY_S = 0.1
@@ -122,7 +122,7 @@ class Service:
             )
 
         self._wait(is_covered, INDEX_WAIT_S, "the index to hold all subscriptions")
-        self._wait(has_snapshot, SNAPSHOT_WAIT_S, "a snapshot of the index")
+        self._reaches(has_snapshot, SNAPSHOT_WAIT_S)
 
     def wait_until_connected(self, streams: int) -> None:
         """Wait until so many subscribers are connected."""
@@ -134,16 +134,22 @@ class Service:
             self._wait(are_connected, CONNECT_WAIT_S, f"{streams} subscribers to connect")
 
     def _wait(self, condition: Callable[[], bool], wait_s: float, what: str) -> None:
+        if not self._reaches(condition, wait_s):
+            raise ServiceFailed(
+                f"waited {wait_s:.0f} s for {what}; the logs are in {self.folder.root / 'logs'}:\n"
+                f"{self._last_lines()}"
+            )
+
+    def _reaches(self, condition: Callable[[], bool], wait_s: float) -> bool:
+        """Wait until a condition holds; return whether it does in time."""
         deadline_s = time.monotonic() + wait_s
         while not condition():
             if self._process is None or self._process.poll() is not None:
                 raise ServiceFailed(f"the service ended by itself:\n{self._last_lines()}")
             if time.monotonic() > deadline_s:
-                raise ServiceFailed(
-                    f"waited {wait_s:.0f} s for {what}; the logs are in {self.folder.root / 'logs'}:\n"
-                    f"{self._last_lines()}"
-                )
+                return False
             time.sleep(LOOK_EVERY_S)
+        return True
 
     def _read_lines(self) -> None:
         process = self._process
