@@ -308,6 +308,9 @@ OPERATIONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operators.gt,
     ">=": operators.ge,
 }
+_WHOLE = 2.0**53
+"""Whole floats up to this are the whole numbers that they print as."""
+
 _ACCEPTED = {"=": (0,), "<>": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 
 
@@ -414,13 +417,11 @@ def _finder(constants: Sequence[Scalar]) -> Callable[[Any], bool | None]:
             found, same_type = value in strings, strings
         elif kind is bool:
             found, same_type = value in booleans, booleans
-        elif isinstance(value, float):
+        elif isinstance(value, int | float | Decimal | Fraction):
             if value != value:
                 return None
-            found, same_type = Decimal(repr(float(value))) in numbers, numbers
-        elif isinstance(value, int | Decimal | Fraction):
-            if value != value:
-                return None
+            if isinstance(value, float) and not (value.is_integer() and abs(value) <= _WHOLE):
+                value = Decimal(repr(float(value)))
             found, same_type = value in numbers, numbers
         elif isinstance(value, str):
             found, same_type = str(value) in strings, strings

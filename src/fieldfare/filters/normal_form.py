@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.drafts import Disjunction, Draft, conjoin, product, union
+from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Disjunction, Draft, conjoin, product, union
 from fieldfare.filters.evaluator import Compiler, lookup_getter
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -88,8 +88,6 @@ _ALL = _TRUE | _FALSE | _UNKNOWN
 _TRUTHS = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
 _COMPARABLE = ValueSet(sets.FALSE | sets.TRUE, sets.EVERYTHING, sets.EVERYTHING)
 _BOOLEANS = ValueSet(sets.FALSE | sets.TRUE)
-
-
 _NEVER: Disjunction = []
 
 
@@ -115,20 +113,19 @@ class _Builder:
         return found
 
     def conjunction(self, e: And, truths: int) -> Disjunction:
+        return self.joined(e, truths, _TRUE)
+
+    def disjunction(self, e: Or, truths: int) -> Disjunction:
+        return self.joined(e, truths, _FALSE)
+
+    def joined(self, e: And | Or, truths: int, shared: int) -> Disjunction:
+        """AND and OR: one truth value (``shared``) that all operands must have, or one of them decides."""
         if truths == _UNKNOWN:  # not true, and not false
             return product([self.wanted(e, _FALSE | _UNKNOWN), self.wanted(e, _TRUE | _UNKNOWN)])
         if truths == _TRUE | _FALSE:
             return union([self.wanted(e, _TRUE), self.wanted(e, _FALSE)])
         parts = [self.wanted(operand, truths) for operand in e.operands]
-        return product(parts) if truths & _TRUE else union(parts)
-
-    def disjunction(self, e: Or, truths: int) -> Disjunction:
-        if truths == _UNKNOWN:
-            return product([self.wanted(e, _FALSE | _UNKNOWN), self.wanted(e, _TRUE | _UNKNOWN)])
-        if truths == _TRUE | _FALSE:
-            return union([self.wanted(e, _TRUE), self.wanted(e, _FALSE)])
-        parts = [self.wanted(operand, truths) for operand in e.operands]
-        return union(parts) if truths & _TRUE else product(parts)
+        return product(parts) if truths & shared else union(parts)
 
     def negation(self, e: Not, truths: int) -> Disjunction:
         swapped = truths & _UNKNOWN | (_FALSE if truths & _TRUE else 0) | (_TRUE if truths & _FALSE else 0)
@@ -150,7 +147,10 @@ class _Builder:
     def membership(self, e: In, truths: int) -> Disjunction:
         if isinstance(e.operand, Attribute) and all(isinstance(item, Literal) for item in e.items):
             return self.predicate(e, truths)
-        equalities = tuple(Comparison("=", e.operand, item) for item in e.items)
+        items = dict.fromkeys(e.items)
+        if sum(not isinstance(item, Literal) for item in items) > MAX_CONJUNCTIONS:
+            return _superset(e, truths)
+        equalities = tuple(Comparison("=", e.operand, item) for item in items)
         return _Builder().wanted(Or(equalities), truths)
 
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
@@ -206,7 +206,7 @@ def _superset(e: Expression, truths: int) -> Disjunction:
         if kinds.is_empty:
             return _NEVER  # of unlike types, so always unknown
         needed = [*_needed(e.left, kinds), *_needed(e.right, kinds)]
-    elif isinstance(e, IsNull) and truths == _FALSE:
+    elif isinstance(e, In) or (isinstance(e, IsNull) and truths == _FALSE):
         needed = _needed(e.operand, _kinds(e.operand))
     draft = conjoin([Draft({path: kinds}) for path, kinds in needed])
     return _NEVER if draft is None else [Draft(draft.sets, False)]
@@ -218,11 +218,11 @@ def _kinds(e: Expression) -> ValueSet:
         return _COMPARABLE
     if isinstance(e, Arithmetic | Negate):
         return sets.NUMBERS
-    if isinstance(e, Literal) and not isinstance(e.value, bool):
-        return (
-            sets.STRINGS if isinstance(e.value, str) else sets.NO_VALUES if e.value is None else sets.NUMBERS
-        )
-    return _BOOLEANS
+    if not isinstance(e, Literal) or isinstance(e.value, bool):
+        return _BOOLEANS
+    if e.value is None:
+        return sets.NO_VALUES
+    return sets.STRINGS if isinstance(e.value, str) else sets.NUMBERS
 
 
 def _needed(e: Expression, kinds: ValueSet) -> list[tuple[Path, ValueSet]]:

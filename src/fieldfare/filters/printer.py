@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from fieldfare.filters.expression import (
@@ -28,6 +28,9 @@ from fieldfare.filters.paths import format_path
 from fieldfare.filters.patterns import format_like
 
 _OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10)
+_EXACT = Context(prec=2_000)
+_LONG = 20
+
 _ARITHMETIC = {"+": _ADD, "-": _ADD, "*": _MULTIPLY, "/": _MULTIPLY, "%": _MULTIPLY}
 _TRUTHS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
 
@@ -45,7 +48,11 @@ def format_literal(value: Scalar) -> str:
         return _TRUTHS[value]
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
-    return str(value)
+    plain = str(value)
+    if len(plain) <= _LONG:
+        return plain
+    exponential = format(Decimal(value).normalize(_EXACT), "E")
+    return min(plain, exponential, key=len)
 
 
 def _part(expression: Expression, least: int) -> str:

@@ -7,6 +7,7 @@ filter with several mistakes shows them together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Context, Decimal
 
@@ -40,7 +41,7 @@ MAX_TEXT_BYTES = 65_536
 """How long a filter may be, in UTF-8."""
 
 MAX_DIGITS = 1_000
-"""How many digits a number may have, and how far its exponent may be from 0."""
+"""How many digits a number may have, and how many powers of ten it may be away from 1."""
 
 _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(3, 10)
 
@@ -54,6 +55,7 @@ _AFTER_NOT = ("BETWEEN", "IN", "LIKE")
 _AFTER_IS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
 
 _EXACT = Context(prec=2 * MAX_DIGITS)
+_NUMERAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 _BROKEN = Literal(True)
 """Stands for a condition that could not be read; its problem is recorded."""
@@ -124,16 +126,19 @@ class _Parser:
             self.require_condition(expression, 0)
         except Mistake as mistake:
             if len(self.problems) < MAX_PROBLEMS:
-                self.record(mistake)
+                self.note(mistake)
             expression = _BROKEN
         return expression
 
-    def record(self, mistake: Mistake) -> None:
-        """Keep a mistake as a problem, unless one is known at the same place; enough of them end it."""
+    def note(self, mistake: Mistake) -> None:
+        """Keep a mistake as a problem, unless one is known at the same place."""
         problem = mistake.problem(self.text)
-        if any((problem.line, problem.column) == (known.line, known.column) for known in self.problems):
-            return
-        self.problems.append(problem)
+        if all((problem.line, problem.column) != (known.line, known.column) for known in self.problems):
+            self.problems.append(problem)
+
+    def record(self, mistake: Mistake) -> None:
+        """Keep a mistake and go on, unless these are enough."""
+        self.note(mistake)
         if len(self.problems) >= MAX_PROBLEMS:
             raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
 
@@ -515,14 +520,19 @@ def _number(token: Token) -> int | Decimal:
         raise Mistake(token.start, token.end, f"{text!r} is not a number", hint)
     if text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS:
         return int(text)
-    mantissa, _, exponent = text.lower().partition("e")
-    digits = mantissa.replace(".", "", 1)
-    if not digits.isascii() or not digits.isdigit() or (exponent and not exponent.lstrip("+-").isdigit()):
+    if not _NUMERAL.fullmatch(text):
         raise Mistake(token.start, token.end, f"{text!r} is not a number", "a string has single quotes")
-    if len(digits) > MAX_DIGITS or len(exponent) > 5 or abs(int(exponent or 0)) > MAX_DIGITS:
-        message = f"a number has at most {MAX_DIGITS:,} digits, and an exponent of at most {MAX_DIGITS:,}"
+    mantissa, _, exponent = text.lower().partition("e")
+    digits = mantissa.replace(".", "").lstrip("0")
+    value = Decimal()
+    too_long = len(digits) > MAX_DIGITS or len(exponent) > len("-99999")
+    if not too_long:
+        value = Decimal(text).normalize(_EXACT)
+        too_long = abs(value.adjusted()) > MAX_DIGITS
+    if too_long:
+        least, most = f"1e-{MAX_DIGITS}", f"1e{MAX_DIGITS}"
+        message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
         raise Mistake(token.start, token.end, message)
-    value = Decimal(text).normalize(_EXACT)
     return int(value) if value == value.to_integral_value() else value
 
 

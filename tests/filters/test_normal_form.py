@@ -1,0 +1,129 @@
+"""The shape of normal forms: what is exact, what merges, what the bounds do, and the bytes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fieldfare.filters import (
+    Conjunction,
+    NormalForm,
+    compile_filter,
+    decode_normal_form,
+    encode_normal_form,
+    format_path,
+)
+from fieldfare.filters.drafts import MAX_CONJUNCTIONS, MAX_CUTS
+from fieldfare.filters.encoding import FORMAT
+
+from . import naive
+
+
+def form_of(text: str) -> NormalForm:
+    return compile_filter(text).normal_form
+
+
+def shape(text: str) -> list[tuple[list[str], bool]]:
+    """For each conjunction the attributes that it constrains, and whether it is exact."""
+    return [
+        ([format_path(path) for path, _ in conjunction.constraints], conjunction.exact)
+        for conjunction in form_of(text).conjunctions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("NOT (a < 5 OR b = 'x')", "a >= 5 AND b <> 'x'"),
+        ("NOT (a < 5 AND a > 1)", "a >= 5 OR a <= 1"),
+        ("NOT a BETWEEN 1 AND 5", "a < 1 OR a > 5"),
+        ("a = 1 OR a = 2 OR a = 3", "a IN (3, 2, 1)"),
+        ("a > 1 AND a <= 5 AND a <> 3", "a > 1 AND a < 3 OR a > 3 AND a <= 5"),
+        ("a LIKE 'ab%' AND a LIKE 'abc%'", "a LIKE 'abc%'"),
+        ("a LIKE 'ab'", "a = 'ab'"),
+        ("a = 1 AND b = 2 OR a = 1 AND b = 3", "b IN (2, 3) AND a = 1"),
+        ("a IS NOT NULL OR a IS NULL", "TRUE"),
+        ("EXISTS(a) OR NOT EXISTS(a)", "TRUE"),
+        ("a > 5 AND a < 3", "FALSE"),
+        ("a = 1 AND a = 'x'", "NULL"),
+        ("a >= ''", "a LIKE '%'"),
+        ("a < ''", "FALSE"),
+        ("a = 1 OR TRUE", "TRUE"),
+        ("(a = 1) IS NOT TRUE", "NOT ((a = 1) IS TRUE)"),
+        ("'x' = 'x'", "TRUE"),
+    ],
+)
+def test_different_texts_of_the_same_events_have_the_same_normal_form(one: str, other: str) -> None:
+    assert form_of(one) == form_of(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = 1 AND b LIKE 'x%'", [(["a", "b"], True)]),
+        ("a = 1 AND b LIKE 'x%y'", [(["a", "b"], False)]),
+        ("a = 1 AND b + 1 > c", [(["a", "b", "c"], False)]),
+        ("a = b", [(["a", "b"], False)]),
+        ("a = 1 OR b + c > 2", [(["a"], True), (["b", "c"], False)]),
+        ("NOT (a + b > 2)", [(["a", "b"], False)]),
+        ("(a + b > 2) IS UNKNOWN AND c = 1", [(["c"], False)]),
+        ("a[0] = 1 AND a.b = 2 AND a = 3", [(["a", "a[0]", "a.b"], True)]),
+        ("a IN (1, b, b)", [(["a"], True), (["a", "b"], False)]),
+        (f"a IN ({', '.join(f'b{i}' for i in range(100))})", [(["a"], False)]),
+        ("TRUE", [([], True)]),
+        ("FALSE", []),
+        ("a IS UNKNOWN", [(["a"], True)]),
+        ("(a LIKE 'x%y') IS UNKNOWN", [(["a"], True)]),
+    ],
+)
+def test_what_no_value_set_can_say_is_not_exact(text: str, expected: list[tuple[list[str], bool]]) -> None:
+    assert shape(text) == expected
+
+
+def test_beyond_the_bound_conjunctions_give_way_to_their_hulls() -> None:
+    form = form_of(" OR ".join(f"(a = {i} AND b = {i})" for i in range(500)))
+    assert len(form.conjunctions) == MAX_CONJUNCTIONS
+    assert not any(conjunction.exact for conjunction in form.conjunctions)
+    for i in (0, 250, 499):
+        assert naive.candidates(form, {"a": i, "b": i})
+    assert not naive.candidates(form, {"a": 0, "b": 499})
+    assert not naive.candidates(form, {"a": 501, "b": 501})
+
+
+def test_a_product_beyond_the_bound_keeps_what_it_can() -> None:
+    text = " AND ".join(f"(a{i} = 1 OR b{i} = 2)" for i in range(20))
+    form = form_of(f"c = 5 AND {text}")
+    assert len(form.conjunctions) == MAX_CONJUNCTIONS
+    assert all("c" in dict(shape_of(conjunction)) for conjunction in form.conjunctions)
+
+
+def shape_of(conjunction: Conjunction) -> list[tuple[str, object]]:
+    return [(format_path(path), values) for path, values in conjunction.constraints]
+
+
+def test_long_lists_are_not_multiplied() -> None:
+    numbers = ", ".join(map(str, range(8000)))
+    others = " OR ".join(f"(y = {i} AND z = {i})" for i in range(64))
+    form = form_of(f"x IN ({numbers}) AND ({others})")
+    cuts = sum(len(v.numbers.cuts) for c in form.conjunctions for _, v in c.constraints)
+    assert cuts <= MAX_CUTS
+    assert naive.candidates(form, {"x": 7999, "y": 5, "z": 5})
+
+
+def test_another_format_or_broken_bytes_are_refused() -> None:
+    data = encode_normal_form(form_of("data.a = 1.5 AND data.b[0] = 'x'"))
+    with pytest.raises(ValueError, match="format 2"):
+        decode_normal_form(msgspec.msgpack.encode([FORMAT + 1, []]))
+    for broken in (b"", data[:-1], data + b"\0", msgspec.msgpack.encode({"a": 1}), b"\xff" * 10):
+        with pytest.raises(ValueError):
+            decode_normal_form(broken)
+
+
+def test_equal_normal_forms_have_equal_bytes() -> None:
+    forms = [form_of("a = 1.50 AND b = 1e2"), form_of("b = 100 AND a = 1.5")]
+    assert encode_normal_form(forms[0]) == encode_normal_form(forms[1])
+
+
+def test_numbers_beyond_64_bits_survive_encoding() -> None:
+    form = form_of("a IN (9223372036854775808, -9223372036854775809, 1e300, 1e-300, 0.1, -5)")
+    assert decode_normal_form(encode_normal_form(form)) == form
