@@ -354,6 +354,15 @@ def test_lines_that_change_their_shape_are_read_as_well_as_uniform_ones() -> Non
     assert_same(fast, decode_json_lines_naive(payload, len(lines), paths), paths)
 
 
+def test_white_space_may_differ_from_line_to_line() -> None:
+    payload = (
+        b'{"a":1,"b":{"a":2}}\n{"a": 1 ,"b":{"a" :2} }\n{ "a":1,"b": {"a":2}}\t\n \t{"a":1,"b":{"a":2}}\n'
+    )
+    fast = decode_json_lines(payload, 4, [("a",), ("b", "a")])
+    assert fast.columns[("a",)].words.tolist() == [1] * 4
+    assert fast.columns[("b", "a")].words.tolist() == [2] * 4
+
+
 def test_hundreds_of_paths_and_members_are_told_apart() -> None:
     event = {f"key{k}": k for k in range(1500)}
     paths = [(f"key{k}",) for k in range(0, 1600, 3)]

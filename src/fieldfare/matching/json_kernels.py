@@ -150,7 +150,8 @@ def _member(data, i, node, first, nodes, keys, table, script, expected, known, s
     place = 2 * node + first
     entry = _follow(data, i, place, script, expected, known)
     if entry >= 0:
-        return i + script[entry, _LENGTH], script[entry, _NODE], entry + 1, 0
+        # Unlike the script's line, this one may have white space before the value.
+        return skip_space(data, i + script[entry, _LENGTH]), script[entry, _NODE], entry + 1, 0
     start = i
     i, child = _next_member(data, i, node, first, nodes, keys, table, scratch)
     if known == 0 and expected < script.shape[0]:

@@ -1,4 +1,4 @@
-"""JSON lines to columns by ``json.loads``, event by event: what the fast decoder must agree with."""
+"""JSON lines and Arrow batches to columns, event by event: what the fast decoders must agree with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import re
 import struct
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from fieldfare.filters.values import ABSENT
 from fieldfare.matching.columns import (
@@ -38,7 +40,18 @@ def decode_json_lines_naive(payload: Any, size: int, paths: Sequence[Path]) -> C
 
     It is stricter where it can be: the fast decoder does not look at everything it skips.
     """
-    events = _read_events(bytes(payload), size)
+    return _columns(_read_events(bytes(payload), size), paths)
+
+
+def columns_from_arrow_naive(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBatch:
+    """What ``columns_from_arrow`` gives, by other means.
+
+    Kinds may differ where values do not: decimals are never made floats here.
+    """
+    return _columns([_arrow_value(row) for row in batch.to_struct_array()], paths)
+
+
+def _columns(events: list[Any], paths: Sequence[Path]) -> ColumnBatch:
     text, exact = bytearray(), list[int | Decimal]()
     columns = {}
     for path in dict.fromkeys(paths):
@@ -46,7 +59,7 @@ def decode_json_lines_naive(payload: Any, size: int, paths: Sequence[Path]) -> C
         if any(kind != KIND_MISSING for kind, _ in cells):
             kinds = np.array([kind for kind, _ in cells], np.uint8)
             columns[path] = Column(kinds, np.array([word for _, word in cells], np.int64))
-    return ColumnBatch(size, columns, np.frombuffer(bytes(text), np.uint8), tuple(exact))
+    return ColumnBatch(len(events), columns, np.frombuffer(bytes(text), np.uint8), tuple(exact))
 
 
 def _read_events(payload: bytes, size: int) -> list[dict[str, Any]]:
@@ -108,11 +121,55 @@ def _cell(value: Any, text: bytearray, exact: list[int | Decimal]) -> tuple[int,
         characters = _valid(value).encode()
         text.extend(characters)
         return KIND_STRING, len(text) - len(characters) << 32 | len(characters)
-    if isinstance(value, float):
+    if isinstance(value, float) and value == value:
         return KIND_FLOAT, struct.unpack("<q", struct.pack("<d", value))[0]
+    if isinstance(value, Decimal) and value == int(value):
+        value = int(value)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return KIND_INT, value
     if isinstance(value, int | Decimal):
         exact.append(value)
         return KIND_EXACT, len(exact) - 1
     return KIND_OTHER, 0
+
+
+_UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _arrow_value(scalar: Any) -> Any:
+    """The JSON value that an Arrow value is seen as; a list where it is none."""
+    kind = scalar.type
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
+        return _arrow_value(scalar.value)
+    if pa.types.is_run_end_encoded(kind):
+        return _arrow_value(scalar.value)
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: _arrow_value(scalar[i]) for i in range(kind.num_fields)}
+    if pa.types.is_map(kind):
+        return {item[0].as_py(): _arrow_value(item[1]) for item in scalar.values}
+    if _is_list(kind):
+        return [_arrow_value(item) for item in scalar.values]
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        return float(str(kind.to_pandas_dtype()(scalar.as_py())))
+    if pa.types.is_timestamp(kind):
+        return _iso(scalar.value, kind.unit, "%Y-%m-%dT%H:%M:%S") + ("Z" if kind.tz else "")
+    if pa.types.is_time(kind):
+        return _iso(scalar.value, kind.unit, "%H:%M:%S")
+    if pa.types.is_date(kind):
+        return scalar.as_py().isoformat()
+    value = scalar.as_py()
+    return value if isinstance(value, bool | int | float | str | Decimal) else []
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = "is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view"
+    return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def _iso(since_epoch: int, unit: str, form: str) -> str:
+    seconds, fraction = divmod(since_epoch, _UNITS_PER_S[unit])
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    digits = len(str(_UNITS_PER_S[unit])) - 1
+    return moment.strftime(form) + (f".{fraction:0{digits}}" if fraction else "")

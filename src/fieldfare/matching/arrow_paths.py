@@ -1,0 +1,109 @@
+"""Finding the values that a path names in an Arrow batch: through structs, lists and maps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fieldfare.model import Path
+
+
+class Cells(NamedTuple):
+    """The values at a path, one for each row, and in which rows the path leads to nothing."""
+
+    values: pa.Array
+    missing: NDArray[np.bool_] | None
+
+
+def resolve(batch: pa.RecordBatch, path: Path, resolved: dict[Path, Cells | None]) -> Cells | None:
+    """The cells at a path; None if no row can have it. ``resolved`` keeps what was found already."""
+    if path not in resolved:
+        if not path:
+            resolved[path] = Cells(batch.to_struct_array(), None)
+        else:
+            around = resolve(batch, path[:-1], resolved)
+            resolved[path] = None if around is None else _descend(around, path[-1])
+    return resolved[path]
+
+
+def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
+    """Which values are null; None if none is."""
+    if not values.null_count:
+        return None
+    mask: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _descend(around: Cells, step: str | int) -> Cells | None:
+    values = _plain(around.values)
+    kind = values.type
+    if isinstance(step, str):
+        if pa.types.is_struct(kind):
+            fields = kind.get_all_field_indices(step)
+            if not fields:
+                return None
+            # Of fields of the same name the last counts, as in JSON.
+            return Cells(pc.struct_field(values, [fields[-1]]), _either(around.missing, null_mask(values)))
+        if pa.types.is_map(kind) and (
+            pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)
+        ):
+            return _take(values.items, _find_in_map(values, step), values)
+        return None
+    if step < 0:
+        return None
+    if pa.types.is_fixed_size_list(kind):
+        if step >= kind.list_size:
+            return None
+        rows = np.arange(values.offset, values.offset + len(values), dtype=np.int64)
+        return _take(values.values, rows * kind.list_size + step, values)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        starts, lengths = values.offsets.to_numpy(), values.sizes.to_numpy()
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        offsets = values.offsets.to_numpy()
+        starts, lengths = offsets[:-1], np.diff(offsets)
+    else:
+        return None
+    return _take(values.values, np.where(lengths > step, starts.astype(np.int64) + step, -1), values)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """The same values without an encoding around them."""
+    while True:
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        elif pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        elif pa.types.is_run_end_encoded(values.type):
+            values = pc.run_end_decode(values)
+        else:
+            return values
+
+
+def _find_in_map(values: pa.MapArray, key: str) -> NDArray[np.int64]:
+    """Where each row's item of a key is among all items (of repeated keys the last), or -1."""
+    found = np.full(len(values), -1, np.int64)
+    offsets = values.offsets.to_numpy()
+    places = np.flatnonzero(pc.equal(values.keys, key).to_numpy(zero_copy_only=False))
+    places = places[(places >= offsets[0]) & (places < offsets[-1])]
+    # The last assignment to a row is the one that stays.
+    found[np.searchsorted(offsets, places, side="right") - 1] = places
+    return found
+
+
+def _take(items: pa.Array, places: NDArray[np.int64], around: pa.Array) -> Cells:
+    """The items at some places; where the place is -1 or what is around them is null, it is missing."""
+    missing = places < 0
+    nulls = null_mask(around)
+    if nulls is not None:
+        missing |= nulls
+    return Cells(items.take(pa.array(places, mask=missing)), missing)
+
+
+def _either(a: NDArray[np.bool_] | None, b: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
