@@ -19,12 +19,19 @@ from fieldfare.matching.columns import (
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.layout import (
     ALL_ROWS,
+    BLOCK_ROWS,
     BLOCK_WORDS,
     BUCKETS_MAX,
     FIRST_NUMBER_CELL,
     MORE_ALTERNATIVES,
     NO_ROWS,
+    TILE_ROWS_MAX,
 )
+
+SHORT_LIST = 24
+"""Lists up to this length are sorted by insertion."""
+BITMAP_NUMBERS_MAX = 1 << 24
+"""Longer lists are sorted through a bitmap if all numbers are below this: two MB, which L2 nearly holds."""
 
 _BIT = (np.uint64(1) << np.arange(64, dtype=np.uint64)).view(np.int64)
 _LOW_BIT_PLACE = np.zeros(32, np.int64)
@@ -93,7 +100,7 @@ def _locate_ints(
             continue
         value = words[e]
         step = _grid_step(float(value), origin, scale, size)
-        low = max(base + grid[step], first)
+        low: Any = max(base + grid[step], first)
         high = min(base + grid[step + 1], last)
         while low < high:
             middle = (low + high) >> 1
@@ -122,7 +129,8 @@ def _locate_floats(
             cells[e] = FIRST_NUMBER_CELL
             continue
         step = _grid_step(value, origin, scale, size)
-        low, high = np.int64(grid[step]), np.int64(grid[step + 1])
+        low: Any = np.int64(grid[step])
+        high: Any = np.int64(grid[step + 1])
         while low < high:
             middle = (low + high) >> 1
             if near[middle] < value or (near[middle] == value and side[middle] < 0):
@@ -135,7 +143,7 @@ def _locate_floats(
 
 @compiled
 def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
-    for i in range(length):
+    for i in range(length):  # noqa: SIM110 (a generator does not compile)
         if string_bytes[offset + i] != text[start + i]:
             return False
     return True
@@ -165,7 +173,8 @@ def _locate_strings(
 ) -> Any:
     """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
     count, mask = len(string_offset) - 1, len(slots) - 1
-    known_word, known_cell = np.int64(-1), first_cell
+    known_word: Any = np.int64(-1)
+    known_cell: Any = first_cell
     for e in range(len(kinds)):
         if kinds[e] != KIND_STRING:
             continue
@@ -185,7 +194,7 @@ def _locate_strings(
                 cell = first_cell + 2 * s + 1
                 break
             slot = (slot + 1) & mask
-        if cell < 0:
+        if cell < 0:  # no constant
             low, high = 0, count if ordered else 0
             while low < high:
                 middle = (low + high) >> 1
@@ -256,7 +265,7 @@ def row_matches(piece_start: Any, pieces: Any, row: int, cells: Any, event: int)
         if more:
             attribute -= MORE_ALTERNATIVES
         cell = cells[event, attribute]
-        if pieces[place, 1] <= cell <= pieces[place, 2]:
+        if (pieces[place, 1] <= cell) & (cell <= pieces[place, 2]):  # one branch, and so well foreseen
             while more:  # satisfied: leave out the other alternatives
                 place += 1
                 more = pieces[place, 0] >= MORE_ALTERNATIVES
@@ -296,29 +305,34 @@ def _grown(pairs: Any, needed: int) -> Any:
 
 
 @compiled
+def _undismissed(entries: Any, cells: Any, found: Any) -> Any:
+    """Write the rows whose further piece an event satisfies; return how many."""
+    count = 0
+    for i in range(len(entries)):  # the hot loop, without a branch
+        cell = cells[entries[i, 1]]
+        found[count] = entries[i, 0]
+        count += (entries[i, 2] <= cell) & (cell <= entries[i, 3])
+    return count
+
+
+@compiled
 def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
     """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
-    entries, table, table_start, attributes = (
-        access.entries,
-        access.table,
-        access.table_start,
-        access.attribute,
-    )
+    entries, attributes = access.entries, access.attribute
+    table, table_start = access.table, access.table_start
     piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
-    for e in range(cells.shape[0]):
-        for x in range(len(attributes)):
+    found = np.empty(len(entries) + 1, np.int32)
+    for x in range(len(attributes)):  # outermost, so that one attribute's lists stay in the cache
+        for e in range(cells.shape[0]):
             slot = table_start[x] + cells[e, attributes[x]]
             start, end = table[slot], table[slot + 1]
-            if count + end - start > len(pairs):
-                pairs = _grown(pairs, count + end - start)
-            for i in range(start, end):  # the hot loop
-                cell = cells[e, entries[i, 1]]
-                if cell < entries[i, 2] or cell > entries[i, 3]:
-                    continue
-                row = entries[i, 0]
-                if row_matches(piece_start, pieces, row, cells, e):
+            found_count = _undismissed(entries[start:end], cells[e], found)
+            if count + found_count > len(pairs):
+                pairs = _grown(pairs, count + found_count)
+            for i in range(found_count):
+                if row_matches(piece_start, pieces, found[i], cells, e):
                     pairs[count, 0] = e
-                    pairs[count, 1] = subscription[row]
+                    pairs[count, 1] = subscription[found[i]]
                     count += 1
     return pairs, count
 
@@ -356,47 +370,48 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, p
     row_start, bits_start = tiles.row_start, tiles.bits_start
     piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
     live = np.empty(cells.shape[1] + 1, np.int32)
-    chosen = np.empty(cells.shape[0] + 1, np.int64)
+    chosen = np.empty(cells.shape[0] + 2, np.int64)
+    left = np.empty(TILE_ROWS_MAX // 64, np.int64)
     for t in range(len(row_start) - 1):
         live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
         row_base = row_start[t]
         row_count = row_start[t + 1] - row_base
-        words = (row_count + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
-        chosen[0] = bits_start[t]
+        words = (row_count + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
+        first = bits_start[t]
+        all_rows = bits[first : first + words]
         for i in range(live_count):
             e = live[i]
-            used = 1
+            used = 0
             dead = False
             for c in range(column_start[t], column_start[t + 1]):
                 bitset = bucket_bitset[c, buckets[e, column[c]]]
                 if bitset > ALL_ROWS:
-                    chosen[used] = chosen[0] + bitset * words
+                    chosen[used] = first + bitset * words
                     used += 1
                 elif bitset == NO_ROWS:
                     dead = True
                     break
             if dead:
                 continue
+            chosen[used] = first  # so that there are always two to take at once
+            for w in range(words):
+                left[w] = all_rows[w]
+            for k in range(0, used, 2):  # the hot loop; slices are what lets it become vector instructions
+                one = bits[chosen[k] : chosen[k] + words]
+                other = bits[chosen[k + 1] : chosen[k + 1] + words]
+                for w in range(words):
+                    left[w] &= one[w] & other[w]
             if count + row_count > len(pairs):
                 pairs = _grown(pairs, count + row_count)
-            for word in range(0, words, BLOCK_WORDS):
-                place = chosen[0] + word
-                w0, w1, w2, w3 = bits[place], bits[place + 1], bits[place + 2], bits[place + 3]
-                for k in range(1, used):  # the hot loop
-                    place = chosen[k] + word
-                    w0 &= bits[place]
-                    w1 &= bits[place + 1]
-                    w2 &= bits[place + 2]
-                    w3 &= bits[place + 3]
-                if (w0 | w1 | w2 | w3) == 0:
+            for w in range(words):
+                if left[w] == 0:
                     continue
-                for half in range(2 * BLOCK_WORDS):
-                    left = w0 if half < 2 else w1 if half < 4 else w2 if half < 6 else w3
-                    left = (left >> (32 * (half & 1))) & 0xFFFFFFFF
-                    slot = row_base + word * 64 + 32 * half
-                    while left != 0:
-                        low_bit = left & -left
-                        left ^= low_bit
+                for half in range(2):
+                    remaining = (left[w] >> (32 * half)) & 0xFFFFFFFF
+                    slot = row_base + w * 64 + 32 * half
+                    while remaining != 0:
+                        low_bit = remaining & -remaining
+                        remaining ^= low_bit
                         row = tile_row[slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]]
                         if row < 0:  # its bitsets are exact
                             row = ~row
@@ -418,56 +433,35 @@ def number_pairs(pairs: Any, count: int, first_event: int, number: Any) -> Any:
     return events, numbers
 
 
-RADIX_BITS = 11
-"""Digits of so many bits: their counters stay in L1, and numbers up to four million take two passes."""
-
-
-@compiled
-def _sort_by_number(events: Any, numbers: Any) -> Any:
-    """Both columns ordered by number, by a radix sort from the lowest digit."""
-    largest = 0
-    for i in range(len(numbers)):
-        largest = max(largest, np.int64(numbers[i]))
-    shift = 0
-    while largest >> shift:
-        place = np.zeros((1 << RADIX_BITS) + 1, np.int64)
-        for i in range(len(numbers)):
-            place[((np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)) + 1] += 1
-        for digit in range(1 << RADIX_BITS):
-            place[digit + 1] += place[digit]
-        next_events, next_numbers = np.empty_like(events), np.empty_like(numbers)
-        for i in range(len(numbers)):
-            digit = (np.int64(numbers[i]) >> shift) & ((1 << RADIX_BITS) - 1)
-            next_events[place[digit]] = events[i]
-            next_numbers[place[digit]] = numbers[i]
-            place[digit] += 1
-        events, numbers = next_events, next_numbers
-        shift += RADIX_BITS
-    return events, numbers
-
-
 @compiled
 def group_by_event(size: int, events: Any, numbers: Any) -> Any:
     """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
-    dense = len(events) > 16 * size  # long lists: sorting all at once is cheaper than each
-    if dense:
-        events, numbers = _sort_by_number(events, numbers)
     indptr = np.zeros(size + 1, np.int64)
+    largest: Any = np.int64(0)
     for i in range(len(events)):
         indptr[events[i] + 1] += 1
+        largest = max(largest, np.int64(numbers[i]))
+    longest: Any = np.int64(0)
     for e in range(size):
+        longest = max(longest, indptr[e + 1])
         indptr[e + 1] += indptr[e]
     place = indptr[:-1].copy()
     grouped = np.empty(len(events), np.uint32)
     for i in range(len(events)):
         grouped[place[events[i]]] = numbers[i]
         place[events[i]] += 1
-    kept = 0
+    by_bits = longest > SHORT_LIST and largest < BITMAP_NUMBERS_MAX
+    words = (largest >> 5) + 1 if by_bits else np.int64(0)
+    bitmap = np.zeros(words, np.uint32)
+    summary = np.zeros((words >> 5) + 1, np.uint32)
+    kept: Any = np.int64(0)
     for e in range(size):
         start, end = indptr[e], indptr[e + 1]
-        if not dense:
-            _sort(grouped, start, end)
         indptr[e] = kept
+        if by_bits and end - start > SHORT_LIST:
+            kept = _sort_by_bits(grouped, start, end, kept, bitmap, summary)
+            continue
+        _sort(grouped, start, end)
         for i in range(start, end):
             if i == start or grouped[i] != grouped[i - 1]:
                 grouped[kept] = grouped[i]
@@ -477,8 +471,37 @@ def group_by_event(size: int, events: Any, numbers: Any) -> Any:
 
 
 @compiled
+def _sort_by_bits(values: Any, start: int, end: int, kept: int, bitmap: Any, summary: Any) -> Any:
+    """Write values[start:end], sorted and each once, from `kept` on; a summary bit stands for 32 others.
+
+    Both bitmaps are zero before and after.
+    """
+    lowest, highest = np.int64(len(summary)), np.int64(-1)
+    for i in range(start, end):
+        word = np.int64(values[i]) >> 5
+        bitmap[word] |= np.uint32(1 << (np.int64(values[i]) & 31))
+        summary[word >> 5] |= np.uint32(1 << (word & 31))
+        lowest, highest = min(lowest, word >> 5), max(highest, word >> 5)
+    for s in range(lowest, highest + 1):
+        above = np.int64(summary[s])
+        summary[s] = 0
+        while above != 0:
+            high_bit = above & -above
+            above ^= high_bit
+            word = 32 * s + _LOW_BIT_PLACE[((high_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
+            remaining = np.int64(bitmap[word])
+            bitmap[word] = 0
+            while remaining != 0:
+                low_bit = remaining & -remaining
+                remaining ^= low_bit
+                values[kept] = 32 * word + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
+                kept += 1
+    return kept
+
+
+@compiled
 def _sort(values: Any, start: int, end: int) -> None:
-    if end - start > 24:
+    if end - start > SHORT_LIST:
         values[start:end].sort()
         return
     for i in range(start + 1, end):
@@ -504,7 +527,7 @@ def pack_bitsets(sizes: Any, column_start: Any, piece_start: Any, slots: Any, lo
     total = 0
     for t in range(tile_count):
         bits_start[t] = total
-        words = (sizes[t] + 64 * BLOCK_WORDS - 1) // (64 * BLOCK_WORDS) * BLOCK_WORDS
+        words = (sizes[t] + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
         everything = np.zeros(words, np.int64)
         for slot in range(sizes[t]):
             everything[slot >> 6] |= _BIT[slot & 63]

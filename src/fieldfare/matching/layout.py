@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 FIRST_NUMBER_CELL = 5
 BUCKETS_MAX = 64
 TILE_ROWS_MAX = 2048
-BLOCK_WORDS = 4
-"""A tile's bitsets are padded to whole blocks of this many 64-bit words."""
+BLOCK_WORDS = 8
+BLOCK_ROWS = 64 * BLOCK_WORDS
+"""A tile's bitsets are padded to whole blocks: a cache line, one bit for each of so many rows."""
 
 ALL_ROWS = 0
 """The bitset of a tile that has all its rows: always its first."""
@@ -96,7 +97,8 @@ class Access(NamedTuple):
 class Tiles(NamedTuple):
     """T tiles of rows with their zones and bitsets.
 
-    `row` has ~r for a row r whose bitsets decide exactly: no piece of it ends within a bucket. Bitset b of a tile is ``bits[bits_start[t] + b * words : ...]``, `words` being the tile's width.
+    `row` has ~r for a row r whose bitsets decide exactly: no piece of it begins or ends within a bucket.
+    Bitset b of a tile is the `words` words of `bits` from ``bits_start[t] + b * words`` on.
     """
 
     row_start: NDArray[np.int64]

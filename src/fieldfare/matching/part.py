@@ -229,7 +229,8 @@ class Part:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
             count = self._confirm(columns, start, pairs, count)
-        return kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
+        events, numbers = kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
+        return events, numbers
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
         """The cell of every indexed attribute of events [start, end): int32[A, n]."""

@@ -217,7 +217,8 @@ class _Columns:
         same &= arranger.high[self.predicate] == arranger.high[first][self.column]
         same &= np.diff(arranger.predicates.piece_start)[self.predicate] == 1
         differing = np.bincount(self.column[~same], minlength=len(counts))
-        return (differing == 0) & (counts == self.sizes[self.tile])
+        uniform: NDArray[np.bool_] = (differing == 0) & (counts == self.sizes[self.tile])
+        return uniform
 
 
 def _bitsets(
