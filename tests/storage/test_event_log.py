@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import random
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fieldfare.storage import EventLog, open_event_log
+from fieldfare.storage import EventLog, open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
@@ -203,6 +205,37 @@ def test_a_log_can_be_sent_to_another_process_and_read_there(
     log.append([record(3)])
     program = f"import pickle; print(pickle.loads({pickle.dumps(log)!r}).backlog(0).events)"
     assert run_program(program) == (0, "3\n")
+
+
+def test_a_forked_process_opens_its_own_connections(log: EventLog) -> None:
+    """Python's multiprocessing and Spark's workers fork."""
+    log.append([record(3)])
+    child = multiprocessing.get_context("fork").Process(target=log.append, args=([record(2)],))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert log.append([record(1)]) == [Appended(2, 1, False)]
+    assert log.backlog(0).events == 6
+
+
+def test_processes_may_create_the_files_at_the_same_time(tmp_path: Path) -> None:
+    """Gateway and pipeline start together in an empty folder."""
+    context = multiprocessing.get_context("fork")
+    for attempt in range(4):
+        together = context.Barrier(4)
+
+        def open_both(barrier: Any = together, attempt: int = attempt) -> None:
+            barrier.wait(30)
+            open_event_log(f"sqlite:///{tmp_path}/log-{attempt}.db").append([record()])
+            open_registry(f"sqlite:///{tmp_path}/registry-{attempt}.db").spaces()
+
+        processes = [context.Process(target=open_both) for _ in range(4)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+        assert open_event_log(f"sqlite:///{tmp_path}/log-{attempt}.db").end() == 4
 
 
 def test_threads_read_while_one_appends(log: EventLog) -> None:

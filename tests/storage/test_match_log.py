@@ -231,19 +231,19 @@ def test_a_block_written_again_replaces_the_first(log: MatchLog) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_compaction_changes_no_answer_wherever_blocks_were_cut(log: MatchLog, seed: int) -> None:
     chance = random.Random(seed)
-    matches = some_matches(300, seed)
-    write_in_blocks(log, matches, sorted({0, 300, *chance.sample(range(300), 80)}))
-    for _ in range(30):
-        start = chance.randint(0, 298)
-        log.write(block_of(matches, start, chance.randint(start + 1, min(300, start + 20))))
-    for before in (100, 200, 300, 300):
+    matches = some_matches(90, seed, subscriptions=8)
+    write_in_blocks(log, matches, sorted({0, 90, *chance.sample(range(90), 25)}))
+    for _ in range(12):
+        start = chance.randint(0, 88)
+        log.write(block_of(matches, start, chance.randint(start + 1, min(90, start + 12))))
+    for before in (30, 60, 90, 90):
         log.compact(before)
-        for number in range(30):
-            assert read_on(log, number) == (of_number(matches, number), 300)
-            start = chance.randint(0, 299)
+        for number in range(8):
+            assert read_on(log, number) == (of_number(matches, number), 90)
+            start = chance.randint(0, 89)
             assert read_on(log, number, start)[0] == of_number(matches, number, start)
     assert len(files_of(log)) <= 9
-    assert log.compact(300) == 0
+    assert log.compact(90) == 0
 
 
 def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: MatchLog) -> None:

@@ -24,13 +24,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from fieldfare.model import OPEN_END, Position, Subscription
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free
 
 FORMAT = 1
 MAX_NUMBER = (1 << 32) - 1
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
-_BUSY_TIMEOUT_S = 30.0
 
 _metadata = sa.MetaData()
 _counters = sa.Table(
@@ -505,13 +505,13 @@ def _standing(
 def _create_engine(url: str) -> sa.Engine:
     if sa.make_url(url).get_backend_name() != "sqlite":
         return sa.create_engine(url)
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _record: Any) -> None:
         # SQLAlchemy says where transactions begin (below), not the driver.
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode = WAL")
+        execute_when_free(connection, "PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
     @sa.event.listens_for(engine, "begin")

@@ -1,7 +1,7 @@
 """SQLite connections for one file: one that writes, and read-only ones, one a thread.
 
-They are opened when first used, again in a process that inherited them by fork, and never travel in a
-pickle. SQLite's own locks keep processes apart; ``busy_timeout`` makes them wait for each other.
+They are opened when first used, anew in a process made by fork, and never travel in a pickle. SQLite's own
+locks keep processes apart; ``BUSY_TIMEOUT_S`` makes them wait for each other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,22 @@ from urllib.parse import quote
 
 BUSY_TIMEOUT_S = 30.0
 
-_inherited: list[sqlite3.Connection] = []
-"""Connections of a parent process. Closing one here would meddle with files the parent still uses."""
+
+def execute_when_free(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement again while another process keeps the file busy, up to BUSY_TIMEOUT_S.
+
+    For ``PRAGMA journal_mode``, which fails at once where other statements wait: two processes that open
+    a new file at the same time would trip over each other.
+    """
+    give_up = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute(statement).close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+        time.sleep(0.005)
 
 
 class _Connection(sqlite3.Connection):
@@ -27,7 +42,6 @@ class _Connection(sqlite3.Connection):
 
 class _OfThread(threading.local):
     reader: _Connection | None = None
-    process: int = 0
 
 
 class SqliteConnections:
@@ -38,15 +52,18 @@ class SqliteConnections:
     path
         The file.
     settings
-        Statements that a writing connection runs once when it is opened.
+        Statements that the writing connection runs once when it is opened.
     """
 
     def __init__(self, path: Path, settings: tuple[str, ...]) -> None:
         self._path = path
         self._settings = settings
+        self._start_anew()
+        _all.add(self)
+
+    def _start_anew(self) -> None:
         self._write_lock = threading.RLock()
         self._writer: _Connection | None = None
-        self._writer_process = 0
         self._in_transaction = False
         self._of_thread = _OfThread()
         self._open: weakref.WeakSet[_Connection] = weakref.WeakSet()
@@ -54,16 +71,13 @@ class SqliteConnections:
     def reader(self) -> sqlite3.Connection:
         """This thread's read-only connection."""
         local = self._of_thread
-        if local.reader is None or local.process != os.getpid():
-            if local.reader is not None:
-                _inherited.append(local.reader)
+        if local.reader is None:
             local.reader = self._connect("ro")
-            local.process = os.getpid()
         return local.reader
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the file's write lock; committed unless the block raises."""
+        """A transaction that holds the file's write lock; committed unless the block raises or rolls back."""
         with self._write_lock:
             if self._in_transaction:
                 raise sqlite3.ProgrammingError("a transaction of this thread is open already")
@@ -82,21 +96,21 @@ class SqliteConnections:
     def close(self) -> None:
         """Close all connections of this process; they are opened again when needed."""
         with self._write_lock:
-            if self._writer_process == os.getpid():
-                for connection in list(self._open):
-                    connection.close()
-            self._writer = None
-            self._of_thread = _OfThread()
-            self._open = weakref.WeakSet()
+            for connection in list(self._open):
+                connection.close()
+            self._start_anew()
+
+    def leave_to_parent(self) -> None:
+        """In a process made by fork: never touch the parent's connections, not even to close them."""
+        _inherited.extend(self._open)
+        self._start_anew()
 
     def _open_writer(self) -> sqlite3.Connection:
-        if self._writer is None or self._writer_process != os.getpid():
-            if self._writer is not None:
-                _inherited.append(self._writer)
-            self._writer = self._connect("rwc")
-            self._writer_process = os.getpid()
+        if self._writer is None:
+            writer = self._connect("rwc")
             for statement in self._settings:
-                self._writer.execute(statement).close()
+                execute_when_free(writer, statement)
+            self._writer = writer
         return self._writer
 
     def _connect(self, mode: str) -> _Connection:
@@ -110,3 +124,16 @@ class SqliteConnections:
         )
         self._open.add(connection)
         return connection
+
+
+_all: weakref.WeakSet[SqliteConnections] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []
+
+
+def _leave_all_to_parent() -> None:
+    for connections in list(_all):
+        connections.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -46,7 +46,7 @@ _PAGE_BYTES = 16_384
 _CHECKPOINT_BYTES = 16 << 20
 """How far the WAL grows before a commit copies it into the file, which takes that commit about 1 ms a MB."""
 
-_TRIM_BYTES = 32 << 20
+_TRIM_BYTES = 8 << 20
 """How much one transaction of a trim frees: appends wait for no more than this."""
 
 _SETTINGS = (
