@@ -84,6 +84,10 @@ class FaultyService:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
 
+    def wait_for_requests(self, path: str, count: int) -> None:
+        """Wait until so many requests for a path have come."""
+        self.wait_for(lambda: sum(each == path for _, each in self.requests) >= count)
+
     def append(
         self, producer: str | None, sequence: str | None, lines: list[bytes]
     ) -> tuple[int, dict[str, Any]]:
@@ -199,7 +203,9 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
             parts = urlsplit(self.path)
             steps = [unquote(step) for step in parts.path.strip("/").split("/")]
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            service.requests.append((method, self.path))
+            with service.changed:
+                service.requests.append((method, self.path))
+                service.changed.notify_all()
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             if steps == ["v1", "stats"]:
                 return self.answer(200, {"subscriptions": len(service.subscriptions)})

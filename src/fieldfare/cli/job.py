@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from fieldfare.cli.output import JsonOption, err, fail, need_extra, out, print_json
+from fieldfare.cli.output import JsonOption, err, fail, need_packages, out, print_json
+from fieldfare.cli.service import SPARK_PACKAGES, find_missing
 
 
 def match(
@@ -41,12 +42,12 @@ def match(
     for path in (events, subscriptions):
         if not path.exists():
             fail(f"{path} does not exist")
-    try:
-        from pyspark.errors import PySparkException
+    if missing := find_missing(SPARK_PACKAGES):
+        need_packages("match", "spark", missing)
+    from pyspark.errors import PySparkException
 
-        from fieldfare.runtimes.spark.batch import match_files
-    except ImportError as error:
-        need_extra("match", "spark", error)
+    from fieldfare.runtimes.spark.batch import match_files
+
     try:
         if err().is_terminal:
             with err().status("matching"):

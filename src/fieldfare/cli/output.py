@@ -83,10 +83,9 @@ def leave_closed_pipe() -> NoReturn:
     raise typer.Exit(0)
 
 
-def need_extra(command: str, extra: str, error: ImportError) -> NoReturn:
+def need_packages(command: str, extra: str, missing: list[str]) -> NoReturn:
     """A command whose packages are not installed says which extra brings them."""
-    missing = f" ({error.name} is missing)" if error.name else ""
     fail(
-        f"`fieldfare {command}` needs packages that are not installed{missing}\n"
+        f"`fieldfare {command}` needs packages that are not installed: {', '.join(missing)}\n"
         f"hint: pip install 'fieldfare[{extra}]'"
     )

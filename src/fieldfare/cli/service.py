@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fieldfare.cli.output import need_extra
+from fieldfare.cli.output import EXIT_FAILED, err, need_packages
+
+SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
+SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
 
 
 def serve(
     data: Annotated[
         Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
     ] = Path("fieldfare-data"),
-    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen at.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+        int,
+        typer.Option(
+            "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
+        ),
     ] = 7737,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
     Everything it keeps is in one directory: SQLite files for the log and the subscriptions, files for the
-    matches. Needs the server extra: pip install 'fieldfare[server]'.
+    matches. Needs the server extra (pip install 'fieldfare[server]') and Java 17 or newer.
 
     Example:
 
         fieldfare serve --data ./fieldfare-data --port 7737
     """
-    try:
-        from fieldfare.runtimes.service import supervisor
-    except ImportError as error:
-        need_extra("serve", "server", error)
-    raise typer.Exit(supervisor.serve(data, host, port))
+    missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
+    if missing:
+        need_packages("serve", "server", missing)
+    from fieldfare.runtimes.service.supervisor import serve as run_service
+
+    code = run_service(data, host, port, say=lambda line: err().print(f"fieldfare: {line}", markup=False))
+    raise typer.Exit(EXIT_FAILED if code else 0)
+
+
+def find_missing(packages: tuple[str, ...]) -> list[str]:
+    """Which of these packages are not installed; none of them is imported."""
+    return [name for name in packages if find_spec(name) is None]

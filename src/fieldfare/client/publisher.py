@@ -103,6 +103,13 @@ def final_error(error: Exception, retry: RetrySettings, attempts: int) -> Fieldf
     return wrapped
 
 
+class EventFuture(Future[Position]):
+    """The fate of one published event. It cannot be cancelled: a queued event cannot be called back."""
+
+    def cancel(self) -> bool:
+        return False
+
+
 class Publisher:
     """Publishes events in the background; made by `Client.publisher`.
 
@@ -159,9 +166,8 @@ class Publisher:
             The event has no source or type, or cannot be written as JSON. Nothing was queued.
         """
         line = encode_event(event)
-        future: Future[Position] = Future()
+        future = EventFuture()
         receiver = OneEvent(future.set_result, future.set_exception)
-        future.set_running_or_notify_cancel()  # A queued event cannot be called back.
         self._hand_over([line], len(line), receiver, 0)
         return future
 
@@ -238,18 +244,17 @@ class Publisher:
                 raise ClientClosed("this publisher is closed")
             was_empty = not len(self._outbox)
             self._outbox.add(lines, size_bytes, receiver, start, time.monotonic())
-            self._start_threads()
+            if len(self._threads) < self._policy.limits().max_in_flight:
+                self._start_thread()
             # A sender that already waits out the first event's linger need not hear of each next one.
             if was_empty or self._outbox.is_full():
                 self._work.notify()
 
-    def _start_threads(self) -> None:
-        wanted = self._policy.limits().max_in_flight
-        while len(self._threads) < wanted:
-            name = f"fieldfare-publisher-{len(self._threads)}"
-            thread = threading.Thread(target=self._send_forever, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _start_thread(self) -> None:
+        name = f"fieldfare-publisher-{len(self._threads)}"
+        thread = threading.Thread(target=self._send_forever, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _send_forever(self) -> None:
         while (batch := self._next_batch()) is not None:

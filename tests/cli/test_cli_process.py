@@ -1,0 +1,137 @@
+"""The command line as a process: Ctrl-C, closed pipes, live input, and nothing but words on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faulty_service import FaultyService
+
+from fieldfare import Client
+
+COMMAND = [sys.executable, "-c", "from fieldfare.cli import main; main()"]
+
+
+def start(service: FaultyService, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "FIELDFARE_URL": service.url, "COLUMNS": "120", "TERM": "dumb"}
+    environment.pop("FIELDFARE_SPACE", None)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def publish(service: FaultyService, count: int) -> None:
+    with Client(service.url) as client:
+        client.publish_many({"source": "/a", "type": "t", "data": n} for n in range(count))
+
+
+def test_ctrl_c_ends_subscribe_cleanly(service: FaultyService) -> None:
+    publish(service, 2)
+    process = start(service, "subscribe", "--filter", "data >= 0")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=30)
+    assert [line.split("  ")[0] for line in lines] == ["0-0-0", "0-0-1"] and rest == ""
+    assert errors.splitlines()[1:] == ["2 events received"]
+    assert process.returncode == 130
+    assert not service.subscriptions, "the temporary subscription is gone"
+
+
+def test_ctrl_c_ends_top_cleanly(service: FaultyService) -> None:
+    process = start(service, "top", "--every", "0.1")
+    service.wait_for_requests("/v1/stats", 3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+
+
+def test_ctrl_c_ends_publish_with_what_is_durable(service: FaultyService) -> None:
+    process = start(service, "publish", "--type", "t", "--json")
+    assert process.stdin is not None
+    process.stdin.write("1\n2\n")
+    process.stdin.flush()
+    service.wait_for(lambda: sum(map(len, service.records)) == 2)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+    assert json.loads(out)["published"] == 2
+
+
+def test_lines_are_published_as_they_come(service: FaultyService) -> None:
+    """What `tail -f` gives must not wait for a batch to fill."""
+    process = start(service, "publish", "--type", "t")
+    assert process.stdin is not None
+    for count in (1, 2, 3):
+        process.stdin.write(f"{count}\n")
+        process.stdin.flush()
+        service.wait_for(lambda count=count: sum(map(len, service.records)) == count)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and out.startswith("published 3 events in ")
+
+
+def test_a_reader_that_goes_away_is_no_error(service: FaultyService) -> None:
+    publish(service, 500)
+    process = start(service, "subscribe", "mine", "--filter", "data >= 0")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    publish(service, 500)
+    assert process.wait(30) == 0
+    assert process.stderr.read() == "following mine; Ctrl-C ends\n"
+    process.stderr.close()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "extra", "hidden"),
+    [("serve", "server", "uvicorn"), ("match", "spark", "pyspark")],
+)
+def test_a_command_whose_packages_are_missing_names_the_extra(
+    tmp_path: Path, command: str, extra: str, hidden: str
+) -> None:
+    program = (
+        "import importlib.util as u, sys\n"
+        "real = u.find_spec\n"
+        f"u.find_spec = lambda name, *rest: None if name == {hidden!r} else real(name, *rest)\n"
+        "from fieldfare.cli import main; main()\n"
+    )
+    file = tmp_path / "x.jsonl"
+    file.write_text("{}")
+    arguments = {"serve": ["--data", str(tmp_path)], "match": [str(file), "--subscriptions", str(file)]}
+    result = subprocess.run(
+        [sys.executable, "-c", program, command, *arguments[command]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"error: `fieldfare {command}` needs packages that are not installed: {hidden}\n"
+        f"hint: pip install 'fieldfare[{extra}]'\n"
+    )
+
+
+def test_a_port_in_use_and_a_directory_in_use_are_errors_in_words(
+    service: FaultyService, tmp_path: Path
+) -> None:
+    port = service.url.rsplit(":", 1)[1]
+    process = start(service, "serve", "--data", str(tmp_path), "--port", port)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert errors == (
+        f"fieldfare: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "name another port with --port\n"
+    )

@@ -1,0 +1,138 @@
+"""The real gateway as a process that can be killed; the filters' evaluator takes the pipeline's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from fieldfare.filters import compile_filter
+from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage.event_log import Record
+from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.registry import Version
+
+READY = "ready on "
+
+
+class RealGateway:
+    """One gateway process on a data directory; after a kill it starts again at the same address."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        log = (self._data / "gateway.log").open("a")
+        command = [
+            sys.executable,
+            "-m",
+            "fieldfare.gateway",
+            "--data",
+            str(self._data),
+            "--port",
+            str(self._port),
+        ]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
+        log.close()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert READY in line, (self._data / "gateway.log").read_text()
+        self.url = line.split(READY)[1].split()[0]
+        self._port = int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        """End it as a power failure would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate(timeout=30)
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate(timeout=30)
+
+
+class NaivePipeline:
+    """Matches what the log holds, a block at a time, from a thread of its own."""
+
+    def __init__(self, data: Path) -> None:
+        self._log = open_event_log(f"sqlite:///{data / 'log.db'}")
+        self._registry = open_registry(f"sqlite:///{data / 'registry.db'}")
+        self._matches = MatchLog(data / "matches")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> NaivePipeline:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopping.set()
+        self._thread.join(30)
+        self._log.close()
+        self._registry.close()
+
+    def _run(self) -> None:
+        start = 0
+        while not self._stopping.is_set():
+            end = min(self._log.end(), start + 20)
+            if end == start:
+                self._stopping.wait(0.005)
+                continue
+            records = list(self._log.read(start, end))
+            versions = list(self._registry.versions(self._registry.revision(), start))
+            self._matches.write(_match(start, end, records, versions))
+            start = end
+
+
+def _match(start: int, end: int, records: list[Record], versions: list[Version]) -> NewMatchBlock:
+    filters = {version.filter: compile_filter(version.filter) for version in versions}
+    lengths, numbers = [], []
+    for record in records:
+        for line in record.payload.splitlines():
+            event = json.loads(line)
+            matched = sorted(
+                version.number
+                for version in versions
+                if version.valid_from <= record.offset < version.valid_to
+                and version.space == record.space
+                and filters[version.filter].matches(event)
+            )
+            lengths.append(len(matched))
+            numbers += matched
+    return NewMatchBlock(
+        start,
+        end,
+        np.array([record.count for record in records], np.int32),
+        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+        np.array(numbers, np.uint32),
+        {"appended_ms": records[0].appended_ms, "matched_ms": time.time_ns() // 1_000_000},
+    )
+
+
+@contextmanager
+def running_gateway(data: Path) -> Iterator[RealGateway]:
+    """A gateway and the naive pipeline on a data directory."""
+    data.mkdir(parents=True, exist_ok=True)
+    gateway = RealGateway(data)
+    gateway.start()
+    try:
+        with NaivePipeline(data):
+            yield gateway
+    finally:
+        gateway.stop()

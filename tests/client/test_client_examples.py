@@ -1,0 +1,40 @@
+"""The examples run as they stand, against the real gateway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from real_gateway import running_gateway
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_what_one_example_publishes_the_other_receives(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "data") as gateway:
+        environment = {**os.environ, "FIELDFARE_URL": gateway.url}
+        environment.pop("FIELDFARE_SPACE", None)
+        subscriber = subprocess.Popen(
+            [sys.executable, EXAMPLES / "subscribe.py", "20"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert subscriber.stdout is not None
+        assert subscriber.stdout.readline() == "following data.symbol = 'YHOO' AND data.price < 18.5\n"
+        published = subprocess.run(
+            [sys.executable, EXAMPLES / "publish.py"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=True,
+            timeout=60,
+        ).stdout.splitlines()
+        received, _ = subscriber.communicate(timeout=60)
+    assert published[0].startswith("the first is durable at 0-0-0, the last at 0-")
+    assert published[1] == "900 more are durable"
+    lines = received.splitlines()
+    assert len(lines) == 20 and subscriber.returncode == 0
+    assert all("'symbol': 'YHOO'" in line and line.startswith("0-") for line in lines)

@@ -1,0 +1,172 @@
+"""The client with the real gateway: what is promised holds over HTTP, also when the gateway is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from client_support import SOON
+from faulty_service import wait_until
+from real_gateway import RealGateway, running_gateway
+
+from fieldfare import ApiError, AsyncClient, BatchSettings, Client, Position, PublishError
+from fieldfare.client import SubscriptionDeleted, SubscriptionsRefused
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
+    with running_gateway(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(gateway: RealGateway) -> Iterator[Client]:
+    with Client(gateway.url, retry=SOON) as connected:
+        yield connected
+
+
+def quotes(*prices: float) -> list[dict[str, object]]:
+    return [{"source": "/quotes", "type": "quote", "data": {"price": price}} for price in prices]
+
+
+def test_what_is_published_after_subscribing_is_delivered_and_acked_for_good(client: Client) -> None:
+    with client.subscribe("cheap", "data.price < 18.5") as messages:
+        found = client.publish_many(quotes(17, 19, 18, 20))
+        for price in (17, 18):
+            message = next(messages)
+            assert message.event["data"]["price"] == price
+            message.ack()
+    assert found == sorted(found)
+    client.publish_many(quotes(16))
+    with client.subscribe("cheap") as messages:
+        assert next(messages).event["data"]["price"] == 16, "what was acked does not come again"
+
+
+def test_a_partial_batch_is_accounted_for(client: Client) -> None:
+    with pytest.raises(PublishError) as caught:
+        client.publish_many([*quotes(1), b"{oops", b'{"specversion": "1.0"}', *quotes(2)])
+    assert [index for index, _ in caught.value.accepted] == [0, 3]
+    assert [refusal.index for refusal in caught.value.refused] == [1, 2]
+    assert [at.index for _, at in caught.value.accepted] == [0, 1]
+    with pytest.raises(PublishError, match="the service refused the event"):
+        client.publish(b"[1]").result(10)
+    with pytest.raises(PublishError, match=r"\d+ bytes"):
+        client.publish({"source": "a", "type": "b", "data": "x" * (2 << 20)}).result(10)
+
+
+def test_subscriptions_are_kept_as_they_were_given(client: Client) -> None:
+    created = client.create_subscription("data.price > 1", "keep")
+    assert created == client.get_subscription("keep")
+    replaced = client.replace_subscription("keep", "data.price > 2")
+    assert replaced.revision > created.revision
+    assert client.create_subscriptions([(f"many-{n:02}", f"data.price = {n}") for n in range(30)]) == 30
+    assert client.create_subscriptions([(f"many-{n:02}", f"data.price = {n}") for n in range(30)]) == 30
+    ids = [info.id for info in client.subscriptions(page_size=7)]
+    assert ids == sorted(ids) and sum(id.startswith("many-") for id in ids) == 30
+    client.delete_subscription("keep")
+    with pytest.raises(ApiError) as caught:
+        client.get_subscription("keep")
+    assert caught.value.status == 404
+
+
+def test_errors_of_the_service_name_the_place(client: Client) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.create_subscription("data.price <> 'a' AND price <", "broken")
+    assert caught.value.status == 400
+    assert caught.value.place is not None and caught.value.place.startswith("line 1, column ")
+    with pytest.raises(SubscriptionsRefused) as bulk:
+        client.create_subscriptions([("good", "a = 1"), ("bad", "a = = 1")])
+    assert bulk.value.stored == 1
+    assert bulk.value.refused[0].id == "bad" and bulk.value.refused[0].place
+    with Client(client.url, space="nowhere") as stranger:
+        with pytest.raises(ApiError) as unknown:
+            stranger.publish_many(quotes(1))
+        assert unknown.value.status == 404
+
+
+def test_pull_ack_and_nack(client: Client) -> None:
+    client.create_subscription("data.price = 77", "pulled")
+    found = client.publish_many(quotes(77, 77, 77))
+    got = client.pull("pulled", max_messages=2, wait_s=10)
+    while len(got) < 2:
+        got += client.pull("pulled", max_messages=2 - len(got), wait_s=10)
+    assert [message.position for message in got] == found[:2]
+    client.ack("pulled", [found[0]])
+    client.nack("pulled", [found[1]])
+    again = client.pull("pulled", max_messages=10, wait_s=10)
+    assert again[0].position == found[1]
+    client.ack_up_to("pulled", found[2])
+    assert client.pull("pulled", wait_s=0) == []
+
+
+def test_deleting_a_subscription_ends_its_stream(client: Client) -> None:
+    with client.subscribe("short", "data.price = 5") as messages:
+        client.publish_many(quotes(5))
+        next(messages)
+        client.delete_subscription("short")
+        with pytest.raises((SubscriptionDeleted, ApiError)):
+            next(messages)
+
+
+def test_spaces_are_worlds_of_their_own(gateway: RealGateway, client: Client) -> None:
+    client.create_space("other")
+    assert {"default", "other"} <= set(client.spaces())
+    with Client(gateway.url, space="other") as other, other.subscribe("all", "data.price > 0") as messages:
+        client.publish_many(quotes(1))
+        other.publish_many(quotes(2))
+        assert next(messages).event["data"]["price"] == 2
+    assert client.stats()["subscriptions"] >= 1
+
+
+def test_the_async_client_follows_live(gateway: RealGateway) -> None:
+    async def story() -> list[Position]:
+        async with AsyncClient(gateway.url, retry=SOON) as client:
+            got = []
+            async with client.subscribe("live", "data.price >= 1000", auto_ack=True) as messages:
+                found = await client.publish_many(quotes(*range(1000, 3000)))
+                async for message in messages:
+                    got.append(message.position)
+                    if len(got) == 2000:
+                        break
+            assert got == found
+            return got
+
+    assert len(asyncio.run(asyncio.wait_for(story(), 30))) == 2000
+
+
+def test_nothing_is_lost_or_doubled_while_the_gateway_is_killed(tmp_path: Path) -> None:
+    """A gateway dies three times in the middle of everything; the program notices nothing but the delay."""
+    total = 1500
+    with running_gateway(tmp_path / "data") as gateway, Client(gateway.url, retry=SOON) as client:
+        got: list[Position] = []
+        messages = client.subscribe("all", "data.price >= 0")
+
+        def follow() -> None:
+            for message in messages:
+                got.append(message.position)
+                message.ack()
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        publisher = client.publisher(BatchSettings(max_events=20, linger_ms=1), SOON)
+        futures = []
+        for n, quote in enumerate(quotes(*range(total))):
+            futures.append(publisher.publish(quote))
+            if n % 400 == 399:
+                futures[n - 100].result(30)
+                gateway.kill()
+                gateway.start()
+        publisher.close()
+        positions = [future.result(30) for future in futures]
+        assert len(set(positions)) == total and positions == sorted(positions)
+        wait_until(lambda: len(got) >= total, timeout_s=30)
+        messages.flush(30)
+        messages.close()
+        follower.join(30)
+        assert got == positions
+        with client.subscribe("all") as rest:
+            last = client.publish(quotes(1)[0]).result(30)
+            assert next(rest).position == last, "every ack is durable"
