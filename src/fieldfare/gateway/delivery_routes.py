@@ -117,10 +117,14 @@ async def pull(request: Request) -> Response:
     parts: list[bytes] = []
     async with _Disconnect(request.receive) as gone:
         while not gone.happened:
-            gateway.pump.read_on(delivery)
             parts = _pulled(gateway, delivery, session, limit, lease_s)
             left_s = until_s - time.monotonic()
-            if parts or left_s <= 0 or gateway.pump.closing or delivery.deleted:
+            if parts or gateway.pump.closing or delivery.deleted:
+                break
+            if gateway.pump.read_on(delivery) or delivery.has_message(session):
+                await asyncio.sleep(0)  # much to read that does not match: let others have their turn
+                continue
+            if left_s <= 0:
                 break
             await gateway.pump.wait(delivery, session, left_s, gone.future)
     if delivery.deleted:
@@ -137,6 +141,7 @@ def _pulled(
     parts: list[bytes] = []
     size_bytes, step = 0, FIRST_AT_ONCE
     while size_bytes < PULLED_MAX_BYTES and (left := limit - len(parts) // PARTS) > 0:
+        gateway.pump.read_on(delivery)
         keys = delivery.take(session, min(left, step), time.monotonic(), lease_s)
         if not keys:
             break

@@ -72,6 +72,7 @@ class Pump:
         self._behind: set[Delivery] = set()
         self._somebody_waits = asyncio.Event()
         self._expiry_due_s = 0.0
+        self._seen_tip = tail.tip
         self._task: asyncio.Task[None] | None = None
         self.closing = False
 
@@ -215,7 +216,9 @@ class Pump:
 
     def _turn(self, now_s: float) -> bool:
         """One look for everybody who waits; whether another should follow at once."""
-        if self._tail.advance():
+        self._tail.advance()
+        if self._tail.tip != self._seen_tip:  # others follow the tail too
+            self._seen_tip = self._tail.tip
             self._behind.update(self._waiting)
         if now_s >= self._expiry_due_s:
             self._expiry_due_s = now_s + EXPIRY_EVERY_S
@@ -242,13 +245,19 @@ class Pump:
                     return bool(self._behind)
         return False
 
-    def read_on(self, delivery: Delivery) -> None:
-        """Read for one that is behind, a few milliseconds at most; the task does the rest."""
+    def read_on(self, delivery: Delivery) -> bool:
+        """Read for one that has nothing to give, a few milliseconds at most; whether there is more to read."""
         until_s = time.monotonic() + TURN_MAX_S
-        while delivery.wants_feed and (offset := delivery.read_to >> INDEX_BITS) < self._tail.tip:
+        while delivery.wants_feed:
+            offset = delivery.read_to >> INDEX_BITS
+            if offset >= self._tail.tip and not self._tail.advance():
+                return False
+            if time.monotonic() >= until_s:
+                return True
             self._feed_group(offset, [delivery])
-            if delivery.read_to >> INDEX_BITS == offset or time.monotonic() >= until_s:
-                return
+            if delivery.read_to >> INDEX_BITS == offset:
+                return False  # a gap, which has been reported
+        return False
 
     def _feed_group(self, offset: int, deliveries: list[Delivery]) -> None:
         """One look into the block at an offset, for all who have read up to there."""
