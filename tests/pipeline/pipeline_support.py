@@ -1,4 +1,4 @@
-"""Random events, filters and histories of subscriptions, and the naive replay that says what must come out."""
+"""Random events, filters and histories of subscriptions, and the replay that says what must come out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def random_event(random: Random) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name in ("x", "y"):
         if random.random() < 0.85:
-            data[name] = random.choice([random.randrange(6), random.randrange(6), random.randrange(12) / 2, None, "a"])
+            numbers = [random.randrange(6), random.randrange(6), random.randrange(12) / 2]
+            data[name] = random.choice([*numbers, None, "a"])
     if random.random() < 0.85:
         data["word"] = random.choice([*WORDS, *WORDS, None, 1, True])
     if random.random() < 0.5:
@@ -35,8 +36,9 @@ def random_filter(random: Random, depth: int = 2) -> str:
     x, word = random.randrange(6), random.choice(WORDS)
     return random.choice(
         [
-            f"data.x = {x}", f"data.x > {x / 2}", f"data.y BETWEEN {x - 2} AND {x}", f"data.y IN ({x}, {x + 1.5})",
-            f"data.word = '{word}'", f"data.word LIKE '{word}%'", "data.word LIKE '%b%'", f"data.word >= '{word}'",
+            f"data.x = {x}", f"data.x > {x / 2}", f"data.y BETWEEN {x - 2} AND {x}",
+            f"data.y IN ({x}, {x + 1.5})", f"data.word = '{word}'", f"data.word LIKE '{word}%'",
+            "data.word LIKE '%b%'", f"data.word >= '{word}'",
             "data.flag", "EXISTS(data.flag)", "data.x IS NULL", f"data.x + data.y > {x}", "data.x = data.y",
         ]
     )  # fmt: skip

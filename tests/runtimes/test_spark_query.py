@@ -82,8 +82,10 @@ class Service:
             assert block is not None
             indptr, subscriptions = block.by_event()
             first = int(block.counts[: offset - block.start].sum())
-            found = [sorted(subscriptions[indptr[e] : indptr[e + 1]].tolist()) for e in range(first, first + len(events))]
-            assert found == [self.history.expected(space, offset, event) for event in events], f"record {offset}"
+            last = first + len(events)
+            found = [sorted(subscriptions[indptr[e] : indptr[e + 1]].tolist()) for e in range(first, last)]
+            expected = [self.history.expected(space, offset, event) for event in events]
+            assert found == expected, f"record {offset}"
 
 
 def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restarts(

@@ -77,7 +77,8 @@ def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
 
 def event_counts(events: pa.RecordBatch) -> NDArray[np.int64]:
     """How many events each record of a batch has: int64[records]."""
-    return events.column("count").to_numpy().astype(np.int64)
+    counts: NDArray[np.int64] = events.column("count").to_numpy().astype(np.int64)
+    return counts
 
 
 def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:

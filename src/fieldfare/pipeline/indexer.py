@@ -122,7 +122,7 @@ class Indexer:
         return self._step(writer)
 
     def rebase(self, snapshots: Mapping[str, Part], revision: int) -> Step:
-        """Go on from new snapshots of all spaces that had versions at a revision; later changes stay deltas."""
+        """Go on from snapshots, as of a revision, of all spaces with versions; later changes stay deltas."""
         self._number += 1
         writer = _StepWriter(self._number)
         self._base_revision = revision

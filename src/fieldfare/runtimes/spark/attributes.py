@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from fieldfare.filters import Filter, FilterError, format_path
 from fieldfare.filters.errors import Mistake, Problem, problem_at
@@ -15,20 +15,29 @@ from fieldfare.model import Path
 
 
 def can_have(schema: StructType, path: Path) -> bool:
-    """Whether a row of this schema can have an attribute: struct fields by name, array elements by index."""
+    """Whether a row of this schema can have an attribute.
+
+    A step goes to a struct's field or a map's value by name, or to an array's element by its index.
+    """
     current: DataType = schema
     for step in path:
         if isinstance(step, str) and isinstance(current, StructType) and step in current.names:
             current = current[step].dataType
         elif isinstance(step, int) and isinstance(current, ArrayType):
             current = current.elementType
+        elif isinstance(step, str) and isinstance(current, MapType) and _has_names(current):
+            current = current.valueType
         else:
             return False
     return True
 
 
+def _has_names(kind: MapType) -> bool:
+    return isinstance(kind.keyType, StringType)
+
+
 def attribute_names(schema: StructType) -> Iterator[str]:
-    """The paths of all attributes that rows of this schema can have, as text; arrays by their first element."""
+    """The paths of all attributes that rows of this schema can have; arrays by their first element."""
 
     def below(path: Path, kind: DataType) -> Iterator[Path]:
         yield path

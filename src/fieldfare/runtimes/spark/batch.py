@@ -188,7 +188,7 @@ def _session(given: SparkSession | None, settings: SparkSettings | None) -> Iter
 
 
 def _events(session: SparkSession, path: Path) -> tuple[DataFrame, pa.Schema, StructType | None]:
-    """The events to hand to tasks, the schema of a match, and the attributes when columns say what they are."""
+    """What to hand to tasks, the schema of a match, and the attributes where columns say what they are."""
     if path.suffix == ".parquet" or (path.is_dir() and any(path.rglob("*.parquet"))):
         frame = session.read.parquet(str(path))
         output = StructType([StructField("subscription", StringType()), *frame.schema])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,7 +19,7 @@ from fieldfare.runtimes.spark.attributes import check_attributes
 SHOWN_PROBLEMS = 10
 
 SubscriptionRow = tuple[str, str] | tuple[str, str, str]
-SubscriptionSource = DataFrame | Iterable[SubscriptionRow]
+SubscriptionSource: TypeAlias = "DataFrame | Iterable[SubscriptionRow]"
 
 COMPILED = pa.schema(
     [
@@ -96,8 +97,9 @@ def compile_subscriptions(
 def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Table:
     missing = {"id", "filter"} - set(subscriptions.columns)
     if missing:
+        lacking = ", ".join(sorted(missing))
         raise ValueError(
-            f"subscriptions need the columns id and filter; {', '.join(sorted(missing))} is not among {subscriptions.columns}"
+            f"subscriptions need the columns id and filter; {lacking} is not in {subscriptions.columns}"
         )
     dialect = F.col("dialect") if "dialect" in subscriptions.columns else F.lit("sql")
     chosen = subscriptions.select(

@@ -1,13 +1,13 @@
 """The pipeline's process: ``python -m fieldfare.runtimes.spark.driver --data DIR``.
 
-It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query fails
-(1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
+It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query
+fails (1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
 
     {"pid": 4711, "state": "ready", "time_ms": 1763718000000, "revision": 12, "offset": 340, "manifest": 9}
 
-`state` is starting, ready, stopping, stopped or failed; `offset` is what the query has committed (null until
-the first batch after a start), `revision` and `manifest` those that its last batch was matched with. It can be killed at any
-moment; the next one goes on from the checkpoint.
+`state` is starting, ready, stopping, stopped or failed; `offset` is what the query has committed (null
+until the first batch after a start), `revision` and `manifest` those that its last batch was matched with.
+It can be killed at any moment; the next one goes on from the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.folder import DataFolder
@@ -160,7 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The program; gives its exit status."""
     options = parse(arguments)
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
+        stream=sys.stderr, level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
     )  # fmt: skip
     for library in ("py4j", "pyspark"):

@@ -95,7 +95,7 @@ class IndexWriter:
             raise
 
     def _start(self) -> tuple[Indexer, Manifest]:
-        """Go on from the newest manifest, or build everything from the registry when that is not to be had."""
+        """Go on from the newest manifest, or build everything from the registry."""
         newest = self._store.newest()
         revision = self._registry.revision()
         if newest is not None and newest.revision <= revision:

@@ -12,7 +12,7 @@ _SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole lines of a file: its bytes from `start` to `end`, the first of them line `first_line` (from 1)."""
+    """Whole lines of a file: its bytes from `start` to `end`, the first line being `first_line` (from 1)."""
 
     path: str
     start: int

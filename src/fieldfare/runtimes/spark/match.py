@@ -118,7 +118,8 @@ def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[str]:
         raise ValueError(f"keep names {unknown[0]!r}, which is no column of the events: {events.columns}")
     if "subscription" in kept:
         raise ValueError(
-            "the events have a column called 'subscription', as the result has: rename it, or leave it out of keep"
+            "the events have a column called 'subscription', and so has the result:"
+            " rename it, or leave it out of keep"
         )
     return kept
 

@@ -53,7 +53,7 @@ def start_query(
 
 
 def reason(error: StreamingQueryException | BaseException) -> str:
-    """Why a query failed, in one line: the last line of the innermost Python error, or else of the message."""
+    """Why a query failed, in one line: the innermost Python error, or else the message's first line."""
     text = str(error)
     python_errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -65,8 +65,8 @@ def session_config(settings: SparkSettings, scratch: Path) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     java_options = " ".join(
         (
-            # The Java side only plans and passes on: quickly compiled code serves it better than the best code,
-            # whose compiler takes the processor from the tasks for minutes; and a small heap needs no more.
+            # The Java side only plans and passes on. Quickly compiled code serves it better than the best,
+            # whose compiler takes the processor from the tasks for minutes.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xss512k",

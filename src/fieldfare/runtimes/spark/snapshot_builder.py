@@ -30,7 +30,7 @@ _SCRATCH = "snapshot-"
 
 
 def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
-    """An index part for each space: the versions known at a revision that count for records from `passed` on."""
+    """A part for each space: the versions known at a revision that count for records from `passed` on."""
     by_space: dict[str, list[Version]] = {}
     for version in registry.versions(revision, passed):
         by_space.setdefault(version.space, []).append(version)

@@ -81,7 +81,7 @@ class BatchSettings:
         )
 
 
-class LogSource(DataSource):
+class LogSource(DataSource):  # type: ignore[misc]
     """The data source that Spark knows as ``fieldfare_log``; the option ``data`` is the data directory."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class LogSource(DataSource):
         return LogStreamReader(self._folder, self._settings)
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Plans batches in the query's own Python process, and hands each task its range."""
 
     def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:

@@ -31,7 +31,8 @@ def run_kernels_once() -> None:
         form = compile_filter(text).normal_form
         entries.append(IndexEntry(number, number, 0, OPEN_END, form, text, "sql"))
     part = build_part(entries)
-    line = b'{"id":"1","data":{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}}\n'
+    data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
+    line = b'{"id":"1","data":' + data + b"}\n"
     records = pa.record_batch(
         [
             [0, 1],
