@@ -20,10 +20,8 @@ from multiprocessing.connection import Connection
 from fieldfare import AsyncClient, BatchSettings, Client
 
 PAD = "x" * 230
-MESSAGE = (
-    b'{"specversion":"1.0","id":"1","source":"/q","type":"t","data":{"price":17.25,"pad":"%s"}}'
-    % PAD.encode()
-)
+EVENT = {"source": "/q", "type": "t", "data": {"price": 17.25, "pad": PAD}}
+MESSAGE = json.dumps({"specversion": "1.0", "id": "1", **EVENT}, separators=(",", ":")).encode()
 
 
 class Sink(asyncio.Protocol):
@@ -52,7 +50,7 @@ class Sink(asyncio.Protocol):
 
     def _answer(self, head: bytes, body: bytes) -> None:
         if b"/stream?" in head:
-            asyncio.ensure_future(self._stream())
+            self._streaming = asyncio.create_task(self._stream())
             return
         text = b'{"partition":0,"offset":%d,"count":%d,"duplicate":false}' % (Sink.offset, body.count(b"\n"))
         Sink.offset += 1
@@ -94,11 +92,10 @@ def measure(name: str, events: int, work: Callable[[], None]) -> dict[str, float
 
 def run_all(url: str, events: int) -> dict[str, float]:
     figures: dict[str, float] = {}
-    value = {"source": "/q", "type": "t", "data": {"price": 17.25, "pad": PAD}}
     with Client(url) as client:
         client.publish_many([MESSAGE] * 1000)
         figures |= measure("publish_many_encoded", events, lambda: _in_slices(client, [MESSAGE] * events))
-        figures |= measure("publish_many_dicts", events, lambda: _in_slices(client, [value] * events))
+        figures |= measure("publish_many_dicts", events, lambda: _in_slices(client, [EVENT] * events))
 
         def one_by_one(event: object) -> None:
             for _ in range(events):
@@ -106,7 +103,7 @@ def run_all(url: str, events: int) -> dict[str, float]:
             client.flush()
 
         figures |= measure("publish_encoded", events, lambda: one_by_one(MESSAGE))
-        figures |= measure("publish_dicts", events, lambda: one_by_one(value))
+        figures |= measure("publish_dicts", events, lambda: one_by_one(EVENT))
 
         def receive(ack: bool) -> None:
             with client.subscribe("bench") as messages:
@@ -122,7 +119,7 @@ def run_all(url: str, events: int) -> dict[str, float]:
     async def asynchronously() -> None:
         async with AsyncClient(url, batch=BatchSettings()) as client:
             for start in range(0, events, 10_000):
-                await client.publish_many([value] * min(10_000, events - start))
+                await client.publish_many([EVENT] * min(10_000, events - start))
 
     figures |= measure("async_publish_many_dicts", events, lambda: asyncio.run(asynchronously()))
     return figures

@@ -144,7 +144,8 @@ def _numbers(values: pa.Array) -> NDArray[Any]:
     """The values as numpy sees them, null slots with some value."""
     if values.null_count:
         values = values.fill_null(pa.scalar(0, values.type))
-    return values.to_numpy(zero_copy_only=False)
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _read_extension(values: pa.Array, shared: _Shared) -> _Read:
@@ -229,8 +230,7 @@ def _read_decimal(values: pa.Array, shared: _Shared) -> _Read:
         halves = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)
         low, high = halves[values.offset : values.offset + len(values)].T
         if values.null_count:
-            nulls = null_mask(values)
-            low, high = np.where(nulls, 0, low), np.where(nulls, 0, high)
+            low, high = np.where(values.is_null(), 0, low), np.where(values.is_null(), 0, high)
         fits = high == low >> 63
         whole, part = np.divmod(low, 10**scale)
         integral = fits & (part == 0)
@@ -271,11 +271,11 @@ def _read_time(values: pa.Array, shared: _Shared) -> _Read:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind))
 
 
 _READERS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, _Shared], _Read]]] = [

@@ -1,17 +1,34 @@
-"""Arrays without reference counts, for kernels made of many small functions.
+"""How kernels made of many small functions are compiled.
 
 numba counts references to an array wherever it passes it on, with an atomic instruction each time:
-in a scanner of small functions that took two thirds of the time. A kernel that its caller keeps the
-arrays alive for can do without.
+in a scanner of small functions that took most of the time. A kernel that its caller keeps the arrays
+alive for can do without.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from numba import config
+from numba import config, njit
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+
+def compiled(function: Kernel) -> Kernel:
+    """Compile a kernel when it is first called, and keep it on disk."""
+    kernel: Kernel = njit(cache=True, nogil=True)(function)
+    return kernel
+
+
+def inlined(function: Kernel) -> Kernel:
+    """The same for a small function that is called for every few bytes."""
+    kernel: Kernel = njit(
+        cache=True, nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
+    return kernel
 
 
 def _borrowed(array: Any) -> Any:

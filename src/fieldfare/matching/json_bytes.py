@@ -11,9 +11,11 @@ always true, higher ones may be borrowed).
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import Any
 
+import numpy as np
+
+from fieldfare.matching.borrowing import compiled, inlined
 from fieldfare.matching.columns import (
     KIND_FALSE,
     KIND_NULL,
@@ -55,14 +57,14 @@ _HEXADECIMAL = _table(-1, {b"%c" % c: int(chr(c), 16) for c in b"0123456789abcde
 _UNESCAPED = _table(-1, {b'"': 0x22, b"\\": 0x5C, b"/": 0x2F, b"b": 8, b"f": 12, b"n": 10, b"r": 13, b"t": 9})
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def byte_at(data, i):
+@inlined
+def byte_at(data: Any, i: Any) -> Any:
     """One byte; an unsigned index spares numba's test for negative ones."""
     return data[np.uint64(i)]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def load_word(data, i):
+@inlined
+def load_word(data: Any, i: Any) -> Any:
     """Bytes i to i + 7 as one number (compiles to a single load)."""
     at = np.uint64(i)
     word = np.uint64(data[at])
@@ -71,8 +73,8 @@ def load_word(data, i):
     return word
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def load_part(data, i, length):
+@inlined
+def load_part(data: Any, i: Any, length: Any) -> Any:
     """Bytes i to i + length - 1, at most eight, as one number."""
     if length <= 0:
         return _NO_BITS
@@ -84,8 +86,8 @@ def load_part(data, i, length):
     return word
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def same_bytes(data, i, other, j, length):
+@inlined
+def same_bytes(data: Any, i: Any, other: Any, j: Any, length: Any) -> Any:
     """Whether data[i : i + length] equals other[j : j + length]; both lie within their buffers."""
     while length > 8:
         if load_word(data, i) != load_word(other, j):
@@ -96,8 +98,8 @@ def same_bytes(data, i, other, j, length):
     return load_part(data, i, length) == load_part(other, j, length)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def skip_space(data, i):
+@inlined
+def skip_space(data: Any, i: Any) -> Any:
     while True:
         c = byte_at(data, i)
         if c > 32 or not (c == 32 or c == 9 or c == 13):
@@ -105,8 +107,8 @@ def skip_space(data, i):
         i += 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _find_string_stop(data, i):
+@inlined
+def _find_string_stop(data: Any, i: Any) -> Any:
     """The next quote, backslash or control character at or after i."""
     last = data.size - 8
     while i <= last:
@@ -127,8 +129,8 @@ def _find_string_stop(data, i):
     return i
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def string_end(data, i):
+@inlined
+def string_end(data: Any, i: Any) -> Any:
     """From the byte after the opening quote to the closing one: (its position, has escapes)."""
     escaped = False
     while True:
@@ -150,10 +152,10 @@ def string_end(data, i):
             return ~i, escaped
 
 
-@njit(cache=True, nogil=True)
-def hexadecimal(data, i):
+@compiled
+def hexadecimal(data: Any, i: Any) -> Any:
     """The number that four hexadecimal digits write, or -1."""
-    number = 0
+    number = np.int64(0)
     for k in range(4):
         digit = np.int64(_HEXADECIMAL[byte_at(data, i + k)])
         if digit < 0:
@@ -162,8 +164,8 @@ def hexadecimal(data, i):
     return number
 
 
-@njit(cache=True, nogil=True)
-def unescape(data, start, length, out, end):
+@compiled
+def unescape(data: Any, start: Any, length: Any, out: Any, end: Any) -> Any:
     """Write a string of checked escapes to ``out`` from ``end`` on; gives the new end.
 
     A surrogate without its partner becomes U+FFFD. Never longer than what it reads.
@@ -195,8 +197,8 @@ def unescape(data, start, length, out, end):
     return end
 
 
-@njit(cache=True, nogil=True)
-def _write_utf8(code, out, end):
+@compiled
+def _write_utf8(code: Any, out: Any, end: Any) -> Any:
     if code < 0x80:
         out[end] = code
         return end + 1
@@ -216,8 +218,8 @@ def _write_utf8(code, out, end):
     return end + 4
 
 
-@njit(cache=True, nogil=True)
-def skip_container(data, i, depth):
+@compiled
+def skip_container(data: Any, i: Any, depth: Any) -> Any:
     """From inside ``depth`` open brackets to after the one that closes the last of them.
 
     What is skipped is checked for its strings and for balance, not for its grammar.
@@ -242,8 +244,8 @@ def skip_container(data, i, depth):
             return ~(i - 1)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def skip_value(data, i):
+@inlined
+def skip_value(data: Any, i: Any) -> Any:
     """To after the value that starts at i, whatever it is."""
     structure = _STRUCTURE[byte_at(data, i)]
     if structure == _STRING:
@@ -257,8 +259,8 @@ def skip_value(data, i):
     return i if i > start else ~start
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def read_value(data, i):
+@inlined
+def read_value(data: Any, i: Any) -> Any:
     """The value that starts at i: (position after it, kind, word)."""
     c = byte_at(data, i)
     nothing = np.int64(0)
@@ -268,7 +270,7 @@ def read_value(data, i):
             return end, 0, nothing
         kind = KIND_ESCAPED if escaped else KIND_STRING
         return end + 1, kind, (i + 1) << 32 | (end - i - 1)
-    if c == OPEN_OBJECT or c == OPEN_ARRAY:
+    if _STRUCTURE[c] == _OPEN:
         return skip_container(data, i + 1, 1), KIND_OTHER, nothing
     if c == 0x74:
         return _literal(data, i, b"true"), KIND_TRUE, nothing
@@ -279,8 +281,8 @@ def read_value(data, i):
     return read_number(data, i)
 
 
-@njit(cache=True, nogil=True)
-def _literal(data, i, text):
+@compiled
+def _literal(data: Any, i: Any, text: Any) -> Any:
     for k in range(len(text)):
         if byte_at(data, i + k) != text[k]:
             return ~i

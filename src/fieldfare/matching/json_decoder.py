@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,15 +96,29 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
     rows = len(plan.rows)
     kinds = np.zeros((rows, _padded(size, 1)), np.uint8)
     words = np.zeros((rows, _padded(size, 8)), np.int64)
-    line, byte = scan_lines(data, size, *plan.trie.for_scan(), kinds, words)
+    line, byte = scan_lines(
+        data,
+        size,
+        plan.trie.nodes.copy(),
+        plan.trie.keys,
+        plan.trie.table,
+        np.empty((_SCRIPT_ENTRIES, SCRIPT_FIELDS), np.int64),
+        np.empty(6 * plan.trie.longest_key, np.uint8),
+        np.empty((plan.trie.depth, STACK_FIELDS), np.int64),
+        kinds,
+        words,
+    )
     if line >= 0:
         raise DecodeError(line, byte)
-    text, exact = data, ()
+    text = data
+    exact: tuple[int | Decimal, ...] = ()
     present, escaped, unread = survey_kinds(kinds, words, size)
     if escaped.any():
         text = _unescape(data, escaped, size, kinds, words)
     if unread.any():
         exact = _read_numbers(data, unread, size, kinds, words)
+    # As all arrays here are read-only, so that what reads a batch is compiled for one type of array.
+    kinds.flags.writeable = words.flags.writeable = False
     columns = {
         path: Column(kinds[row, :size], words[row, :size]) for path, row in plan.rows.items() if present[row]
     }
@@ -145,6 +159,7 @@ def _unescape(
         raise ValueError(f"a text of {text.size} bytes is too large: at most {_MOST_BYTES}")
     text[: data.size] = data
     end = unescape_strings(data, np.flatnonzero(escaped), size, kinds, words, text)
+    text.flags.writeable = False
     return text[:end]
 
 
@@ -179,17 +194,7 @@ class Trie(NamedTuple):
     table: NDArray[np.int64]
     depth: int
 
-    def for_scan(self) -> tuple[NDArray[Any], ...]:
-        """The arrays and the room that one scan needs."""
-        longest_key = int(self.nodes[:, KEY_LENGTH].max())
-        return (
-            self.nodes.copy(),
-            self.keys,
-            self.table,
-            np.empty((_SCRIPT_ENTRIES, SCRIPT_FIELDS), np.int64),
-            np.empty(6 * longest_key, np.uint8),
-            np.empty((self.depth, STACK_FIELDS), np.int64),
-        )
+    longest_key: int
 
 
 class _Plan(NamedTuple):
@@ -248,7 +253,7 @@ def _build_trie(paths: list[Path], named: NDArray[np.bool_]) -> Trie:
             node[ELEMENT_INDEX] = step
             node[NEXT_ELEMENT] = parent[FIRST_ELEMENT]
             parent[FIRST_ELEMENT] = number
-    return Trie(nodes, keys, table, max(map(len, paths)))
+    return Trie(nodes, keys, table, max(map(len, paths)), max(map(len, encoded)))
 
 
 def _enter_key(

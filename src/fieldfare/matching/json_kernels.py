@@ -10,10 +10,11 @@ too often is written down as the next script.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import Any
 
-from fieldfare.matching.borrowing import borrowed
+import numpy as np
+
+from fieldfare.matching.borrowing import borrowed, compiled, inlined
 from fieldfare.matching.columns import KIND_MISSING, KIND_OTHER, KIND_STRING
 from fieldfare.matching.json_bytes import (
     CLOSE_ARRAY,
@@ -62,8 +63,8 @@ SCRIPT_FIELDS = 4
 STACK_FIELDS = 4
 
 
-@njit(cache=True, nogil=True)
-def hash_key(buffer, start, length, parent):
+@compiled
+def hash_key(buffer: Any, start: Any, length: Any, parent: Any) -> Any:
     """Where the search for a key of an object starts in the trie's table."""
     head = load_part(buffer, start, min(length, 8))
     tail = load_part(buffer, start + length - 8, 8) if length > 8 else np.uint64(0)
@@ -73,8 +74,8 @@ def hash_key(buffer, start, length, parent):
     return np.int64(mixed >> np.uint64(33))
 
 
-@njit(cache=True, nogil=True)
-def _find_child(buffer, start, length, parent, nodes, keys, table):
+@compiled
+def _find_child(buffer: Any, start: Any, length: Any, parent: Any, nodes: Any, keys: Any, table: Any) -> Any:
     mask = table.size - 1
     slot = hash_key(buffer, start, length, parent) & mask
     while True:
@@ -90,8 +91,8 @@ def _find_child(buffer, start, length, parent, nodes, keys, table):
         slot = (slot + 1) & mask
 
 
-@njit(cache=True, nogil=True)
-def _read_key(data, i, parent, nodes, keys, table, scratch):
+@compiled
+def _read_key(data: Any, i: Any, parent: Any, nodes: Any, keys: Any, table: Any, scratch: Any) -> Any:
     """From a key's opening quote to the member's value: (position, node)."""
     start = i + 1
     end, escaped = string_end(data, start)
@@ -109,8 +110,10 @@ def _read_key(data, i, parent, nodes, keys, table, scratch):
     return skip_space(data, i + 1), node
 
 
-@njit(cache=True, nogil=True)
-def _next_member(data, i, parent, first, nodes, keys, table, scratch):
+@compiled
+def _next_member(
+    data: Any, i: Any, parent: Any, first: Any, nodes: Any, keys: Any, table: Any, scratch: Any
+) -> Any:
     """From inside an object to the next member's value, or to after its end: (position, node)."""
     i = skip_space(data, i)
     c = byte_at(data, i)
@@ -126,8 +129,8 @@ def _next_member(data, i, parent, first, nodes, keys, table, scratch):
     return _read_key(data, i, parent, nodes, keys, table, scratch)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _follow(data, i, place, script, expected, known):
+@inlined
+def _follow(data: Any, i: Any, place: Any, script: Any, expected: Any, known: Any) -> Any:
     """The script's entry, from ``expected`` on, whose bytes stand at i; or -1."""
     for entry in range(expected, min(expected + _LOOK_AHEAD, known)):
         length = script[entry, _LENGTH]
@@ -140,8 +143,20 @@ def _follow(data, i, place, script, expected, known):
     return -1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _member(data, i, node, first, nodes, keys, table, script, expected, known, scratch):
+@inlined
+def _member(
+    data: Any,
+    i: Any,
+    node: Any,
+    first: Any,
+    nodes: Any,
+    keys: Any,
+    table: Any,
+    script: Any,
+    expected: Any,
+    known: Any,
+    scratch: Any,
+) -> Any:
     """The next member of an object, by the script if it goes on like that.
 
     Gives the position of the member's value, its node (or NONE, _END), the script's entry to expect
@@ -163,8 +178,8 @@ def _member(data, i, node, first, nodes, keys, table, script, expected, known, s
     return i, child, expected, 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _element(data, i, first, index, wanted, nodes):
+@inlined
+def _element(data: Any, i: Any, first: Any, index: Any, wanted: Any, nodes: Any) -> Any:
     """The next element of an array: (position, node or NONE or _END, next node to look for).
 
     After the last element that a path names, the rest of the array is skipped.
@@ -184,8 +199,8 @@ def _element(data, i, first, index, wanted, nodes):
     return i, np.int64(NONE), wanted
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _enter(event, node, nodes, kinds, words):
+@inlined
+def _enter(event: Any, node: Any, nodes: Any, kinds: Any, words: Any) -> Any:
     """Note that a node with others below it has a value; it replaces one of a repeated key."""
     if nodes[node, SEEN] == event:
         for row in range(nodes[node, ROW], nodes[node, ROW_END]):
@@ -197,16 +212,16 @@ def _enter(event, node, nodes, kinds, words):
         words[nodes[node, ROW], event] = 0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _opens(c, node, nodes):
+@inlined
+def _opens(c: Any, node: Any, nodes: Any) -> Any:
     """Whether the value that starts with c has members or elements that some path names."""
     if c == OPEN_OBJECT:
         return nodes[node, HAS_MEMBERS]
     return c == OPEN_ARRAY and nodes[node, FIRST_ELEMENT] != NONE
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _take_value(data, i, event, node, nodes, kinds, words):
+@inlined
+def _take_value(data: Any, i: Any, event: Any, node: Any, nodes: Any, kinds: Any, words: Any) -> Any:
     """Store or skip a value that is not descended into: position after it."""
     if node == NONE or not nodes[node, NAMED]:
         return skip_value(data, i)
@@ -217,8 +232,21 @@ def _take_value(data, i, event, node, nodes, kinds, words):
     return i
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _scan_event(data, i, event, nodes, keys, table, script, known, scratch, stack, kinds, words):
+@inlined
+def _scan_event(
+    data: Any,
+    i: Any,
+    event: Any,
+    nodes: Any,
+    keys: Any,
+    table: Any,
+    script: Any,
+    known: Any,
+    scratch: Any,
+    stack: Any,
+    kinds: Any,
+    words: Any,
+) -> Any:
     """Store one object's values: (position after it or ~position, script entries, departures).
 
     ``stack`` holds for each container around the current one: its node, whether it is an object, the
@@ -265,8 +293,19 @@ def _scan_event(data, i, event, nodes, keys, table, script, known, scratch, stac
     return i, expected, departures
 
 
-@njit(cache=True, nogil=True)
-def scan_lines(data, size, nodes, keys, table, script, scratch, stack, kinds, words):
+@compiled
+def scan_lines(
+    data: Any,
+    size: Any,
+    nodes: Any,
+    keys: Any,
+    table: Any,
+    script: Any,
+    scratch: Any,
+    stack: Any,
+    kinds: Any,
+    words: Any,
+) -> Any:
     """Store the values of all lines; ``kinds`` and ``words`` have a row for each path.
 
     Parameters
@@ -317,8 +356,8 @@ def scan_lines(data, size, nodes, keys, table, script, scratch, stack, kinds, wo
     return -1, i
 
 
-@njit(cache=True, nogil=True)
-def survey_kinds(kinds, words, size):
+@compiled
+def survey_kinds(kinds: Any, words: Any, size: Any) -> Any:
     """For each row: whether any event has it, the bytes of strings with escapes, and unread numbers."""
     rows = kinds.shape[0]
     present = np.zeros(rows, np.bool_)
@@ -336,8 +375,8 @@ def survey_kinds(kinds, words, size):
     return present, escaped_bytes, unread
 
 
-@njit(cache=True, nogil=True)
-def unescape_strings(data, rows, size, kinds, words, text):
+@compiled
+def unescape_strings(data: Any, rows: Any, size: Any, kinds: Any, words: Any, text: Any) -> Any:
     """Unescape all strings that need it to ``text``, after the data that it begins with: its end."""
     end = data.size
     for row in rows:
