@@ -47,7 +47,9 @@ def test_a_compact_batch_becomes_lines_without_a_byte_changed():
 
 
 def test_an_event_over_several_lines_becomes_one_line_with_its_numbers_as_they_were():
-    body = b'[{"specversion":"1.0",\n "id":"1", "source":"s",\r\n "type":"t", "data": {"x": 1.50, "s": "a b"}}]'
+    body = (
+        b'[{"specversion":"1.0",\n "id":"1", "source":"s",\r\n "type":"t", "data": {"x": 1.50, "s": "a b"}}]'
+    )
     decoded = array(body)
     assert (
         decoded.payload
@@ -82,7 +84,9 @@ def test_a_wrong_attribute_is_refused_by_name_and_the_neighbours_are_taken(chang
     assert list(decoded.accepted) == [0, 2]
     assert [(each.index, each.pointer) for each in decoded.refused] == [(1, pointer)]
     assert decoded.refused[0].detail
-    one_line_each = b"".join(msgspec.json.encode(each) + b"\n" for each in (good, event("b", 1) | change, good))
+    one_line_each = b"".join(
+        msgspec.json.encode(each) + b"\n" for each in (good, event("b", 1) | change, good)
+    )
     assert [each.pointer for each in lines(one_line_each).refused] == [pointer]
 
 
@@ -189,7 +193,12 @@ def test_limits_hold_for_each_event_and_for_the_batch():
 
 def test_deep_nesting_is_refused_before_it_can_hurt_a_reader():
     for depth in (99, 150, 5000):
-        nested = b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":' + b"[" * depth + b"]" * depth + b"}"
+        nested = (
+            b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":'
+            + b"[" * depth
+            + b"]" * depth
+            + b"}"
+        )
         assert array(b"[" + nested + b"]").count == (depth < 100)
         assert lines(nested).count == (depth < 100)
     many_brackets_in_a_string = encode(event("1", "[" * 500))

@@ -52,12 +52,16 @@ def test_a_repeat_of_a_producers_sequence_changes_nothing(tmp_path):
         async with running(tmp_path) as r:
             headers = BATCH | {"fieldfare-producer": "p", "fieldfare-sequence": "7"}
             answers = [
-                (await r.client.post(EVENTS, content=encode([event()]), headers=headers)).json() for _ in range(2)
+                (await r.client.post(EVENTS, content=encode([event()]), headers=headers)).json()
+                for _ in range(2)
             ]
             assert [each["duplicate"] for each in answers] == [False, True]
             assert answers[0]["offset"] == answers[1]["offset"] == 0
             assert r.gateway.log.end() == 1
-            for wrong in ({"fieldfare-producer": "p"}, {"fieldfare-producer": "p", "fieldfare-sequence": "-1"}):
+            for wrong in (
+                {"fieldfare-producer": "p"},
+                {"fieldfare-producer": "p", "fieldfare-sequence": "-1"},
+            ):
                 problem(await r.client.post(EVENTS, content=b"[]", headers=BATCH | wrong), 400)
 
     run(work)
@@ -66,7 +70,15 @@ def test_a_repeat_of_a_producers_sequence_changes_nothing(tmp_path):
 def test_the_good_events_of_a_batch_are_taken_and_each_bad_one_is_named(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
-            body = b"[" + encode(event(0)) + b',{"id":oops},' + encode(event("")) + b"," + encode(event(3)) + b"]"
+            body = (
+                b"["
+                + encode(event(0))
+                + b',{"id":oops},'
+                + encode(event(""))
+                + b","
+                + encode(event(3))
+                + b"]"
+            )
             answer = await r.client.post(EVENTS, content=body, headers=BATCH)
             assert answer.status_code == 207
             told = answer.json()

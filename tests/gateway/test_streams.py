@@ -103,7 +103,7 @@ def test_unacked_messages_come_again_on_the_same_stream_after_their_deadline(tmp
 
 
 def test_a_deleted_subscription_ends_its_streams_by_name(tmp_path):
-    with served(tmp_path) as (gateway, client):
+    with served(tmp_path) as (_, client):
         subscribe(client, "a", "data.x = 1")
         with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response:
             stream = Stream(response)
@@ -115,17 +115,19 @@ def test_a_deleted_subscription_ends_its_streams_by_name(tmp_path):
 
 def test_streams_end_when_the_gateway_stops(tmp_path):
     ended = threading.Event()
-    with served(tmp_path) as (gateway, client):
+    with served(tmp_path) as (_, client):
         subscribe(client, "a", "data.x = 1")
         opened = threading.Event()
 
         def follow() -> None:
-            with httpx.Client(base_url=client.base_url, timeout=20) as mine:
-                with mine.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response:
-                    stream = Stream(response)
-                    opened.set()
-                    assert stream.rest() == []
-                    ended.set()
+            with (
+                httpx.Client(base_url=client.base_url, timeout=20) as mine,
+                mine.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response,
+            ):
+                stream = Stream(response)
+                opened.set()
+                assert stream.rest() == []
+                ended.set()
 
         thread = threading.Thread(target=follow)
         thread.start()

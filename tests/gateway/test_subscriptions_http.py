@@ -67,11 +67,16 @@ def test_a_post_makes_an_id_or_keeps_to_the_one_given(tmp_path):
 def test_bad_filters_are_refused_with_their_place(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
-            bad = problem(await r.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": "data.x = 1 AND\n = 5"}), 400)
+            bad = problem(
+                await r.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": "data.x = 1 AND\n = 5"}), 400
+            )
             assert (bad["line"], bad["column"]) == (2, 2)
             assert "^" in bad["display"]
             large = problem(
-                await r.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": "data.x = '" + "y" * (1 << 20) + "'"}), 400
+                await r.client.put(
+                    f"{SUBSCRIPTIONS}/a", json={"filter": "data.x = '" + "y" * (1 << 20) + "'"}
+                ),
+                400,
             )
             assert "65536" in large["detail"] and "hint" in large
             for body, pointer in [
@@ -83,12 +88,19 @@ def test_bad_filters_are_refused_with_their_place(tmp_path):
                 ({"filter": "data.x = 1", "filtr": 1}, None),
                 ([], None),
             ]:
-                assert problem(await r.client.put(f"{SUBSCRIPTIONS}/a", json=body), 400).get("pointer") == pointer
+                assert (
+                    problem(await r.client.put(f"{SUBSCRIPTIONS}/a", json=body), 400).get("pointer")
+                    == pointer
+                )
             broken = await r.client.put(
-                f"{SUBSCRIPTIONS}/a", content=b'{"filter":\n"x" 1}', headers={"content-type": "application/json"}
+                f"{SUBSCRIPTIONS}/a",
+                content=b'{"filter":\n"x" 1}',
+                headers={"content-type": "application/json"},
             )
             assert problem(broken, 400)["line"] == 2
-            problem(await r.client.put(f"{SUBSCRIPTIONS}/a", content=b"{}", headers={"content-type": "a/b"}), 415)
+            problem(
+                await r.client.put(f"{SUBSCRIPTIONS}/a", content=b"{}", headers={"content-type": "a/b"}), 415
+            )
             problem(await r.client.put(f"{SUBSCRIPTIONS}/bad%20id", json={"filter": "data.x = 1"}), 400)
             nested = "(" * 20_000 + "data.x = 1" + ")" * 20_000
             problem(await r.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": nested}), 400)
@@ -118,7 +130,11 @@ def test_many_are_put_at_once_and_the_bad_ones_named(tmp_path):
             )
             told = answer.json()
             assert (told["created"], told["replaced"], told["unchanged"]) == (2, 1, 1)
-            assert [(each["index"], each["id"]) for each in told["refused"]] == [(1, "bad"), (5, "new"), (6, None)]
+            assert [(each["index"], each["id"]) for each in told["refused"]] == [
+                (1, "bad"),
+                (5, "new"),
+                (6, None),
+            ]
             assert told["refused"][0]["column"] == 9
             filters = {each.id: each.filter for each in r.gateway.registry.list("default")}
             assert (filters["new"], filters["old"]) == ("data.x = 3", "data.x = 2")
@@ -201,7 +217,9 @@ def test_spaces_are_apart(tmp_path):
             assert len(answer.json()["messages"]) == 1
             for path in ("subscriptions", "subscriptions/a"):
                 problem(await r.client.get(f"/v1/spaces/nowhere/{path}"), 404)
-            problem(await r.client.put("/v1/spaces/nowhere/subscriptions/a", json={"filter": "data.x=1"}), 404)
+            problem(
+                await r.client.put("/v1/spaces/nowhere/subscriptions/a", json={"filter": "data.x=1"}), 404
+            )
 
     run(work)
 

@@ -84,7 +84,9 @@ def test_a_change_runs_between_records_and_its_error_is_its_own(stores):
             raise RuntimeError("no")
 
         results = await asyncio.gather(
-            writer.change(lambda end: end), writer.change(fail), writer.change(lambda end: end + 1),
+            writer.change(lambda end: end),
+            writer.change(fail),
+            writer.change(lambda end: end + 1),
             return_exceptions=True,
         )
         assert results[0] == 1 and results[2] == 2

@@ -24,6 +24,9 @@ logger = logging.getLogger("fieldfare.gateway")
 PRODUCERS_KEPT_MS = 7 * 86_400_000
 """So long a producer's last sequences are remembered at least."""
 
+PIPELINE_WORKS = ("ready", "running")
+"""The states in which the pipeline matches what is appended."""
+
 COMPACTION_BEHIND_RECORDS = 64
 """The newest blocks stay as they are: live subscribers are reading them."""
 
@@ -55,7 +58,7 @@ def pipeline_state(path: Path, now_ms: int, stale_s: float) -> str:
     age_s = (now_ms - heartbeat.time_ms) / 1000
     if age_s > stale_s:
         return f"the pipeline's last heartbeat is {age_s:.0f} s old"
-    return "ready" if heartbeat.state == "ready" else f"the pipeline is {heartbeat.state}"
+    return "ready" if heartbeat.state in PIPELINE_WORKS else f"the pipeline is {heartbeat.state}"
 
 
 async def readiness(gateway: Gateway) -> Readiness:

@@ -246,7 +246,7 @@ class Pump:
         return False
 
     def read_on(self, delivery: Delivery) -> bool:
-        """Read for one that has nothing to give, a few milliseconds at most; whether there is more to read."""
+        """Read for one that has nothing to give, some milliseconds at most; whether more is there."""
         until_s = time.monotonic() + TURN_MAX_S
         while delivery.wants_feed:
             offset = delivery.read_to >> INDEX_BITS

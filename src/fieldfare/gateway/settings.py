@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 class GatewaySettings(BaseSettings):
-    """What one gateway process is run with; ``docs/reference/settings.md`` is made from these texts."""
+    """What one gateway process is run with: each knob's unit, default, and what goes up and down."""
 
     model_config = SettingsConfigDict(env_prefix="FIELDFARE_", extra="ignore", frozen=True)
 

@@ -14,6 +14,7 @@ from fieldfare.runtimes.service.parents import PARENT_VARIABLE, signal_at_parent
 
 LOG_MAX_BYTES = 16 << 20
 """A log file larger than this is set aside (as ``.1``) when its process starts."""
+STOP_LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,13 @@ class Child:
             return True
         return False
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """End the process, politely unless told otherwise, and whatever is left of its group."""
-        if not at_once and self._process.poll() is None:
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End the process, politely unless there is a hurry, and whatever is left of its group."""
+        if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(self.spec.stop_s)
-            except subprocess.TimeoutExpired:
-                pass
+        deadline_s = time.monotonic() + self.spec.stop_s
+        while self._process.poll() is None and time.monotonic() < deadline_s and not hurry():
+            time.sleep(STOP_LOOK_EVERY_S)
         self.sweep()
 
     def sweep(self) -> None:

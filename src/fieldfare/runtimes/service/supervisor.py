@@ -174,7 +174,7 @@ class Supervisor:
         for name in self._specs:
             child = self._children.pop(name, None)
             if child is not None:
-                child.stop(at_once=self._stop_signals > 1)
+                child.stop(hurry=lambda: self._stop_signals > 1)
 
     def _sleep(self, seconds: float) -> None:
         """Sleep, but wake when a signal comes or a child ends."""
@@ -226,7 +226,7 @@ def pipeline_ready(heartbeat: Path) -> Callable[[int], bool]:
     def probe(pid: int) -> bool:
         try:
             written = json.loads(heartbeat.read_bytes())
-            return bool(written["pid"] == pid and written["state"] == "ready")
+            return bool(written["pid"] == pid and written["state"] in ("ready", "running"))
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -301,6 +301,9 @@ def serve(
     ]
     try:
         return Supervisor(specs, say=say, restarts=restarts).run()
+    except OSError as error:
+        say(f"a process could not be started: {error}")
+        return EXIT_CANNOT_START
     finally:
         listener.close()
         lock.release()

@@ -1,0 +1,243 @@
+"""The service's own routes, its description, and its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, running, until
+
+from fieldfare.gateway.app import ROUTES
+from fieldfare.gateway.openapi import DOCUMENT
+from fieldfare.gateway.settings import GatewaySettings
+
+
+def test_ready_needs_a_pipeline_that_has_just_given_a_sign_of_life(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path, pipeline_stale_s=5) as r:
+            heartbeat = tmp_path / "run" / "pipeline.json"
+
+            async def ready() -> tuple[int, str]:
+                answer = await r.client.get("/readyz")
+                return answer.status_code, answer.json()["checks"]["pipeline"]
+
+            assert (await ready())[0] == 503
+            now_ms = time.time_ns() // 1_000_000
+            for state in ("ready", "running"):
+                heartbeat.write_text(json.dumps({"pid": 1, "state": state, "time_ms": now_ms, "offset": 3}))
+                assert await ready() == (200, "ready")
+            heartbeat.write_text(json.dumps({"pid": 1, "state": "starting", "time_ms": now_ms}))
+            assert await ready() == (503, "the pipeline is starting")
+            heartbeat.write_text(json.dumps({"pid": 1, "state": "ready", "time_ms": now_ms - 9_000}))
+            status, why = await ready()
+            assert status == 503 and "9 s old" in why
+            heartbeat.write_text("{")
+            assert (await ready())[0] == 503
+            assert (await r.client.get("/healthz")).status_code == 200
+
+    run(work)
+
+
+def test_unknown_routes_and_wrong_methods_are_problems(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for method, path, status in [
+                ("GET", "/", 404),
+                ("GET", "/v1/space", 404),
+                ("GET", "/healthz/", 404),
+                ("DELETE", "/healthz", 405),
+                ("GET", EVENTS, 405),
+            ]:
+                answer = await r.client.request(method, path)
+                assert answer.status_code == status
+                assert answer.headers["content-type"] == "application/problem+json"
+                assert ("allow" in answer.headers) == (status == 405)
+
+    run(work)
+
+
+def test_a_fault_of_the_gateway_is_told_without_its_insides(tmp_path, monkeypatch, caplog):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+
+            def fail() -> None:
+                raise RuntimeError("secret inside")
+
+            monkeypatch.setattr(r.gateway.background, "stats", fail)
+            answer = await r.client.get("/v1/stats")
+            assert answer.status_code == 500
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert "secret" not in answer.text
+            assert "secret inside" in caplog.text
+
+    run(work)
+
+
+def test_every_route_is_described_and_nothing_else():
+    described = {
+        (method.upper(), path)
+        for path, item in DOCUMENT["paths"].items()
+        for method in item
+        if method != "parameters"
+    }
+    routed = {(method, route.path) for route in ROUTES for method in route.methods - {"HEAD"}}
+    assert described == routed
+    for path, item in DOCUMENT["paths"].items():
+        named = {each["name"] for each in item.get("parameters", []) if each["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path))
+
+
+def fits(value: object, schema: dict) -> bool:
+    """Whether a value fits a schema, as far as the description uses JSON Schema."""
+    if "$ref" in schema:
+        return fits(value, DOCUMENT["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
+    if "oneOf" in schema:
+        return sum(fits(value, each) for each in schema["oneOf"]) == 1
+    kinds = {
+        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+        "boolean": bool, "null": type(None),
+    }  # fmt: skip
+    allowed = schema.get("type", list(kinds))
+    allowed = [allowed] if isinstance(allowed, str) else allowed
+    if not any(isinstance(value, kinds[kind]) for kind in allowed):
+        return False
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        more = schema.get("additionalProperties", {})
+        return set(schema.get("required", ())) <= value.keys() and all(
+            fits(each, properties.get(name, more)) for name, each in value.items()
+        )
+    if isinstance(value, list):
+        return all(fits(each, schema.get("items", {})) for each in value)
+    if isinstance(value, str):
+        return bool(re.search(schema.get("pattern", ""), value)) and value in schema.get("enum", [value])
+    return True
+
+
+def test_the_examples_fit_their_schemas():
+    examples = 0
+
+    def look(node: object) -> None:
+        nonlocal examples
+        if isinstance(node, dict):
+            if "example" in node:
+                examples += 1
+                assert fits(node["example"], node["schema"]), node["example"]
+            for each in node.values():
+                look(each)
+        elif isinstance(node, list):
+            for each in node:
+                look(each)
+
+    look(DOCUMENT["paths"])
+    assert examples > 15
+
+
+def test_the_gateway_answers_as_it_is_described(tmp_path):
+    """Every request example is sent, in an order that makes sense; each answer fits its description."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            order = sorted(
+                ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
+                key=lambda each: (each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
+            )
+            for method, path in order:
+                if method == "parameters" or path.endswith("/stream"):
+                    continue
+                operation = DOCUMENT["paths"][path][method]
+                url = path.format(space="default", id="cheap-yahoo")
+                contents = operation.get("requestBody", {}).get("content", {"": {}})
+                for media, content in contents.items():
+                    if media and "example" not in content:
+                        continue
+                    body = encode(content["example"]) if media else None
+                    headers = {"content-type": media} if media else {}
+                    answer = await r.client.request(method, url, content=body, headers=headers)
+                    described = operation["responses"][str(answer.status_code)]
+                    assert answer.status_code < 300 or path == "/readyz", (path, answer.text)
+                    for kind, form in described.get("content", {}).items():
+                        assert answer.headers["content-type"].startswith(kind)
+                        if kind == "application/json":
+                            assert fits(answer.json(), form["schema"]), (path, answer.text)
+                r.pipeline.step()
+
+    run(work)
+
+
+def test_every_setting_says_what_it_does_and_is_read_from_the_environment(monkeypatch):
+    for name, field in GatewaySettings.model_fields.items():
+        assert field.description, name
+    monkeypatch.setenv("FIELDFARE_ACK_DEADLINE_S", "7.5")
+    assert GatewaySettings().ack_deadline_s == 7.5
+
+
+class Process:
+    """A gateway in a process of its own."""
+
+    def __init__(self, data, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fieldfare.gateway", "--data", str(data), "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        line = self.process.stdout.readline()
+        assert "ready on" in line, self.process.stderr.read()
+        self.client = httpx.Client(base_url=re.search(r"http://[\d.:]+", line)[0], timeout=20)
+
+    def stop(self, number: int) -> int:
+        self.client.close()
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+
+def test_what_was_acknowledged_survives_a_kill_and_a_stop_is_clean(tmp_path):
+    first = Process(tmp_path)
+    first.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": "data.x = 1"}).raise_for_status()
+    headers = BATCH | {"fieldfare-producer": "p", "fieldfare-sequence": "1"}
+    sent = first.client.post(EVENTS, content=encode([event(1, {"x": 1})]), headers=headers).json()
+    acked = first.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": ["0-0-0"]}).json()
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    second = Process(tmp_path)
+    again = second.client.post(EVENTS, content=encode([event(1, {"x": 1})]), headers=headers).json()
+    assert again == sent | {"duplicate": True}
+    assert second.client.get(f"{SUBSCRIPTIONS}/a").json()["filter"] == "data.x = 1"
+    assert second.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": []}).json() == acked
+    assert second.stop(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(("what", "code"), [("port", 3), ("log", 4)])
+def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
+    arguments = [sys.executable, "-m", "fieldfare.gateway", "--data", str(tmp_path)]
+    holder = None
+    if what == "port":
+        holder = Process(tmp_path / "other")
+        arguments += ["--port", str(holder.client.base_url.port)]
+    else:
+        (tmp_path / "log.db").write_bytes(b"this is no database, and was never one" * 100)
+        arguments += ["--port", "0"]
+    ended = subprocess.run(
+        arguments,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if holder is not None:
+        holder.stop(signal.SIGTERM)
+    assert ended.returncode == code
+    assert ended.stderr.startswith("fieldfare gateway: ")
+    assert "Traceback" not in ended.stderr
+    until(lambda: ended.stdout == "")
