@@ -16,7 +16,7 @@ from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.query import reason, start_query
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.storage import MatchLog, open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
@@ -120,3 +120,10 @@ def test_a_batch_is_split_into_ranges_of_about_the_same_size() -> None:
     assert split_evenly(5, [1] * 10, tasks=2, split_bytes=5) == [(5, 10), (10, 15)]
     assert split_evenly(0, [100, 1, 1], tasks=2, split_bytes=5) == [(0, 1), (1, 3)]
     assert split_evenly(0, [1, 1, 100], tasks=4, split_bytes=5) == [(0, 3)]
+
+
+def test_why_a_query_failed_is_said_in_one_line() -> None:
+    python = "Job aborted\nTraceback:\n  File ...\nvalueless\nfieldfare.X.LogError: gone\n\n\tat java"
+    assert reason(RuntimeError(python)) == "fieldfare.X.LogError: gone"
+    assert reason(RuntimeError("no space left\n\tat java.lang")) == "no space left"
+    assert reason(RuntimeError()) == "RuntimeError"

@@ -88,7 +88,7 @@ def compile_subscriptions(
     if isinstance(subscriptions, DataFrame):
         table = _compile_frame(subscriptions, schema)
     else:
-        rows = [(row[0], row[1], row[2] if len(row) > 2 else "sql") for row in subscriptions]
+        rows = [(*row[:2], *(row[2:] or ("sql",))) for row in subscriptions]
         table = pa.Table.from_batches([compile_rows(rows, schema)])
     _raise_problems(table)
     return CompiledSubscriptions(table)

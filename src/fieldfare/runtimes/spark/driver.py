@@ -7,7 +7,8 @@ fails (1, with the reason in the last line of its log). Every second it writes `
 
 `state` is starting, ready, stopping, stopped or failed; `offset` is what the query has committed (null
 until the first batch after a start), `revision` and `manifest` those that its last batch was matched with.
-It can be killed at any moment; the next one goes on from the checkpoint.
+It can be killed at any moment; the next one goes on from the checkpoint. What Spark itself and its Python
+workers have to say is in ``logs/spark.log``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -41,6 +42,8 @@ from fieldfare.runtimes.spark.warmup import warm_workers
 HEARTBEAT_S = 1.0
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
+SPARK_LOG_BYTES = 16 << 20
+"""A start with a longer log of Spark's begins a new one."""
 
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
 """What Spark says a query is doing once its source answers."""
@@ -77,7 +80,8 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     heartbeat.beat("starting")
     end_process_of(folder.run / "jvm.pid", str(folder.spark_scratch.resolve()), PREDECESSOR_WAIT_S)
     started_s = time.monotonic()
-    session = service_session(spark, folder.spark_scratch.resolve())
+    with standard_error_to(folder.spark_log):
+        session = service_session(spark, folder.spark_scratch.resolve())
     jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
     (folder.run / "jvm.pid").write_text(str(jvm.pid))
     try:
@@ -87,9 +91,10 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
         while not stop.wait(LOOK_S):
             if not query.isActive:
                 heartbeat.beat("failed")
-                _log.error(
-                    "the query stopped: %s", reason(query.exception() or RuntimeError("no reason given"))
-                )
+                error = query.exception() or RuntimeError("no reason given")
+                with folder.spark_log.open("a") as spark_log:
+                    spark_log.write(f"{error}\n")
+                _log.error("the query failed: %s (more in %s)", reason(error), folder.spark_log)
                 return 1
             if not ready and query.status["message"] in _READY_MESSAGES:
                 ready = True
@@ -112,6 +117,25 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     heartbeat.beat("stopped")
     _log.info("stopped")
     return 0
+
+
+@contextmanager
+def standard_error_to(path: Path) -> Iterator[None]:
+    """Let the processes started inside write their standard error to a file.
+
+    Spark and its Python workers report at length what this process's log says in a line, and every broken
+    connection when they are stopped.
+    """
+    too_large = path.exists() and path.stat().st_size > SPARK_LOG_BYTES
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with path.open("wb" if too_large else "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def _committed(progress: Any) -> dict[str, int]:

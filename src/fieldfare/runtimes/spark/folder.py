@@ -42,10 +42,15 @@ class DataFolder:
         return self.run / "spark"
 
     @property
+    def spark_log(self) -> Path:
+        """What Spark and its Python workers write to their standard error."""
+        return self.root / "logs" / "spark.log"
+
+    @property
     def heartbeat(self) -> Path:
         return self.run / "pipeline.json"
 
     def make(self) -> None:
         """Make the folders that are not there yet."""
-        for folder in (self.matches, self.index, self.checkpoint, self.run):
+        for folder in (self.matches, self.index, self.checkpoint, self.run, self.spark_log.parent):
             folder.mkdir(parents=True, exist_ok=True)
