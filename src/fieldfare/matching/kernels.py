@@ -213,7 +213,7 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
     floats = words.view(np.float64)
     for a in range(kinds.shape[0]):
-        seen = 0
+        seen: Any = 0
         for e in range(kinds.shape[1]):
             kind = kinds[a, e]
             cells[a, e] = -1 if kind == KIND_EXACT else kind

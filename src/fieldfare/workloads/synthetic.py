@@ -140,8 +140,8 @@ _DESTINATIONS = [f"D{i:02d}" for i in range(105)]
 
 def _weights(count: int) -> NDArray[np.float64]:
     """A Zipf-like law: the k-th most frequent is drawn in proportion to 1 / k ** 0.9."""
-    weights: NDArray[np.float64] = 1.0 / np.arange(1, count + 1) ** 0.9
-    return weights / weights.sum()
+    weights = 1.0 / np.arange(1, count + 1) ** 0.9
+    return np.asarray(weights / weights.sum(), np.float64)
 
 
 def _mixed_forms(count: int, seed: int) -> Iterator[NormalForm]:
@@ -151,9 +151,8 @@ def _mixed_forms(count: int, seed: int) -> Iterator[NormalForm]:
         constraints: dict[str, ValueSet] = {}
         kind = rng.random()
         if kind < 0.97:
-            constraints["dest"] = one_of(
-                *np.array(_DESTINATIONS)[rng.choice(105, 1 + int(kind < 0.15), p=cities)]
-            )
+            drawn = rng.choice(105, 1 + int(kind < 0.15), p=cities).tolist()
+            constraints["dest"] = one_of(*(_DESTINATIONS[i] for i in drawn))
         if rng.random() < 0.6 or kind >= 0.97:
             constraints["origin"] = one_of(_ORIGINS[rng.integers(3)])
         if rng.random() < 0.5 or kind >= 0.97:
@@ -182,7 +181,7 @@ def _mixed_events(size: int, seed: int) -> ColumnBatch:
         "carrier": text.column(_CARRIERS, rng.choice(16, size, p=_weights(16))),
         "dep_delay": _integers((rng.exponential(25, size) - 10).astype(np.int64)),
         "hour": _integers(rng.integers(5, 24, size)),
-        "wind_speed": _floats(rng.integers(0, 30, size) * 1.15078),
+        "wind_speed": _floats((rng.integers(0, 30, size) * 1.15078).astype(np.float64)),
         "distance": _integers(rng.integers(80, 5000, size)),
     }
     return ColumnBatch(size, {("data", name): column for name, column in columns.items()}, text.array())
