@@ -3,9 +3,9 @@
 It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query
 fails (1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "ready", "time_ms": 1763718000000, "revision": 12, "offset": 340, "manifest": 9}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "revision": 12, "offset": 340, "manifest": 9}
 
-`state` is starting, ready, stopping, stopped or failed; `offset` is what the query has committed (null
+`state` is starting, running, stopping, stopped or failed; `offset` is what the query has committed (null
 until the first batch after a start), `revision` and `manifest` those that its last batch was matched with.
 It can be killed at any moment; the next one goes on from the checkpoint. What Spark itself and its Python
 workers have to say is in ``logs/spark.log``.
@@ -98,10 +98,10 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
                 return 1
             if not ready and query.status["message"] in _READY_MESSAGES:
                 ready = True
-                heartbeat.beat("ready")
+                heartbeat.beat("running")
                 _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
             if heartbeat.due:
-                state = "ready" if ready else "starting"
+                state = "running" if ready else "starting"
                 heartbeat.beat(state, **_committed(query.lastProgress))
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
