@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-SAMPLE_EVERY_S = 1.0
+SAMPLE_EVERY_S = 2.0
 
 
 class MemoryMeter:
