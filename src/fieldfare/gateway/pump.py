@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from operator import attrgetter
 
 import numpy as np
 
@@ -29,6 +30,9 @@ TURN_MAX_S = 0.005
 
 EXPIRY_EVERY_S = 0.02
 IDLE_FORGOTTEN_S = 60.0
+
+LOOKED_UP_MAX = 256
+"""For at most so many subscriptions a block is asked about each; for more, first about all that matched."""
 
 
 class Pump:
@@ -273,15 +277,12 @@ class Pump:
             if kept_from <= offset:
                 logger.error("the match log has a gap at record %d", offset)
             return
-        numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
-        matched = np.isin(numbers, block.numbers())
         end = block.end << INDEX_BITS
-        for delivery, is_matched in zip(deliveries, matched.tolist(), strict=True):
-            if is_matched:
-                delivery.feed(keys_in(block, delivery.number), end)
+        for delivery, is_matched in _who_matched(block, deliveries):
+            keys = keys_in(block, delivery.number) if is_matched else _NO_KEYS
+            delivery.feed(keys, end)
+            if len(keys):
                 self._wake(delivery)
-            else:
-                delivery.feed(_NO_KEYS, end)
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
         for future, session in self._waiting.get(delivery, {}).items():
@@ -290,6 +291,18 @@ class Pump:
 
 
 _NO_KEYS = np.empty(0, dtype=np.int64)
+
+
+def _who_matched(block: MatchBlock, deliveries: list[Delivery]) -> Iterable[tuple[Delivery, bool]]:
+    """The deliveries, each with whether it may have matches in the block.
+
+    To read the numbers of all that matched is to decode the whole block: for a few it is cheaper to look each
+    of them up, in the order of their numbers so that what is decoded for one serves the next.
+    """
+    if len(deliveries) <= LOOKED_UP_MAX:
+        return ((delivery, True) for delivery in sorted(deliveries, key=attrgetter("number")))
+    numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
+    return zip(deliveries, np.isin(numbers, block.numbers()).tolist(), strict=True)
 
 
 def keys_in(block: MatchBlock, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -107,7 +107,9 @@ def remove_leftovers(folder: DataFolder) -> None:
 
 def _end_with_parent() -> None:
     """End this process when the one that holds the other end of its standard input is gone."""
-    sys.stdin.buffer.read()
+    # Unbuffered: a thread that waits inside a buffered file aborts the interpreter at its end.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
     os._exit(1)
 
 
