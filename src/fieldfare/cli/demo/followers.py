@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
+import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -27,6 +30,7 @@ ACK_EVERY_S = 0.5
 
 WINDOW = 10_000
 STOP_WAIT_S = 10.0
+STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +69,52 @@ class Followers:
             target=_run, args=(url, list(ids), there), name="followers", daemon=True
         )
         self._there = there
+        self._reports: deque[Deliveries] = deque()
+        self._problem = ""
+        self._reader = threading.Thread(target=self._read_reports, name="followers-reader", daemon=True)
 
     def __enter__(self) -> Followers:
         self._process.start()
         self._there.close()
+        self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._here.close()  # The other end sees it, acks what it has, and ends.
+        with suppress(OSError):  # It may have ended already.
+            self._here.send(STOP)
         self._process.join(STOP_WAIT_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self._reader.join()
+        self._here.close()
 
-    def receive(self, wait_s: float = 0.0) -> Deliveries:
-        """Return what has been reported since the last call, waiting so long for a first report.
+    def receive(self) -> Deliveries:
+        """Return what has been reported since the last call.
 
         Raises
         ------
         RuntimeError
             If the process has ended or one of its subscribers has failed.
         """
-        parts: list[Deliveries] = []
+        if self._problem:
+            raise RuntimeError(self._problem)
+        parts = []
+        while self._reports:
+            parts.append(self._reports.popleft())
+        return join_deliveries(parts)
+
+    def _read_reports(self) -> None:
+        """Take reports as they come: a full pipe would hold up the subscribers whose times are taken."""
         try:
-            while self._here.poll(0.0 if parts else wait_s):
+            while True:
                 report = self._here.recv()
                 if isinstance(report, str):
-                    raise RuntimeError(f"a connected subscriber failed: {report}")
-                parts.append(_unpack(*report))
-        except (EOFError, ConnectionResetError):
-            raise RuntimeError("the process with the connected subscribers has ended") from None
-        return join_deliveries(parts)
+                    self._problem = f"a connected subscriber failed: {report}"
+                else:
+                    self._reports.append(_unpack(*report))
+        except (EOFError, OSError):
+            self._problem = self._problem or "the process with the connected subscribers has ended"
 
 
 def _unpack(followers: bytes, offsets: bytes, indexes: bytes, received_s: bytes) -> Deliveries:

@@ -22,7 +22,7 @@ WHERE_NEXT = """\
 Where to look next:
   fieldfare serve --data fieldfare-data     a service of your own; then, in other terminals:
   fieldfare subscribe --filter "data.price < 18.5"
-  fieldfare publish events.jsonl
+  fieldfare publish quotes.jsonl --type quote
   fieldfare top                             its live figures
   README.md, ARCHITECTURE.md, examples/     the 30-line client, the path of an event, Spark jobs"""
 
