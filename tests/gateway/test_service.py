@@ -45,6 +45,34 @@ def test_ready_needs_a_pipeline_that_has_just_given_a_sign_of_life(tmp_path):
     run(work)
 
 
+def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
+    """A filter that was replaced matters until all events from before have been matched."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            heartbeat = tmp_path / "run" / "pipeline.json"
+            for x in range(3):
+                await r.subscribe("a", f"data.x = {x}")
+                await r.publish(event(x, {"x": x}))
+
+            def kept(offset: int | None, snapshot_revision: int | None) -> list[str]:
+                beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": offset}
+                heartbeat.write_text(json.dumps(beat | {"snapshot_revision": snapshot_revision}))
+                r.gateway.background.maintain_storage(0)
+                return [version.filter for version in r.gateway.registry.versions(3, -1)]
+
+            everything = ["data.x = 0", "data.x = 1", "data.x = 2"]
+            assert kept(None, None) == kept(1, 0) == kept(0, 3) == everything
+            assert kept(1, 2) == everything[1:]
+            assert kept(3, 2) == everything[1:]
+            assert kept(3, 3) == everything[2:]
+            heartbeat.unlink()
+            r.gateway.background.maintain_storage(0)
+            assert (await r.client.get(f"{SUBSCRIPTIONS}/a")).json()["filter"] == "data.x = 2"
+
+    run(work)
+
+
 def test_unknown_routes_and_wrong_methods_are_problems(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -110,6 +110,20 @@ def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restart
     service.check()
 
 
+def test_without_its_checkpoint_a_query_goes_on_behind_what_is_matched(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Somebody removed the checkpoint, and the registry has forgotten what was long matched."""
+    service = Service(tmp_path, seed=7)
+    service.live_a_little(60)
+    service.run_to_the_end(session)
+    assert service.registry.purge(service.log.end(), service.registry.revision()) > 0
+    shutil.rmtree(service.folder.checkpoint)
+    service.live_a_little(20)
+    service.run_to_the_end(session)
+    service.check()
+
+
 def _start_of_last_batch(folder: DataFolder) -> int:
     offsets = sorted((folder.checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
     return int(json.loads(offsets[-2].read_text().splitlines()[-1])["offset"])

@@ -211,9 +211,12 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
     assert other.load_cursor(1) == cursor
     assert other.load_cursor(2) == Cursor(Position(0, 9, 0))
     registry.apply([Remove("birds", "x")], 2, 0)
-    registry.purge(0, 0)
+    registry.purge(passed=1, keep_revision=99)
+    assert other.load_cursor(1) == cursor
+    registry.purge(passed=2, keep_revision=99)
     assert other.load_cursor(1) is None
     assert other.load_cursor(2) is not None
+    assert [change.revision for change in registry.changes(3, 3)] == []
 
 
 def test_a_registry_can_be_sent_to_another_process_and_read_there(

@@ -16,11 +16,13 @@ import uvicorn
 from fieldfare.gateway.app import Gateway, create_app
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.parents import end_with_parent
+from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
 from fieldfare.storage.errors import StorageError
 
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
 SHUTDOWN_S = 10
+PREDECESSOR_WAIT_S = 20.0
 
 
 class _Server(uvicorn.Server):
@@ -66,7 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
     if listener is None:
         return EXIT_PORT_IN_USE
     try:
+        # Held until this process ends. One that is still on its way out, because its supervisor was killed,
+        # would save cursors over those of its successor.
+        (settings.data / "run").mkdir(parents=True, exist_ok=True)
+        FileLock(settings.data / "run" / "gateway.lock", PREDECESSOR_WAIT_S).acquire()
         gateway = Gateway(settings)
+    except LockTimeoutError:
+        print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
+        return EXIT_STORAGE
     except (StorageError, OSError) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_STORAGE

@@ -57,6 +57,7 @@ class Gateway:
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
         self.match_log = MatchLog(data / "matches")
+        self.heartbeat_path = data / "run" / "pipeline.json"
         self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
         self.metrics = Metrics()
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)

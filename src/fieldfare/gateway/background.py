@@ -37,6 +37,8 @@ class PipelineHeartbeat(msgspec.Struct):
     pid: int
     state: str
     time_ms: int
+    offset: int | None = None
+    snapshot_revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,15 @@ class Readiness:
     checks: dict[str, str]
 
 
+def read_heartbeat(path: Path) -> PipelineHeartbeat:
+    """The pipeline's last heartbeat; FileNotFoundError before the first."""
+    return msgspec.json.decode(path.read_bytes(), type=PipelineHeartbeat)
+
+
 def pipeline_state(path: Path, now_ms: int, stale_s: float) -> str:
     """``ready``, or a sentence why the pipeline is not."""
     try:
-        heartbeat = msgspec.json.decode(path.read_bytes(), type=PipelineHeartbeat)
+        heartbeat = read_heartbeat(path)
     except FileNotFoundError:
         return "the pipeline has not started yet"
     except (OSError, msgspec.DecodeError) as error:
@@ -66,7 +73,7 @@ async def readiness(gateway: Gateway) -> Readiness:
     settings = gateway.settings
     checks = {
         "pipeline": pipeline_state(
-            settings.data / "run" / "pipeline.json", time.time_ns() // 1_000_000, settings.pipeline_stale_s
+            gateway.heartbeat_path, time.time_ns() // 1_000_000, settings.pipeline_stale_s
         ),
         "log": "ready",
         "disk": "ready",
@@ -133,7 +140,7 @@ class Background:
         await asyncio.to_thread(self.maintain_storage, time.time_ns() // 1_000_000)
 
     def maintain_storage(self, now_ms: int) -> None:
-        """Retention and compaction; runs on a thread of its own."""
+        """Retention, compaction, and forgetting history; runs on a thread of its own."""
         gateway = self._gateway
         settings, log = gateway.settings, gateway.log
         policy = RetentionPolicy(round(settings.retention_s * 1000), settings.retention_bytes)
@@ -146,6 +153,20 @@ class Background:
             logger.info("retention removed %d records, up to 0-%d-0", removed, before)
         log.forget_producers(now_ms - PRODUCERS_KEPT_MS)
         gateway.match_log.compact(max(0, tip - COMPACTION_BEHIND_RECORDS))
+        self._forget_history()
+
+    def _forget_history(self) -> None:
+        """Purge from the registry what the pipeline, however it may crash, will not ask for again.
+
+        It asks for versions that count for records it has not committed, and for changes that came after
+        the newest snapshot; until the first batch after a start it does not say how far it is.
+        """
+        try:
+            heartbeat = read_heartbeat(self._gateway.heartbeat_path)
+        except (OSError, msgspec.DecodeError):
+            return
+        if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
+            self._gateway.registry.purge(heartbeat.offset, heartbeat.snapshot_revision)
 
     def stats(self) -> dict[str, Any]:
         """The document of ``/v1/stats``."""

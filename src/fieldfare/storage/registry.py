@@ -163,7 +163,9 @@ class Registry(Protocol):
         """Remove history that nobody can need any more; returns how many versions went.
 
         Afterwards `versions` still answers for revisions from ``keep_revision`` on with the same
-        ``passed`` or a later one, and `changes` for changes after ``keep_revision``.
+        ``passed`` or a later one, and `changes` for changes after ``keep_revision``. The cursor of a
+        subscription goes with the last of its history. To be called by the process that changes the
+        registry; others of its threads may change it meanwhile.
         """
         ...
 

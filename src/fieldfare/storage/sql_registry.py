@@ -31,6 +31,7 @@ MAX_NUMBER = (1 << 32) - 1
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
+_PURGED_AT_ONCE = 1_000
 
 _metadata = sa.MetaData()
 _counters = sa.Table(
@@ -212,17 +213,28 @@ class SqlRegistry:
             after = page[-1].revision
 
     def purge(self, passed: int, keep_revision: int) -> int:
-        table = _versions.c
-        with self._write() as connection:
-            removed = connection.execute(
-                sa.delete(_versions).where(table.closed_revision <= keep_revision, table.valid_to <= passed)
-            ).rowcount
-            connection.execute(
-                sa.delete(_cursors).where(_cursors.c.number.not_in(sa.select(_subscriptions.c.number)))
-            )
-            if keep_revision > _counter(connection, _PURGED):
+        with self._read() as connection:
+            keep_revision = min(keep_revision, _counter(connection, _REVISION))
+            purged = _counter(connection, _PURGED)
+        if keep_revision > purged:
+            # First: whoever asks for older history from now on is told that it is gone.
+            with self._write() as connection:
                 _write_counters(connection, {_PURGED: keep_revision})
-        return removed
+        removed = 0
+        while True:
+            with self._read() as connection:
+                values = {"keep": keep_revision, "passed": passed}
+                gone = connection.execute(_select_purgeable, values).all()
+            if gone:
+                # In short transactions, for those who publish and subscribe meanwhile wait for each.
+                with self._write() as connection:
+                    connection.execute(_delete_version, [{"gone": row.revision} for row in gone])
+                    numbers = [{"gone": row.number} for row in gone if row.removed]
+                    if numbers:
+                        connection.execute(_delete_cursor, numbers)
+            removed += len(gone)
+            if len(gone) < _PURGED_AT_ONCE:
+                return removed
 
     def load_cursor(self, number: int) -> Cursor | None:
         table = _cursors.c
@@ -453,6 +465,15 @@ _select_versions = (
     .order_by(_versions.c.revision)
     .limit(_PAGE_ROWS)
 )
+_select_purgeable = (
+    sa.select(_versions.c.revision, _versions.c.number, _versions.c.removed)
+    .where(
+        _versions.c.closed_revision <= sa.bindparam("keep"), _versions.c.valid_to <= sa.bindparam("passed")
+    )
+    .limit(_PURGED_AT_ONCE)
+)
+_delete_version = sa.delete(_versions).where(_versions.c.revision == sa.bindparam("gone"))
+_delete_cursor = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("gone"))
 _select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
 _update_counter = (
     sa.update(_counters)

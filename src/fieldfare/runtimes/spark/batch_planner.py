@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.source import BatchSettings, Offset
-from fieldfare.storage import EventLog, IndexStore, open_event_log, open_registry
+from fieldfare.storage import EventLog, IndexStore, MatchLog, open_event_log, open_registry
 
 
 class BatchPlanner:
@@ -19,8 +19,17 @@ class BatchPlanner:
         self._end_at: int | None = None
         self.log: EventLog = open_event_log(folder.log_url)
         self._registry = open_registry(folder.registry_url)
-        start = self.log.start() if passed is None else passed
+        self._match_log = MatchLog(folder.matches)
+        start = self.first() if passed is None else passed
         self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), start)
+
+    def first(self) -> int:
+        """Where a query without a checkpoint begins: behind what is in the match log already.
+
+        What is there is right, and matching it again could not be: the registry forgets what only records
+        needed that were matched.
+        """
+        return self._match_log.end(self.log.start())
 
     def next_end(self, start: Offset) -> Offset:
         """Where the next batch ends; `start` itself when no event came for a while.

@@ -3,10 +3,13 @@
 It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query
 fails (1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "revision": 12, "offset": 340, "manifest": 9}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000,
+     "offset": 340, "revision": 12, "manifest": 9, "snapshot_revision": 7}
 
 `state` is starting, running, stopping, stopped or failed; `offset` is what the query has committed (null
-until the first batch after a start), `revision` and `manifest` those that its last batch was matched with.
+until the first batch after a start), `revision` and `manifest` those that its last batch was matched with,
+and `snapshot_revision` that of the manifest's snapshots: nothing that the registry remembers of offsets
+before `offset` and revisions up to `snapshot_revision` is needed any more, not even after a crash.
 It can be killed at any moment; the next one goes on from the checkpoint. What Spark itself and its Python
 workers have to say is in ``logs/spark.log``.
 """
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +35,15 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
 from fieldfare.runtimes.spark.query import reason, start_query
 from fieldfare.runtimes.spark.session import SparkSettings, service_session
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.warmup import warm_workers
+from fieldfare.storage import IndexStore
+from fieldfare.storage.errors import IndexStoreError
 
 HEARTBEAT_S = 1.0
 LOOK_S = 0.1
@@ -54,15 +60,22 @@ _log = logging.getLogger("fieldfare.pipeline")
 class Heartbeat:
     """Writes what the pipeline is doing to a file, for the gateway and whoever watches."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: DataFolder) -> None:
+        self._path = folder.heartbeat
+        self._store = IndexStore(folder.index)
         self._due_s = 0.0
-        self._beat: dict[str, Any] = {"revision": None, "offset": None, "manifest": None}
+        self._beat: dict[str, Any] = dict.fromkeys(("offset", "revision", "manifest", "snapshot_revision"))
 
-    def beat(self, state: str, **changed: Any) -> None:
-        """Write the file now."""
+    def beat(self, state: str, committed: Mapping[str, int] | None = None) -> None:
+        """Write the file now; `committed` is the source's offset up to which all is committed."""
         self._due_s = time.monotonic() + HEARTBEAT_S
-        self._beat.update(changed)
+        if committed:
+            if committed["manifest"] != self._beat["manifest"]:
+                # A manifest that has gone already leaves an older figure, which is as true.
+                with suppress(IndexStoreError):
+                    manifest = self._store.manifest(committed["manifest"])
+                    self._beat["snapshot_revision"] = snapshot_revision(manifest)
+            self._beat.update(committed)
         beat = {"pid": os.getpid(), "state": state, "time_ms": int(time.time() * 1000), **self._beat}
         partial = self._path.with_suffix(".partial")
         partial.write_text(json.dumps(beat))
@@ -76,7 +89,7 @@ class Heartbeat:
 def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
     """Run the query until `stop` is set or it fails; gives the process's exit status."""
     folder.make()
-    heartbeat = Heartbeat(folder.heartbeat)
+    heartbeat = Heartbeat(folder)
     heartbeat.beat("starting")
     end_process_of(folder.run / "jvm.pid", str(folder.spark_scratch.resolve()), PREDECESSOR_WAIT_S)
     started_s = time.monotonic()
@@ -102,10 +115,10 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
                 _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
             if heartbeat.due:
                 state = "running" if ready else "starting"
-                heartbeat.beat(state, **_committed(query.lastProgress))
+                heartbeat.beat(state, _committed(query.lastProgress))
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
-            heartbeat.beat("stopping", **_committed(query.lastProgress))
+            heartbeat.beat("stopping", _committed(query.lastProgress))
             query.stop()
     except (Py4JError, OSError) as error:
         heartbeat.beat("failed")

@@ -83,7 +83,8 @@ class SnapshotBuild:
         """The file of each space, once it is done; None when it failed, and `problem` says why."""
         if self._process.wait() != 0:
             lines = (self._scratch / "problems.txt").read_text(errors="replace").strip().splitlines()
-            self.problem = lines[-1] if lines else f"exit status {self._process.returncode}"
+            status = f"exit status {self._process.returncode}"
+            self.problem = f"{lines[-1].strip()} ({status})" if lines else status
             self.close()
             return None
         files = json.loads((self._scratch / "result.json").read_text())

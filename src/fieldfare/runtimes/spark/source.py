@@ -118,7 +118,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return self._planner
 
     def initialOffset(self) -> Offset:
-        return {"offset": self._plan().log.start(), "revision": 0, "manifest": 0}
+        return {"offset": self._plan().first(), "revision": 0, "manifest": 0}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         return self._plan(start["offset"]).next_end(start)

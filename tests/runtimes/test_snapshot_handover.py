@@ -1,0 +1,182 @@
+"""Snapshots are built by a process in the background while subscriptions go on changing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from pipeline_support import SPACES, History, payload_of, random_event, random_filter
+
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.model import Subscription
+from fieldfare.pipeline.access_point import record_batch
+from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.runtimes.spark import index_writer
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage.event_log import Record
+from fieldfare.storage.registry import Put, Remove
+
+SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
+DEADLINE_S = 60.0
+
+
+class Life:
+    """A registry that changes at random, its index, and what must come out of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = DataFolder(root)
+        self.folder.make()
+        self.registry = open_registry(self.folder.registry_url)
+        for space in SPACES:
+            self.registry.create_space(space)
+        self.random = Random(2011)
+        self.history = History()
+        self.store = IndexStore(self.folder.index)
+        self.cache = IndexCache(self.store)
+        self.end = 0
+        self.writer = self.open()
+
+    def open(self) -> IndexWriter:
+        return IndexWriter(self.folder, self.registry, self.store, self.end, SETTINGS)
+
+    def change(self, count: int) -> None:
+        """Put and remove subscriptions while the log grows."""
+        for _ in range(count):
+            self.end += self.random.randrange(2)
+            space, id = self.random.choice(SPACES), f"s{self.random.randrange(60)}"
+            text = random_filter(self.random) if self.random.random() < 0.7 else None
+            if text is None:
+                change: Put | Remove = Remove(space, id)
+            else:
+                compiled = encode_normal_form(compile_filter(text).normal_form)
+                change = Put(space, id, text, "sql", compiled)
+            (result,) = self.registry.apply([change], self.end, 0)
+            if isinstance(result, Subscription):
+                self.history.change(space, result.number, self.end, text)
+
+    def check(self, since: int) -> None:
+        """Events at offsets from `since` on match, by the newest manifest, what a naive replay says."""
+        revision = self.registry.revision()
+        manifest = self.writer.catch_up(revision)
+        records, expected = [], []
+        for offset in self.random.sample(range(since, self.end + 1), min(12, self.end + 1 - since)):
+            events = [random_event(self.random) for _ in range(3)]
+            space = self.random.choice(SPACES)
+            records.append(Record(offset, space, 3, payload_of(events, self.random), 0))
+            expected += [self.history.expected(space, offset, event) for event in events]
+        found = match_batch(record_batch(records), self.cache.indexes(manifest.number, revision))
+        assert found.lists() == expected
+
+    def builders(self) -> list[int]:
+        """The processes that build snapshots for this one now."""
+        return [
+            int(stat.parent.name)
+            for stat in Path("/proc").glob("[0-9]*/stat")
+            if _parent(stat) == os.getpid() and b"snapshot_builder" in _command(stat.parent)
+        ]
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until_s, "it did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    found = Life(tmp_path)
+    yield found
+    found.writer.close()
+
+
+def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(life: Life) -> None:
+    """Twice over; then the files of the manifests that nobody needs any more are gone."""
+    for _ in range(2):
+        before = snapshot_revision(life.writer.manifest)
+        life.change(250)
+        passed = life.end
+        life.check(since=passed)
+        steps = 0
+
+        def moved_over(before: int = before, passed: int = passed) -> bool:
+            nonlocal steps
+            steps += 1
+            life.change(3)
+            life.check(since=passed)
+            return snapshot_revision(life.writer.manifest) > before
+
+        until(moved_over)
+        assert steps > 1, "it was built in the background"
+        assert snapshot_revision(life.writer.manifest) < life.writer.manifest.revision
+        life.writer.passed(passed, life.writer.manifest.number)
+        life.check(since=passed)
+    for _ in range(index_writer.COLLECTED_AT_ONCE + 1):
+        life.change(2)
+        life.check(since=life.end)
+    life.writer.passed(life.end, life.writer.manifest.number)
+    files = {path.name for path in (life.folder.index / "files").iterdir()}
+    assert files == life.writer.manifest.files()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
+def test_a_killed_build_is_done_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_writer, "RETRY_S", 0.0)
+    life.change(250)
+    life.check(since=0)
+    (killed,) = life.builders()
+    os.kill(killed, signal.SIGKILL)
+
+    def taken() -> bool:
+        life.change(1)
+        life.check(since=0)
+        return snapshot_revision(life.writer.manifest) > 0
+
+    until(taken)
+    life.writer.close()
+    assert life.builders() == []
+    assert list(life.folder.run.glob("snapshot-*")) == []
+
+
+def test_a_restart_goes_on_from_the_snapshot_though_older_history_is_purged(life: Life) -> None:
+    """What the pipeline has passed, and the newest snapshot has taken in, is not asked for again."""
+    life.change(250)
+    passed = life.end
+    life.check(since=passed)
+    until(lambda: snapshot_revision(life.writer.catch_up(life.registry.revision())) > 0)
+    life.change(40)
+    life.check(since=passed)
+    assert life.registry.purge(passed, snapshot_revision(life.writer.manifest)) > 50
+    for leave_out_index in (False, True):
+        life.change(30)
+        life.writer.close()
+        if leave_out_index:  # as when its files are broken: everything is built anew
+            for file in (life.folder.index / "files").iterdir():
+                file.unlink()
+        life.end, end = passed, life.end
+        life.writer = life.open()
+        life.end = end
+        life.check(since=passed)
