@@ -35,7 +35,8 @@ def quiet(worker: Callable[..., int]) -> Callable[..., int]:
         try:
             return worker(*arguments)
         except BrokenPipeError:
-            return 0
+            # Not 0: the daemon would run this worker again on the same dead connection, for ever.
+            return 1
 
     return run
 
