@@ -25,8 +25,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -39,7 +39,7 @@ from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
 from fieldfare.runtimes.spark.query import reason, start_query
-from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.warmup import warm_workers
 from fieldfare.storage import IndexStore
@@ -48,9 +48,6 @@ from fieldfare.storage.errors import IndexStoreError
 HEARTBEAT_S = 1.0
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
-SPARK_LOG_BYTES = 16 << 20
-"""A start with a longer log of Spark's begins a new one."""
-
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
 """What Spark says a query is doing once its source answers."""
 
@@ -130,25 +127,6 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     heartbeat.beat("stopped")
     _log.info("stopped")
     return 0
-
-
-@contextmanager
-def standard_error_to(path: Path) -> Iterator[None]:
-    """Let the processes started inside write their standard error to a file.
-
-    Spark and its Python workers report at length what this process's log says in a line, and every broken
-    connection when they are stopped.
-    """
-    too_large = path.exists() and path.stat().st_size > SPARK_LOG_BYTES
-    sys.stderr.flush()
-    own = os.dup(2)
-    try:
-        with path.open("wb" if too_large else "ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)
 
 
 def _committed(progress: Any) -> dict[str, int]:
