@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def run_shell(script: str, folder: Path) -> str:
 def shell_examples(page: str) -> Iterator[tuple[str, str, str]]:
     """Each shell block that can be run: the script, and the language and text of what it prints."""
     found = [*blocks(page), ("", "")]
-    for (language, script), (shown_as, shown) in zip(found, found[1:], strict=False):
+    for (language, script), (shown_as, shown) in pairwise(found):
         if language == "sh" and "curl" in script:
             yield script, shown_as if shown_as in ("json", "text") else "", shown
 

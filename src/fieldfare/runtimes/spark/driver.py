@@ -41,7 +41,7 @@ from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_proce
 from fieldfare.runtimes.spark.query import reason, start_query
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.source import BatchSettings
-from fieldfare.runtimes.spark.warmup import warm_workers
+from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError
 
@@ -97,6 +97,7 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     try:
         warm_workers(session, spark.cores_used)
         query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
+        keeper = WarmKeeper(session, folder, spark.cores_used)
         ready = False
         while not stop.wait(LOOK_S):
             if not query.isActive:
@@ -112,7 +113,9 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
                 _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
             if heartbeat.due:
                 state = "running" if ready else "starting"
-                heartbeat.beat(state, _committed(query.lastProgress))
+                progress = query.lastProgress
+                heartbeat.beat(state, _committed(progress))
+                keeper.look(progress["batchId"] if progress else None, time.monotonic())
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
             heartbeat.beat("stopping", _committed(query.lastProgress))
