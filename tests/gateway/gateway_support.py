@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -134,6 +135,18 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
+class _Server(uvicorn.Server):
+    """Ends the open streams when it stops, on its own event loop, as the gateway's process does."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._gateway.pump.end_sessions()
+        await super().shutdown(sockets)
+
+
 @contextlib.contextmanager
 def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
@@ -141,7 +154,7 @@ def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]
     config = uvicorn.Config(
         create_app(gateway), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, gateway)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -151,7 +164,6 @@ def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]
             yield gateway, client
     finally:
         server.should_exit = True
-        gateway.pump.end_sessions()
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
 

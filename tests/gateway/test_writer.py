@@ -32,6 +32,9 @@ class Log:
         self.fences = 0
         self.fail = False
 
+    def end(self):
+        return self.log.end()
+
     def append(self, records):
         self.gate.wait(10)
         if self.fail:

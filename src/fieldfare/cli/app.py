@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from fieldfare import __version__
 from fieldfare.cli import follow, job, publishing, service, spaces, subscriptions, watch
+from fieldfare.cli.demo import demo
 from fieldfare.cli.output import EXIT_INTERRUPTED, fail, leave_closed_pipe
 from fieldfare.client.errors import FieldfareError
 
@@ -47,6 +48,7 @@ app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(spaces.app, name="spaces")
 app.command("match")(job.match)
 app.command("top")(watch.top)
+app.command("demo")(demo)
 
 
 @app.command()

@@ -25,7 +25,7 @@ from fieldfare.client.sync_client import Client
 
 
 def subscribe(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A subscription to follow.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="A subscription to follow.")] = None,
     filter: Annotated[
         str | None,
         typer.Option(
@@ -48,9 +48,10 @@ def subscribe(
     """Follow a filter live: one line for each event that matches, until Ctrl-C.
 
     Examples:
-
-        fieldfare subscribe --filter "data.symbol = 'YHOO' AND data.price < 18.5"
-        fieldfare subscribe cheap --json | jq .data
+    ```
+    fieldfare subscribe --filter "data.symbol = 'YHOO' AND data.price < 18.5"
+    fieldfare subscribe cheap --json | jq .data
+    ```
     """
     if id is None and filter is None:
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)

@@ -36,8 +36,9 @@ def match(
     Without --output the matches are only counted. Needs the spark extra: pip install 'fieldfare[spark]'.
 
     Example:
-
-        fieldfare match flights.parquet --subscriptions alerts.csv --output matches.parquet
+    ```
+    fieldfare match flights.parquet --subscriptions alerts.csv --output matches.parquet
+    ```
     """
     for path in (events, subscriptions):
         if not path.exists():

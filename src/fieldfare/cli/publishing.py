@@ -121,9 +121,10 @@ def publish(
     A line that is refused is reported, and the others are published all the same; the exit code is then 1.
 
     Examples:
-
-        fieldfare publish events.jsonl
-        tail -f quotes.log | fieldfare publish - --type quote --source /quotes
+    ```
+    fieldfare publish events.jsonl
+    tail -f quotes.log | fieldfare publish - --type quote --source /quotes
+    ```
     """
     lines, total_bytes = _open_lines(file)
     settings = BatchSettings(max_events=batch_events)

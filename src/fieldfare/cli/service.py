@@ -34,8 +34,9 @@ def serve(
     matches. Needs the server extra (pip install 'fieldfare[server]') and Java 17 or newer.
 
     Example:
-
-        fieldfare serve --data ./fieldfare-data --port 7737
+    ```
+    fieldfare serve --data ./fieldfare-data --port 7737
+    ```
     """
     missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
     if missing:

@@ -33,8 +33,8 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription'
 
 @app.command()
 def create(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Its id.")] = None,
-    filter: Annotated[str | None, typer.Argument(metavar="[FILTER]", help="The filter.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Its id.")] = None,
+    filter: Annotated[str | None, typer.Argument(metavar="FILTER", help="The filter.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -50,9 +50,10 @@ def create(
     """Store one filter, or many from a file. Events published from then on are matched against it.
 
     Examples:
-
-        fieldfare subscriptions create cheap "data.price < 18.5"
-        fieldfare subscriptions create --file alerts.jsonl
+    ```
+    fieldfare subscriptions create cheap "data.price < 18.5"
+    fieldfare subscriptions create --file alerts.jsonl
+    ```
     """
     if file is not None:
         if id is not None or replace:

@@ -33,9 +33,10 @@ def top(
     """Watch the service: rates, lag, latency, subscriptions. Ctrl-C ends.
 
     Examples:
-
-        fieldfare top
-        fieldfare top --once --json
+    ```
+    fieldfare top
+    fieldfare top --once --json
+    ```
     """
     if as_json and not once:
         fail("--json goes with --once", EXIT_USAGE)

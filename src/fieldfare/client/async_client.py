@@ -23,8 +23,8 @@ from fieldfare.client.transport import (
     choose_url,
     make_async_http,
     make_request,
+    raise_translated,
     read_answer,
-    translate,
 )
 from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
 from fieldfare.model import Position
@@ -293,5 +293,5 @@ class AsyncClient:
         try:
             response = await self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:
-            raise translate(error, self.url) from error
+            raise_translated(error, self.url)
         return read_answer(call, response)

@@ -21,7 +21,13 @@ from fieldfare.client.protocol import Call, stream_path
 from fieldfare.client.retry import Backoff, is_passing
 from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions
 from fieldfare.client.subscriber import STAY_CONNECTED, describe_acks, read_position
-from fieldfare.client.transport import HTTP_ERRORS, STREAM_HEADERS, STREAM_SILENCE_S, check_stream, translate
+from fieldfare.client.transport import (
+    HTTP_ERRORS,
+    STREAM_HEADERS,
+    STREAM_SILENCE_S,
+    check_stream,
+    raise_translated,
+)
 from fieldfare.model import Position
 
 logger = logging.getLogger("fieldfare.client")
@@ -272,4 +278,4 @@ class AsyncSubscriber:
                 async for chunk in response.aiter_raw():
                     yield parser.feed(chunk)
         except HTTP_ERRORS as error:
-            raise translate(error, self._url) from error
+            raise_translated(error, self._url)

@@ -32,7 +32,13 @@ from fieldfare.client.message import Message
 from fieldfare.client.protocol import Call, acknowledge, negative_acknowledge, stream_path
 from fieldfare.client.retry import Backoff, RetrySettings, is_passing
 from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions
-from fieldfare.client.transport import HTTP_ERRORS, STREAM_HEADERS, STREAM_SILENCE_S, check_stream, translate
+from fieldfare.client.transport import (
+    HTTP_ERRORS,
+    STREAM_HEADERS,
+    STREAM_SILENCE_S,
+    check_stream,
+    raise_translated,
+)
 from fieldfare.model import Position
 
 logger = logging.getLogger("fieldfare.client")
@@ -300,7 +306,7 @@ class Subscriber:
                 for chunk in response.iter_raw():
                     yield parser.feed(chunk)
         except HTTP_ERRORS as error:
-            raise translate(error, self._url) from error
+            raise_translated(error, self._url)
         finally:
             self._response = None
 

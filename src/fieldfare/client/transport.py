@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import httpx
@@ -93,6 +94,12 @@ def translate(error: Exception, url: str) -> FieldfareError:
     if isinstance(error, RuntimeError) and "closed" in str(error):
         return ClientClosed("this client is closed")
     return FieldfareError(f"the request could not be made: {error}")
+
+
+def raise_translated(error: Exception, url: str) -> NoReturn:
+    """Raise what an exception of httpx means; the exception itself is shown only where it says more."""
+    found = translate(error, url)
+    raise found from (error if type(found) is FieldfareError else None)
 
 
 HTTP_ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, RuntimeError)

@@ -123,6 +123,11 @@ class Delivery:
         return len(self._leases)
 
     @property
+    def next_deadline_s(self) -> float | None:
+        """When the next lease runs out; one whose messages are all settled may still be named."""
+        return self._deadlines[0].deadline_s if self._deadlines else None
+
+    @property
     def wants_feed(self) -> bool:
         """Whether nothing more can be given until more of the match log is read."""
         self._drop_settled()

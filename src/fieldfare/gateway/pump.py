@@ -1,8 +1,9 @@
 """Bringing matches to those who wait for them.
 
-Nothing here is done for a subscription that nobody reads. While somebody waits, one task looks for new
-match-log blocks every few milliseconds, looks into each block once for all who wait at that place, and
-wakes those for whom there is something.
+Nothing here is done for a subscription that nobody reads. While somebody waits, and the log holds events
+that are not matched yet, one task looks for new match-log blocks every few milliseconds, looks into each
+block once for all who wait at that place, and wakes those for whom there is something. When all is matched
+it sleeps until something is appended, or until a message's ack deadline passes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from operator import attrgetter
 
 import numpy as np
 
@@ -28,7 +30,13 @@ TURN_MAX_S = 0.005
 """Reading for those who are behind yields to the rest of the gateway this often."""
 
 EXPIRY_EVERY_S = 0.02
+IDLE_LOOK_S = 1.0
+"""A look all the same when nothing is to be expected, should something else have written to the log."""
+
 IDLE_FORGOTTEN_S = 60.0
+
+LOOKED_UP_MAX = 256
+"""For at most so many subscriptions a block is asked about each; for more, first about all that matched."""
 
 
 class Pump:
@@ -41,9 +49,9 @@ class Pump:
     tail
         The match log's end.
     writer
-        Saves cursors.
+        Saves cursors, and says how far the log goes.
     poll_s
-        Seconds between looks for new blocks while somebody waits.
+        Seconds between looks for new blocks while somebody waits and not all is matched.
     window_max
         The window that all pulls of one subscription share.
     """
@@ -70,7 +78,7 @@ class Pump:
         self._sessions: dict[int, set[Session]] = {}
         self._waiting: dict[Delivery, dict[asyncio.Future[None], Session]] = {}
         self._behind: set[Delivery] = set()
-        self._somebody_waits = asyncio.Event()
+        self._stirred = asyncio.Event()
         self._expiry_due_s = 0.0
         self._seen_tip = tail.tip
         self._task: asyncio.Task[None] | None = None
@@ -78,6 +86,7 @@ class Pump:
 
     def start(self) -> None:
         """Start the task on the running event loop."""
+        self._writer.call_on_append(self._stirred.set)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="fieldfare-pump")
 
     def end_sessions(self) -> None:
@@ -146,6 +155,7 @@ class Pump:
         """Something about the delivery changed (an ack, a nack): look whether somebody can go on."""
         if delivery in self._waiting:
             self._behind.add(delivery)
+            self._stirred.set()
             self._wake(delivery)
 
     async def wait(
@@ -165,7 +175,7 @@ class Pump:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters[future] = session
         self._behind.add(delivery)
-        self._somebody_waits.set()
+        self._stirred.set()
         try:
             await asyncio.wait((future, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -203,16 +213,33 @@ class Pump:
 
     async def _run(self) -> None:
         while True:
-            if not self._waiting:
-                self._somebody_waits.clear()
-                await self._somebody_waits.wait()
+            while not self._waiting:
+                self._stirred.clear()
+                await self._stirred.wait()
+            self._stirred.clear()
             try:
                 busy = self._turn(time.monotonic())
             except Exception:
                 logger.exception("a look for matches failed")
                 busy = False
                 await asyncio.sleep(0.5)
-            await asyncio.sleep(0 if busy else self._poll_s)
+            if busy:
+                await asyncio.sleep(0)
+            elif self._tail.tip < self._writer.log_end:
+                await asyncio.sleep(self._poll_s)
+            else:
+                await self._sleep_until_stirred()
+
+    async def _sleep_until_stirred(self) -> None:
+        """All is matched: sleep until an append, a new reader or an ack; or until a lease runs out."""
+        now_s = time.monotonic()
+        deadlines_s = [due_s for each in self._waiting if (due_s := each.next_deadline_s) is not None]
+        idle_s = min([max(due_s - now_s, EXPIRY_EVERY_S) for due_s in deadlines_s] + [IDLE_LOOK_S])
+        waker = asyncio.get_running_loop().call_later(idle_s, self._stirred.set)
+        try:
+            await self._stirred.wait()
+        finally:
+            waker.cancel()
 
     def _turn(self, now_s: float) -> bool:
         """One look for everybody who waits; whether another should follow at once."""
@@ -273,15 +300,12 @@ class Pump:
             if kept_from <= offset:
                 logger.error("the match log has a gap at record %d", offset)
             return
-        numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
-        matched = np.isin(numbers, block.numbers())
         end = block.end << INDEX_BITS
-        for delivery, is_matched in zip(deliveries, matched.tolist(), strict=True):
-            if is_matched:
-                delivery.feed(keys_in(block, delivery.number), end)
+        for delivery, is_matched in _who_matched(block, deliveries):
+            keys = keys_in(block, delivery.number) if is_matched else _NO_KEYS
+            delivery.feed(keys, end)
+            if len(keys):
                 self._wake(delivery)
-            else:
-                delivery.feed(_NO_KEYS, end)
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
         for future, session in self._waiting.get(delivery, {}).items():
@@ -290,6 +314,18 @@ class Pump:
 
 
 _NO_KEYS = np.empty(0, dtype=np.int64)
+
+
+def _who_matched(block: MatchBlock, deliveries: list[Delivery]) -> Iterable[tuple[Delivery, bool]]:
+    """The deliveries, each with whether it may have matches in the block.
+
+    To read the numbers of all that matched is to decode the whole block: for a few it is cheaper to look each
+    of them up, in the order of their numbers so that what is decoded for one serves the next.
+    """
+    if len(deliveries) <= LOOKED_UP_MAX:
+        return ((delivery, True) for delivery in sorted(deliveries, key=attrgetter("number")))
+    numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
+    return zip(deliveries, np.isin(numbers, block.numbers()).tolist(), strict=True)
 
 
 def keys_in(block: MatchBlock, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

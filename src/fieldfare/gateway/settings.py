@@ -94,7 +94,7 @@ class GatewaySettings(BaseSettings):
     poll_ms: float = Field(
         2.5,
         gt=0,
-        description="Milliseconds between looks for new matches while a subscriber waits. "
+        description="Milliseconds between looks for new matches while a subscriber waits for them. "
         "Up: less CPU, later delivery. Down: the opposite.",
     )
     record_cache_bytes: int = Field(

@@ -99,7 +99,11 @@ class Subscriptions:
         """Problem 404 when there is no such space."""
         if space not in self._spaces:
             near = difflib.get_close_matches(space, self._spaces, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "POST /v1/spaces creates one."
+            hint = (
+                f"Did you mean {near[0]}?"
+                if near
+                else "`fieldfare spaces create NAME` creates one, and so does POST /v1/spaces."
+            )
             raise Problem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
 
     async def create_space(self, name: str) -> None:

@@ -78,6 +78,9 @@ class Writer:
         self._queue_max_bytes = queue_max_bytes
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._queued_bytes = 0
+        self._on_append: Callable[[], None] | None = None
+        self.log_end = log.end()
+        """The log's end, as far as this writer, which is the only one, has moved it."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="fieldfare-writer", daemon=True)
@@ -93,6 +96,10 @@ class Writer:
             self._closed = True
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
+
+    def call_on_append(self, on_append: Callable[[], None]) -> None:
+        """Have this called on the event loop whenever the log has grown."""
+        self._on_append = on_append
 
     @property
     def alive(self) -> bool:
@@ -159,7 +166,10 @@ class Writer:
         saves = [operation for operation in group if isinstance(operation, _Save)]
         # Appends are answered before the changes are made: a fence may take longer.
         if appends:
+            before = self.log_end
             self._resolve(self._append(appends))
+            if self.log_end != before and self._on_append is not None:
+                self._on_loop(self._on_append)
         if changes:
             self._resolve(self._change(changes))
         if saves:
@@ -176,6 +186,7 @@ class Writer:
         except Exception as error:
             logger.exception("the event log refused an append of %d records", len(appends))
             return [(append.future, None, error) for append in appends]
+        self.log_end = max(self.log_end, *(place.offset + 1 for place in places))
         return [(append.future, place, None) for append, place in zip(appends, places, strict=True)]
 
     def _change(self, changes: Sequence[_Change]) -> list[_Outcome]:
@@ -206,11 +217,17 @@ class Writer:
         return [(save.future, None, error) for save in saves]
 
     def _resolve(self, outcomes: list[_Outcome]) -> None:
+        if not self._on_loop(_set_results, outcomes):
+            logger.warning("%d answers came after the gateway had ended", len(outcomes))
+
+    def _on_loop(self, work: Callable[..., None], *arguments: Any) -> bool:
+        """Have something done on the event loop; False when it has ended, and so nobody waits for it."""
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(_set_results, outcomes)
-        except RuntimeError:  # the loop has ended; nobody waits for the answers
-            logger.warning("%d answers came after the gateway had ended", len(outcomes))
+            self._loop.call_soon_threadsafe(work, *arguments)
+        except RuntimeError:
+            return False
+        return True
 
 
 def _set_results(outcomes: list[_Outcome]) -> None:

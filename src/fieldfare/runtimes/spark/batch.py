@@ -35,7 +35,7 @@ from fieldfare.runtimes.spark.match import OUTPUT_ROWS, matching_rows, open_ship
 from fieldfare.runtimes.spark.output import OUTPUT_FORMATS, PieceWriter, join_pieces
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.saved_index import SavedIndex
-from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 
 SPACE = "file"
 LINE_MATCHES = pa.schema(
@@ -180,7 +180,8 @@ def _session(given: SparkSession | None, settings: SparkSettings | None) -> Iter
         yield active
         return
     with tempfile.TemporaryDirectory(prefix="fieldfare-spark-") as scratch:
-        session = service_session(settings or SparkSettings(), Path(scratch))
+        with standard_error_to(Path(scratch) / "spark.log"):
+            session = service_session(settings or SparkSettings(), Path(scratch))
         try:
             yield session
         finally:

@@ -25,8 +25,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -39,18 +39,15 @@ from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
 from fieldfare.runtimes.spark.query import reason, start_query
-from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.source import BatchSettings
-from fieldfare.runtimes.spark.warmup import warm_workers
+from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError
 
 HEARTBEAT_S = 1.0
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
-SPARK_LOG_BYTES = 16 << 20
-"""A start with a longer log of Spark's begins a new one."""
-
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
 """What Spark says a query is doing once its source answers."""
 
@@ -100,6 +97,7 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     try:
         warm_workers(session, spark.cores_used)
         query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
+        keeper = WarmKeeper(session, folder, spark.cores_used)
         ready = False
         while not stop.wait(LOOK_S):
             if not query.isActive:
@@ -115,7 +113,9 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
                 _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
             if heartbeat.due:
                 state = "running" if ready else "starting"
-                heartbeat.beat(state, _committed(query.lastProgress))
+                progress = query.lastProgress
+                heartbeat.beat(state, _committed(progress))
+                keeper.look(progress["batchId"] if progress else None, time.monotonic())
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
             heartbeat.beat("stopping", _committed(query.lastProgress))
@@ -130,25 +130,6 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     heartbeat.beat("stopped")
     _log.info("stopped")
     return 0
-
-
-@contextmanager
-def standard_error_to(path: Path) -> Iterator[None]:
-    """Let the processes started inside write their standard error to a file.
-
-    Spark and its Python workers report at length what this process's log says in a line, and every broken
-    connection when they are stopped.
-    """
-    too_large = path.exists() and path.stat().st_size > SPARK_LOG_BYTES
-    sys.stderr.flush()
-    own = os.dup(2)
-    try:
-        with path.open("wb" if too_large else "ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)
 
 
 def _committed(progress: Any) -> dict[str, int]:

@@ -63,6 +63,10 @@ class RangeMatcher:
         self._indexes = IndexCache(IndexStore(folder.index))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
+    def open_index(self, manifest: int) -> None:
+        """Map what a manifest names before a batch needs it."""
+        self._indexes.indexes(manifest, 0)
+
     def match(self, wanted: RecordRange) -> dict[str, float]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
@@ -144,6 +148,14 @@ def grouped(records: Iterator[Record]) -> Iterator[list[Record]]:
 _matchers: dict[Path, RangeMatcher] = {}
 
 
+def matcher_of(folder: DataFolder) -> RangeMatcher:
+    """This process's matcher for a service's log."""
+    matcher = _matchers.get(folder.root)
+    if matcher is None:
+        matcher = _matchers[folder.root] = RangeMatcher(folder)
+    return matcher
+
+
 @dataclass(frozen=True, slots=True)
 class MatchRanges:
     """The function that ``mapInArrow`` runs: ranges of the log in, a summary row for each out."""
@@ -151,9 +163,19 @@ class MatchRanges:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        matcher = _matchers.get(self.folder.root)
-        if matcher is None:
-            matcher = _matchers[self.folder.root] = RangeMatcher(self.folder)
+        matcher = matcher_of(self.folder)
         for batch in batches:
             for row in batch.to_pylist():
                 yield pa.RecordBatch.from_pylist([matcher.match(RecordRange(**row))], schema=SUMMARY)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIndex:
+    """For ``mapInArrow``: gives rows back as they are, once this worker has the index mapped."""
+
+    folder: DataFolder
+    manifest: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        matcher_of(self.folder).open_index(self.manifest)
+        yield from batches

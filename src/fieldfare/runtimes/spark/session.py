@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+SPARK_LOG_BYTES = 16 << 20
+"""A start with a longer log of Spark's begins a new one."""
 
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -128,3 +132,22 @@ def service_session(
     for name, value in {**session_config(settings, scratch), **(extra or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def standard_error_to(path: Path) -> Iterator[None]:
+    """Let the processes started inside write their standard error to a file.
+
+    Spark and its Python workers report at length what the program itself says in a line, and every broken
+    connection when they are stopped.
+    """
+    too_large = path.exists() and path.stat().st_size > SPARK_LOG_BYTES
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with path.open("wb" if too_large else "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)

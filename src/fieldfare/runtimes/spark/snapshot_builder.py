@@ -108,8 +108,9 @@ def remove_leftovers(folder: DataFolder) -> None:
 
 def _end_with_parent() -> None:
     """End this process when the one that holds the other end of its standard input is gone."""
-    # Not through sys.stdin: while a thread waits in it, an interpreter that is done aborts instead of ending.
-    os.read(0, 1)
+    # Unbuffered: a thread that waits inside a buffered file aborts the interpreter at its end.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
     os._exit(1)
 
 

@@ -7,7 +7,7 @@ sources (or in the user's cache where that folder is read-only), so that no late
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,22 @@ from fieldfare.matching.part import Closings, build_part
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
-from fieldfare.storage import MatchLog, NewMatchBlock
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.range_task import OpenIndex
+from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock
+
+Batches = Iterator[pa.RecordBatch]
+
+QUIET_S = 2.0
+"""How long a query must have been idle, and its workers left alone, before they are looked after."""
+KEEP_ALIVE_S = 25.0
+"""How often idle workers get something to do; Spark ends them after a minute."""
 
 _WORDS = ("AA", "UA", "DL", "B6")
+
+
+def _nothing(batches: Batches) -> Batches:
+    yield from batches
 
 
 def run_kernels_once() -> None:
@@ -62,15 +75,40 @@ def run_kernels_once() -> None:
         block.matches_of(int(block.numbers()[0]))
 
 
-def warm_workers(session: SparkSession, cores: int) -> None:
-    """Start the Python workers that the query's tasks will use: two a core, its source's and its own."""
+def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
+    """Run something in the Python workers that tasks will use: two a core, the source's and the query's."""
+    rows = session.range(0, cores * 8, numPartitions=cores * 2)
+    rows.mapInArrow(work, "id long").mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
 
-    def touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
 
-    session.range(0, cores * 8, numPartitions=cores * 2).mapInArrow(touch, "id long").mapInArrow(
-        touch, "id long"
-    ).write.format("noop").mode("overwrite").save()
+class WarmKeeper:
+    """Keeps the Python workers of an idle query alive, and the newest index mapped in them.
+
+    Spark ends workers that did nothing for a minute. The batch after that would wait until new ones are
+    forked and have opened the index, which takes more than a second with 100,000 subscriptions.
+    """
+
+    def __init__(self, session: SparkSession, folder: DataFolder, cores: int) -> None:
+        self._session = session
+        self._folder = folder
+        self._cores = cores
+        self._store = IndexStore(folder.index)
+        self._batch: int | None = None
+        self._busy_s = self._warmed_s = 0.0
+        self._mapped = 0
+
+    def look(self, batch: int | None, now_s: float) -> None:
+        """Warm the workers if that is due; `batch` is the number of the query's last batch."""
+        if batch != self._batch:
+            self._batch, self._busy_s = batch, now_s
+        if now_s - max(self._busy_s, self._warmed_s) < QUIET_S:
+            return
+        newest = self._store.newest()
+        number = newest.number if newest else 0
+        if number != self._mapped or now_s - max(self._busy_s, self._warmed_s) >= KEEP_ALIVE_S:
+            work = OpenIndex(self._folder, number) if number else _nothing
+            warm_workers(self._session, self._cores, work)
+            self._mapped, self._warmed_s = number, now_s
 
 
 if __name__ == "__main__":

@@ -1,0 +1,182 @@
+"""The demo's steps, one method each; `fieldfare demo` and benchmarks/end_to_end.py call them in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from fieldfare.cli.demo.check import (
+    Difference,
+    Positions,
+    compare,
+    match_naively,
+    open_events,
+    read_match_log,
+    write_events,
+)
+from fieldfare.cli.demo.display import Display, Show
+from fieldfare.cli.demo.followers import Followers
+from fieldfare.cli.demo.memory import MemoryMeter
+from fieldfare.cli.demo.replay import Replay, Replayed
+from fieldfare.cli.demo.service import Service
+from fieldfare.client import AsyncClient, Client, NewSubscription
+from fieldfare.model import DEFAULT_SPACE
+from fieldfare.storage import open_registry
+from fieldfare.workloads.alerts import SEED, Alert, draw_alerts
+from fieldfare.workloads.flights import encode_departures, read_departures
+
+BULK_ALERTS = 2_500
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """How large a demo is.
+
+    Parameters
+    ----------
+    events
+        How many departures are replayed, the earliest first; None for all 336,776 of the year.
+    alerts
+        How many filters stand, those of the subscribers included.
+    subscribers
+        How many of the filters have a connected subscriber.
+    sample
+        How many other filters are compared with the naive evaluator at the end.
+    seed
+        What the alerts and the sample are drawn from.
+    """
+
+    events: int | None = None
+    alerts: int = 100_000
+    subscribers: int = 40
+    sample: int = 60
+    seed: int = SEED
+
+
+class Demo:
+    """A fresh service with the flights' alerts; everything stops when the context is left.
+
+    Parameters
+    ----------
+    settings
+        How large it is.
+    display
+        Where it says how far it is.
+    data
+        The service's data directory, which must not hold one; None for a temporary one.
+    port
+        Where the service listens; 0 for a free port.
+    """
+
+    def __init__(self, settings: DemoSettings, display: Display, data: Path | None = None, port: int = 0):
+        self.settings = settings
+        self._display = display
+        self._data = data
+        self._port = port
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Demo:
+        with ExitStack() as stack:
+            self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fieldfare-demo-")))
+            data = self._data if self._data is not None else self._scratch / "data"
+            self.memory = stack.enter_context(MemoryMeter(os.getpid()))
+            self.service = stack.enter_context(Service(data, self._port))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._stack.close()
+
+    def prepare(self) -> None:
+        """Read the flights, draw the alerts, and wait for the service, which starts meanwhile."""
+        with self._display.step("read a year of flights and weather, and draw the alerts"):
+            departures = read_departures()
+            self.followed, self.others = draw_alerts(
+                departures, self.settings.alerts, self.settings.subscribers, self.settings.seed
+            )
+            events = encode_departures(departures[: self.settings.events])
+            self._events_path = self._scratch / "events.arrow"
+            write_events(events, self._events_path)
+            self.events = open_events(self._events_path)
+        with self._display.step("wait for the service to be ready"):
+            self.service.wait_until_ready()
+
+    def register(self) -> None:
+        """Store all alerts, and wait until the index holds them."""
+        alerts = [*self.followed, *self.others]
+        with (
+            Client(self.service.url, timeout_s=TIMEOUT_S) as client,
+            self._display.step("register the travellers' alerts", len(alerts)) as advance,
+        ):
+            for start in range(0, len(alerts), BULK_ALERTS):
+                piece = alerts[start : start + BULK_ALERTS]
+                client.create_subscriptions([NewSubscription(alert.filter, alert.id) for alert in piece])
+                advance(len(piece))
+        with self._display.step("wait until the index holds them"):
+            self.service.wait_until_indexed()
+
+    def replay(self) -> Replayed:
+        """Connect the subscribers, publish all events, and wait until they are matched and delivered."""
+        ids = [alert.id for alert in self.followed]
+        with Followers(self.service.url, ids) as followers:
+            with self._display.step(f"connect {len(ids)} subscribers"):
+                self.service.wait_until_connected(len(ids))
+            with self._display.replay("replay the departures of 2013") as show:
+                self.replayed = asyncio.run(self._replay(followers, show))
+        return self.replayed
+
+    async def _replay(self, followers: Followers, show: Show) -> Replayed:
+        async with AsyncClient(self.service.url, timeout_s=TIMEOUT_S) as client:
+            return await Replay(client, self.events, followers, show).run(self._expected_deliveries)
+
+    def check(self) -> tuple[list[Difference], int]:
+        """Compare what came out with a naive evaluator; return the differences and how many filters."""
+        replayed = self.replayed
+        rng = random.Random(self.settings.seed)
+        sample = rng.sample(self.others, min(self.settings.sample, len(self.others)))
+        alerts = [*self.followed, *sample]
+        with self._display.step(
+            f"ask {len(alerts)} filters about each event, naively", len(self.events)
+        ) as advance:
+            filters = [alert.filter for alert in alerts]
+            matched = match_naively(self._events_path, len(self.events), filters, advance)
+        expected = [replayed.positions[events] for events in matched]
+        compared = [
+            compare(alert.id, alert.filter, "in the match log", must, did)
+            for alert, must, did in zip(alerts, expected, self._read_match_log(alerts), strict=True)
+        ]
+        delivered = replayed.deliveries
+        compared += [
+            compare(
+                alert.id,
+                alert.filter,
+                "as delivered",
+                expected[number],
+                delivered.positions[delivered.followers == number],
+            )
+            for number, alert in enumerate(self.followed)
+        ]
+        return [difference for difference in compared if difference is not None], len(alerts)
+
+    def _expected_deliveries(self, end: int) -> int:
+        return sum(map(len, self._read_match_log(self.followed, end)))
+
+    def _read_match_log(self, alerts: Sequence[Alert], end: int | None = None) -> list[Positions]:
+        numbers = self._numbers(alerts)
+        return read_match_log(self.service.folder.matches, self.replayed.end if end is None else end, numbers)
+
+    def _numbers(self, alerts: Sequence[Alert]) -> list[int]:
+        """Return the subscriptions' numbers, by which the match log knows them."""
+        registry = open_registry(self.service.folder.registry_url)
+        try:
+            found = [registry.get(DEFAULT_SPACE, alert.id) for alert in alerts]
+        finally:
+            registry.close()
+        return [subscription.number for subscription in found if subscription is not None]

@@ -1,0 +1,161 @@
+"""The service that the demo starts for itself: ``fieldfare serve``, watched from outside."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fieldfare.client import Client
+from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.runtimes.service.parents import signal_at_parents_death
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_writer import SnapshotSettings
+from fieldfare.storage import IndexStore, open_registry
+
+START_WAIT_S = 120.0
+INDEX_WAIT_S = 180.0
+SNAPSHOT_WAIT_S = 90.0
+CONNECT_WAIT_S = 30.0
+STOP_WAIT_S = 45.0
+LOOK_EVERY_S = 0.1
+SERVE = "from fieldfare.cli import main; main()"
+
+
+class ServiceFailed(RuntimeError):
+    """The service did not start, ended by itself, or did not get as far as it should have in time."""
+
+
+class Service:
+    """A service on a data directory of its own, from entering to leaving the context.
+
+    Attributes
+    ----------
+    folder
+        The data directory's files.
+    url
+        Where the service listens; known from `wait_until_ready` on.
+    """
+
+    def __init__(self, data: Path, port: int = 0) -> None:
+        self.folder = DataFolder(data)
+        self.url = ""
+        self._port = port
+        self._lines: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Service:
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                SERVE,
+                "serve",
+                "--data",
+                str(self.folder.root),
+                "--port",
+                str(self._port),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Ctrl-C is for the demo, which then stops the service in good order.
+            start_new_session=True,
+            preexec_fn=signal_at_parents_death(),
+        )
+        threading.Thread(target=self._read_lines, name="service-output", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the service and wait until it has ended; more than once does nothing more."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def wait_until_ready(self) -> None:
+        """Wait until events are taken and matched."""
+
+        def is_ready() -> bool:
+            return any(line.endswith("fieldfare: ready") for line in self._lines)
+
+        self._wait(is_ready, START_WAIT_S, "the service to be ready")
+        found = re.search(r"https?://[^\s,]+", "\n".join(self._lines))
+        if found is None:
+            raise ServiceFailed(f"the service does not say where it listens:\n{self._last_lines()}")
+        self.url = found[0]
+
+    def wait_until_indexed(self) -> None:
+        """Wait until the index covers all that is registered, and a snapshot covers nearly all of it.
+
+        Events may be published before that: they meet the subscriptions as they stand in any case, but
+        a snapshot is matched faster than the changes since, and building it takes a core.
+        """
+        registry = open_registry(self.folder.registry_url)
+        try:
+            revision = registry.revision()
+        finally:
+            registry.close()
+        store = IndexStore(self.folder.index)
+
+        def is_covered() -> bool:
+            manifest = store.newest()
+            return manifest is not None and manifest.revision >= revision
+
+        def has_snapshot() -> bool:
+            manifest = store.newest()
+            return manifest is not None and not SnapshotSettings().is_due(
+                revision - snapshot_revision(manifest), revision
+            )
+
+        self._wait(is_covered, INDEX_WAIT_S, "the index to hold all subscriptions")
+        self._reaches(has_snapshot, SNAPSHOT_WAIT_S)
+
+    def wait_until_connected(self, streams: int) -> None:
+        """Wait until so many subscribers are connected."""
+        with Client(self.url) as client:
+
+            def are_connected() -> bool:
+                return int(client.stats()["connected"]) >= streams
+
+            self._wait(are_connected, CONNECT_WAIT_S, f"{streams} subscribers to connect")
+
+    def _wait(self, condition: Callable[[], bool], wait_s: float, what: str) -> None:
+        if not self._reaches(condition, wait_s):
+            raise ServiceFailed(
+                f"waited {wait_s:.0f} s for {what}; the logs are in {self.folder.root / 'logs'}:\n"
+                f"{self._last_lines()}"
+            )
+
+    def _reaches(self, condition: Callable[[], bool], wait_s: float) -> bool:
+        """Wait until a condition holds; return whether it does in time."""
+        deadline_s = time.monotonic() + wait_s
+        while not condition():
+            if self._process is None or self._process.poll() is not None:
+                raise ServiceFailed(f"the service ended by itself:\n{self._last_lines()}")
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True
+
+    def _read_lines(self) -> None:
+        process = self._process
+        if process is not None and process.stdout is not None:
+            for line in process.stdout:
+                self._lines.append(line.rstrip())
+
+    def _last_lines(self) -> str:
+        return "\n".join(f"  | {line}" for line in self._lines[-15:])

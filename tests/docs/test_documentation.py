@@ -1,0 +1,159 @@
+"""What README.md and docs/ say is true: their examples run, their tables are the code's.
+
+A shell block is followed by what it prints, where that is shown. docs/filters.md is tested with the filters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEFAULT_URL = "http://127.0.0.1:7737"
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))),
+    "TERM": "dumb",
+}
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(page: str) -> Iterator[tuple[str, str]]:
+    """The code blocks of a page: language and text."""
+    yield from re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_shell(script: str, folder: Path) -> str:
+    result = subprocess.run(
+        ["bash", "-euc", script], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, f"{script}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def shell_examples(page: str) -> Iterator[tuple[str, str, str]]:
+    """Each shell block that can be run: the script, and the language and text of what it prints."""
+    found = [*blocks(page), ("", "")]
+    for (language, script), (shown_as, shown) in pairwise(found):
+        if language == "sh" and "curl" in script:
+            yield script, shown_as if shown_as in ("json", "text") else "", shown
+
+
+def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
+    examples = list(shell_examples("docs/service.md"))
+    assert len(examples) > 15
+    for script, shown_as, shown in examples:
+        answer = run_shell(script.replace(DEFAULT_URL, gateway_url), tmp_path)
+        if shown_as == "json":
+            assert json.loads(answer) == json.loads(shown), script
+        elif shown_as == "text":
+            assert answer == shown, script
+
+
+def test_every_route_is_in_the_service_page() -> None:
+    from fieldfare.gateway.app import ROUTES
+
+    shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE)
+    routes = [
+        (method, route.path) for route in ROUTES for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+    assert sorted(shown) == sorted(routes)
+
+
+def test_every_setting_is_in_the_service_page_with_its_default() -> None:
+    from fieldfare.gateway.settings import GatewaySettings
+
+    text = (ROOT / "docs" / "service.md").read_text()
+    shown = re.findall(r"^\| `FIELDFARE_(\w+)` \| (\S+) \| (.*) \|$", text, re.MULTILINE)
+    assert [(name.lower(), default, meaning) for name, default, meaning in shown] == [
+        (name, _default_text(name, field.default), field.description)
+        for name, field in GatewaySettings.model_fields.items()
+    ]
+
+
+def _default_text(name: str, default: object) -> str:
+    if isinstance(default, float):
+        return f"{default:g}"
+    return f"{default:,}" if isinstance(default, int) and name != "port" else str(default)
+
+
+def test_every_metric_is_in_the_service_page() -> None:
+    from fieldfare.gateway.metrics import Metrics
+
+    text = (ROOT / "docs" / "service.md").read_text()
+    shown = re.findall(r"^\| `(fieldfare_\w+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
+    assert shown == [
+        (family.name + "_total" * (family.type == "counter"), family.type, family.documentation)
+        for family in Metrics().collection.collect()
+    ]
+
+
+def test_every_kind_of_problem_is_in_the_service_page() -> None:
+    text = (ROOT / "docs" / "service.md").read_text()
+    sources = "".join(path.read_text() for path in (ROOT / "src/fieldfare/gateway").glob("*.py"))
+    kinds = set(re.findall(r"Problem\(\s*(?:\d+|status),\s*\"([a-z-]+)\"", sources)) - {"http"}
+    assert len(kinds) > 15
+    assert not {kind for kind in kinds if f"`{kind}`" not in text}
+
+
+def test_the_client_example_of_the_readme_runs(gateway_url: str, tmp_path: Path) -> None:
+    (example,) = (text for language, text in blocks("README.md") if "Client(" in text)
+    script = tmp_path / "example.py"
+    script.write_text(example.replace(DEFAULT_URL, gateway_url))
+    run = [sys.executable, script]
+    result = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert [line.split(" ", 1)[1] for line in result.stdout.splitlines()] == [
+        "{'origin': 'JFK', 'dep_delay': 45}",
+        "{'origin': 'JFK', 'dep_delay': 90}",
+    ]
+
+
+@pytest.mark.spark
+def test_the_spark_examples_of_the_readme_run(tmp_path: Path) -> None:
+    (example,) = (text for language, text in blocks("README.md") if "fieldfare.spark" in text)
+    printed = _run_python(example, tmp_path)
+    assert "|        late|   JFK| SFO|       50|" in printed
+    assert "|        west|   JFK| SFO|       50|" in printed
+
+
+@pytest.mark.spark
+def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
+    found = list(blocks("docs/spark.md"))
+    printed = _run_python("\n".join(text for language, text in found if language == "python"), tmp_path)
+    for language, text in found:
+        if language == "text":
+            assert text in printed
+    for language, text in found:
+        if language == "sh":
+            run_shell(text, tmp_path)
+
+
+def _run_python(program: str, folder: Path) -> str:
+    (folder / "example.py").write_text(program)
+    result = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=folder,
+        env={**ENVIRONMENT, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
