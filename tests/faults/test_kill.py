@@ -256,19 +256,20 @@ def strike(service: RunningService, kind: str) -> None:
 
 def suffer(data: Path, seed: int, kinds: list[str]) -> None:
     """Kill what is named, one after the other, at random moments of a flow of events; check everything."""
-    random = Random(seed)
+    random, deaths = Random(seed), 0
     print(f"seed {seed}")
     with running_service(data, **SETTINGS) as service:
         flowing = Traffic(service, seed)
         for number, kind in enumerate(kinds):
             flowing.flow(random.randrange(1, 150))
             strike(service, kind)
+            deaths += {"gateway": 0, "starting": 2}.get(kind, 1)
             if kinds[number + 1 : number + 2] == ["gateway"]:
                 continue  # It is struck while others are still on their way up again.
             service.wait_ready()
-            if number % 2:
-                # A pipeline that dies again and again as soon as it is ready would be given up.
-                ready_s = time.monotonic()
+            if deaths >= 3:
+                # A pipeline that died five times in a row, each time as soon as it was ready, is given up.
+                deaths, ready_s = 0, time.monotonic()
                 until(lambda since_s=ready_s: time.monotonic() - since_s > RestartSettings().quick_s)
         flowing.flow(50)
         flowing.finish()
