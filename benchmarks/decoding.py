@@ -6,17 +6,23 @@ events are made before the clock starts::
 
     python benchmarks/decoding.py            # a table
     python benchmarks/decoding.py --json     # one JSON object
+    python benchmarks/decoding.py --arrow    # pyarrow.json in the place of our own decoder
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import time
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.json
+
+from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.json_decoder import decode_json_lines
 
 Rows = list[dict[str, Any]]
@@ -106,6 +112,14 @@ WORKLOADS: dict[str, tuple[Callable[[random.Random], dict[str, Any]], Named]] = 
 }
 
 
+def decode_with_arrow(payload: bytes, size: int, paths: Named) -> ColumnBatch:
+    """The same columns by way of ``pyarrow.json``, on one thread; what it gets wrong stays wrong."""
+    block = pyarrow.json.ReadOptions(use_threads=False, block_size=len(payload) + 1)
+    table = pyarrow.json.read_json(io.BytesIO(payload), read_options=block)
+    (batch,) = table.combine_chunks().to_batches()
+    return columns_from_arrow(batch, paths)
+
+
 def measure(make: Callable[[random.Random], dict[str, Any]], paths: Named, args: argparse.Namespace) -> Any:
     rng = random.Random(args.seed)
     payloads = []
@@ -113,12 +127,13 @@ def measure(make: Callable[[random.Random], dict[str, Any]], paths: Named, args:
         lines = (json.dumps(make(rng), separators=(",", ":")) for _ in range(args.batch))
         payloads.append("".join(line + "\n" for line in lines).encode())
     events = args.batch * len(payloads)
-    decode_json_lines(payloads[0], args.batch, paths)
+    decode = decode_with_arrow if args.arrow else decode_json_lines
+    decode(payloads[0], args.batch, paths)
     best_s = float("inf")
     for _ in range(args.passes):
         start = time.process_time()
         for payload in payloads:
-            decode_json_lines(payload, args.batch, paths)
+            decode(payload, args.batch, paths)
         best_s = min(best_s, time.process_time() - start)
     size = sum(map(len, payloads))
     return {
@@ -136,6 +151,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--workload", choices=WORKLOADS, action="append")
+    parser.add_argument("--arrow", action="store_true", help="decode with pyarrow.json, to compare")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     names = args.workload or list(WORKLOADS)

@@ -5,13 +5,13 @@ A shell block is followed by what it prints, where that is shown. docs/filters.m
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ def run_shell(script: str, folder: Path) -> str:
 def shell_examples(page: str) -> Iterator[tuple[str, str, str]]:
     """Each shell block that can be run: the script, and the language and text of what it prints."""
     found = [*blocks(page), ("", "")]
-    for (language, script), (shown_as, shown) in pairwise(found):
+    for (language, script), (shown_as, shown) in itertools.pairwise(found):
         if language == "sh" and "curl" in script:
             yield script, shown_as if shown_as in ("json", "text") else "", shown
 

@@ -57,6 +57,8 @@ def subscribe(
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)
     count = 0
     with connect(url, space) as client:
+        if id is not None and filter is None:
+            client.get_subscription(id)  # One that is not there is an error before anything is said.
         subscriber = client.subscribe(id, filter, dialect=dialect)
         temporary = id is None
         try:
@@ -69,7 +71,7 @@ def subscribe(
                     if count == limit:
                         break
         except KeyboardInterrupt:
-            say(f"{count:,} events received")
+            say(f"{count:,} {'event' if count == 1 else 'events'} received")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         finally:
             if temporary:

@@ -6,6 +6,7 @@ rows. Tasks write what they find themselves, in the format wanted; the pieces be
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +101,8 @@ def match_files(
         raise MatchFilesError(
             f"{output}: the output is a file with one of the endings {', '.join(OUTPUT_FORMATS)}"
         )
+    if events_file.suffix == ".csv":
+        raise MatchFilesError(f"{events_file}: events come as JSON lines or Parquet; CSV has no types")
     if not events_file.exists():
         raise MatchFilesError(f"{events_file} does not exist")
     rows = read_subscriptions(Path(subscriptions_path))
@@ -208,7 +211,7 @@ def _collect(counts: DataFrame) -> tuple[int, int]:
     try:
         rows = counts.collect()
     except PythonException as error:
-        raise MatchFilesError(reason(error).removeprefix("ValueError: ")) from error
+        raise MatchFilesError(re.sub(r"^[\w.]+Error: ", "", reason(error))) from error
     return sum(row.events for row in rows), sum(row.matches for row in rows)
 
 
