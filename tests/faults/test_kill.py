@@ -20,6 +20,7 @@ from service_support import Api, RunningService, cloud_event, is_running, runnin
 from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.filters import compile_filter
 from fieldfare.runtimes.service.restarts import RestartSettings
+from fieldfare.storage import MatchLog, open_event_log
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
 
@@ -252,6 +253,10 @@ def strike(service: RunningService, kind: str) -> None:
         with contextlib.suppress(ProcessLookupError):  # it went with its parent
             os.kill(pid, signal.SIGKILL)
     until(lambda: not any(map(is_running, victims)))
+    if kind in ("java", "task", "source"):
+        # The driver notices only after a while, or gets over it: then what is in the log now is matched.
+        end, matches = open_event_log(service.folder.log_url).end(), MatchLog(service.folder.matches)
+        until(lambda: matches.end(0) >= end)
 
 
 def suffer(data: Path, seed: int, kinds: list[str]) -> None:
