@@ -1,0 +1,5 @@
+"""``python -m fieldfare``: the command line."""
+
+from fieldfare.cli import main
+
+main()
