@@ -180,3 +180,18 @@ def test_a_restart_goes_on_from_the_snapshot_though_older_history_is_purged(life
         life.writer = life.open()
         life.end = end
         life.check(since=passed)
+
+
+def test_files_of_a_writer_that_was_killed_before_its_manifest_are_written_anew(life: Life) -> None:
+    """A delta with the next manifest's name lay there already, and what changed after it was lost."""
+    life.change(40)
+    life.check(since=0)
+    life.change(1)
+    (unfinished,) = {life.writer.catch_up(life.registry.revision()).number} - {1}
+    life.writer.close()
+    (manifest,) = life.folder.index.rglob(f"*{unfinished}.json")
+    manifest.unlink()
+    life.change(30)
+    life.writer = life.open()
+    assert life.writer.manifest.number == unfinished
+    life.check(since=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fieldfare.matching.files import IndexFileError
@@ -155,11 +156,13 @@ class IndexWriter:
         except IndexStoreError:
             self.catch_up(revision)
 
-    def _write(self, step: Step) -> Manifest:
-        # Parts and closings save themselves whole or not at all, and durably.
+    def _write(self, step: Step, in_place: Collection[str] = ()) -> Manifest:
+        """Write a step's files, except those that are in place, and then its manifest."""
+        # Parts and closings save themselves whole or not at all, and durably. A file that is there already is
+        # a predecessor's that was killed before it wrote its manifest: it lacks what changed since.
         self._store.path("any").parent.mkdir(parents=True, exist_ok=True)
         for name, part in step.parts.items():
-            if not self._store.path(name).exists():
+            if name not in in_place:
                 part.save(self._store.path(name))
         for name, closings in step.closings.items():
             closings.save(self._store.path(name))
@@ -183,11 +186,13 @@ class IndexWriter:
             return
         parts = {space: Part.open(path) for space, path in files.items()}
         step = self._indexer.rebase(parts, build.revision)
+        in_place = set()
         for name, part in step.parts.items():
             for space, path in files.items():
                 if part is parts[space]:
                     path.replace(self._store.path(name))
-        self.manifest = self._write(step)
+                    in_place.add(name)
+        self.manifest = self._write(step, in_place)
         build.close()
 
     def close(self) -> None:
