@@ -124,9 +124,19 @@ class Receiver(Actor):
             assert position not in self.confirmed, f"{position} came again after its ack was durable"
             self.repeated += position in self._seen
             self._seen.add(position)
-        answer = self.api.http.post(f"{self.path}/ack", json={"positions": positions})
-        answer.raise_for_status()
+        self._ack(positions)
         self.confirmed.update(positions)
+
+    def _ack(self, positions: list[str]) -> None:
+        """Ack until that is answered: what was durable before the gateway was killed does not come again."""
+        while True:
+            try:
+                answer = self.api.http.post(f"{self.path}/ack", json={"positions": positions})
+            except httpx.TransportError:
+                assert not self.stopping.wait(RETRY_S), f"no answer to the ack of {positions}"
+            else:
+                answer.raise_for_status()
+                return
 
 
 class Streamer(Receiver):
