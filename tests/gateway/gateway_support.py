@@ -17,7 +17,8 @@ import numpy as np
 import uvicorn
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.app import Gateway, create_app, open_gateway
+from fieldfare.gateway.app import Gateway, create_app
+from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.match_block import NewMatchBlock
 
 DEADLINE_S = 20.0
@@ -118,7 +119,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     """Open a gateway on a data directory and close it in the end."""
-    gateway = open_gateway(data, **settings)
+    gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
     app = create_app(gateway)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -150,7 +151,7 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
-    gateway = open_gateway(data, **settings)
+    gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
     config = uvicorn.Config(
         create_app(gateway), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
     )

@@ -28,6 +28,7 @@ class Log:
         self.log = log
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Event()
         self.groups: list[int] = []
         self.fences = 0
         self.fail = False
@@ -36,6 +37,7 @@ class Log:
         return self.log.end()
 
     def append(self, records):
+        self.entered.set()
         self.gate.wait(10)
         if self.fail:
             raise EventLogError("the disk is gone")
@@ -62,7 +64,7 @@ def test_all_appends_that_wait_go_in_one_transaction(stores):
         writer.start()
         log.gate.clear()
         first = asyncio.ensure_future(writer.append(record()))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(log.entered.wait, 10)
         others = [asyncio.ensure_future(writer.append(record())) for _ in range(20)]
         await asyncio.sleep(0)
         log.gate.set()
@@ -129,7 +131,7 @@ def test_a_record_that_breaks_a_limit_does_not_take_its_neighbours_with_it(store
         results = asyncio.gather(
             *(writer.append(each) for each in (record(), bad, record())), return_exceptions=True
         )
-        await asyncio.sleep(0.02)
+        assert await asyncio.to_thread(log.entered.wait, 10)
         log.gate.set()
         good, refused, also_good = await results
         assert isinstance(refused, ValueError)

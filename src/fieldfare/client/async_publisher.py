@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from fieldfare.client.batching import (
     Batch,
     BatchPolicy,
-    BatchReport,
     BatchSettings,
     ManyEvents,
     OneEvent,
@@ -224,17 +223,7 @@ class AsyncPublisher:
     def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
         self._outbox.finish(batch)
         self._record.close_batch(batch, attempts, acknowledged)
-        self._policy.observe(
-            BatchReport(
-                events=len(batch.lines),
-                size_bytes=batch.size_bytes,
-                waited_s=started_s - batch.added_s,
-                took_s=time.monotonic() - started_s,
-                attempts=attempts,
-                acknowledged=acknowledged,
-                backlog_events=len(self._outbox),
-            )
-        )
+        self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
         self._progress.fire()
         self._work.fire()
 

@@ -267,6 +267,22 @@ class Outbox:
         self._under_way[sequence] = None
         return Batch(sequence, lines, size_bytes, tuple(runs), added_s)
 
+    def report(
+        self, batch: Batch, started_s: float, ended_s: float, attempts: int, acknowledged: bool
+    ) -> None:
+        """Tell the policy how the request of a finished batch went."""
+        self._policy.observe(
+            BatchReport(
+                events=len(batch.lines),
+                size_bytes=batch.size_bytes,
+                waited_s=started_s - batch.added_s,
+                took_s=ended_s - started_s,
+                attempts=attempts,
+                acknowledged=acknowledged,
+                backlog_events=len(self),
+            )
+        )
+
     def finish(self, batch: Batch) -> None:
         """The fate of this batch is known."""
         self._under_way.pop(batch.sequence, None)

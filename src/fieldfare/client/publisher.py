@@ -22,7 +22,6 @@ from types import TracebackType
 from fieldfare.client.batching import (
     Batch,
     BatchPolicy,
-    BatchReport,
     BatchSettings,
     ManyEvents,
     OneEvent,
@@ -300,17 +299,7 @@ class Publisher:
         with self._work:
             self._outbox.finish(batch)
             self._record.close_batch(batch, attempts, acknowledged)
-            self._policy.observe(
-                BatchReport(
-                    events=len(batch.lines),
-                    size_bytes=batch.size_bytes,
-                    waited_s=started_s - batch.added_s,
-                    took_s=time.monotonic() - started_s,
-                    attempts=attempts,
-                    acknowledged=acknowledged,
-                    backlog_events=len(self._outbox),
-                )
-            )
+            self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
             self._progress.notify_all()
             self._work.notify()
 

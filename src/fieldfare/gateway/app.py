@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -201,8 +200,3 @@ async def _storage_error_response(request: Request, error: Exception) -> Respons
 async def _closing_response(request: Request, error: Exception) -> Response:
     detail = "The gateway is stopping; nothing of this request was done."
     return Problem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
-
-
-def open_gateway(data: Path | str, **settings: object) -> Gateway:
-    """A gateway on a data directory, for tests and programs."""
-    return Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))

@@ -42,11 +42,6 @@ def position_of(key: int) -> Position:
     return Position(0, key >> INDEX_BITS, key & INDEX_MASK)
 
 
-def text_of(key: int) -> str:
-    """A key's position as text."""
-    return f"0-{key >> INDEX_BITS}-{key & INDEX_MASK}"
-
-
 class Session:
     """Somebody who takes messages: one stream, or all pulls of a subscription.
 
