@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
+from fieldfare.filters.cesql.parser import parse_cesql
+from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.expression import Expression, attribute_paths
@@ -59,8 +62,16 @@ class Dialect:
     is_json: bool = False
 
 
+def _parse_cesql(text: str) -> Parsed:
+    node, warnings = parse_cesql(text)
+    return Parsed(
+        translate_cesql(text, node), lambda event: Evaluation(*evaluate_cesql(node, event)), warnings
+    )
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+    "cesql": Dialect(_parse_cesql),
 }
 """The filter languages, by name."""
 
