@@ -1,0 +1,220 @@
+"""From an expression to conditions by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.evaluator import MIRRORED, Compiler
+from fieldfare.filters.expression import (
+    CONDITIONS,
+    And,
+    AndThen,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    OrElse,
+    attribute_paths,
+    walk,
+    with_parts,
+)
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.predicate_sets import SETS
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.evaluation.conditions import (
+    ByTable,
+    Compared,
+    Condition,
+    Constant,
+    HasNoValue,
+    InOrder,
+    InPython,
+    Joined,
+    Negated,
+    Tested,
+    accepted,
+)
+from fieldfare.matching.evaluation.kernels import MOST_LEAVES
+from fieldfare.matching.evaluation.operands import (
+    ArithmeticOperand,
+    AttributeOperand,
+    LiteralOperand,
+    Operand,
+    TruthOperand,
+    negated,
+)
+from fieldfare.matching.evaluation.tables import table_of
+from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
+from fieldfare.matching.evaluation.view import Asked, View
+
+CHUNK_ROWS = 1 << 15
+"""Rows evaluated at once, at most: what is computed for them stays in the cache."""
+
+_ACCEPTED = {
+    "=": accepted(False, True, False),
+    "<>": accepted(True, False, True),
+    "<": accepted(True, False, False),
+    "<=": accepted(True, True, False),
+    ">": accepted(False, False, True),
+    ">=": accepted(False, True, True),
+}
+
+
+class ColumnEvaluator:
+    """An expression, ready to be evaluated over batches of events."""
+
+    def __init__(self, expression: Expression) -> None:
+        self.condition = condition_of(expanded(expression))
+
+    def matches(self, batch: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """For each event, or each of some rows: whether the expression is true."""
+        size = batch.size if rows is None else len(rows)
+        if size <= CHUNK_ROWS:
+            return self.condition.truths(View(batch, rows), False) == TRUE
+        parts = []
+        for start in range(0, size, CHUNK_ROWS):
+            part = slice(start, min(start + CHUNK_ROWS, size))
+            view = View(batch, part if rows is None else rows[part])
+            parts.append(self.condition.truths(view, False) == TRUE)
+        return np.concatenate(parts)
+
+
+def expanded(e: Expression) -> Expression:
+    """The expression with every call that says the same as simpler parts replaced by them."""
+    if isinstance(e, Call):
+        function = FUNCTIONS[e.function]
+        simpler = function.expand(e.operands) if function.expand else None
+        if simpler is not None:
+            return expanded(simpler)
+    return with_parts(e, expanded)
+
+
+def condition_of(e: Expression) -> Condition:
+    """The condition that an expression is."""
+    compile_condition = _CONDITIONS.get(type(e))
+    if compile_condition is None:
+        return InPython(Asked(e))
+    if not attribute_paths(e):
+        return Constant(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
+    return compile_condition(e)
+
+
+def operand_of(e: Expression) -> Operand | None:
+    """The values of an expression; None if there is no kernel for it."""
+    if isinstance(e, Literal):
+        return LiteralOperand(e.value)
+    if isinstance(e, Attribute):
+        return AttributeOperand(e.path)
+    if isinstance(e, CONDITIONS):
+        return TruthOperand(condition_of(e))
+    if isinstance(e, Arithmetic | Negate):
+        return _arithmetic(e) if sum(isinstance(p, Literal | Attribute) for p in walk(e)) <= MOST_LEAVES else None
+    return None
+
+
+def _arithmetic(e: Arithmetic | Negate) -> Operand | None:
+    e = negated(e) if isinstance(e, Negate) else e
+    left, right = operand_of(e.left), operand_of(e.right)
+    return None if left is None or right is None else ArithmeticOperand(e.operator, left, right)
+
+
+def _by_table(operand: Operand, predicate: Expression, e: Expression) -> Condition | None:
+    """The condition of a predicate on one attribute, in whose place the operand stands."""
+    sets_of = SETS[type(predicate)]
+    true, false = sets_of(predicate, True), sets_of(predicate, False)
+    if true is None or false is None or not (true[2] and false[2]):
+        return None
+    return ByTable(operand, table_of(true[1], false[1]), Asked(e))
+
+
+def _single(e: Any) -> Condition:
+    path = e.operand.path if isinstance(e, Exists) else e.path
+    return _by_table(AttributeOperand(path), e, e) or InPython(Asked(e))
+
+
+def _comparison(e: Comparison) -> Condition:
+    operator, left, right = e.operator, e.left, e.right
+    if isinstance(left, Literal):
+        operator, left, right = MIRRORED[operator], right, left
+    if isinstance(left, Attribute) and isinstance(right, Literal):
+        condition = _by_table(AttributeOperand(left.path), e, e)
+        if condition is not None:
+            return condition
+    first, second = operand_of(left), operand_of(right)
+    if first is None or second is None:
+        return InPython(Asked(e))
+    return Compared(first, second, _ACCEPTED[operator], Asked(e))
+
+
+def _between(e: Between) -> Condition:
+    if isinstance(e.operand, Attribute):
+        condition = _by_table(AttributeOperand(e.operand.path), e, e)
+        if condition is not None:
+            return condition
+    bounds = (Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high))
+    return Joined([condition_of(bound) for bound in bounds], FALSE)
+
+
+def _in(e: In) -> Condition:
+    constants = tuple(item for item in e.items if isinstance(item, Literal))
+    others = [Comparison("=", e.operand, item) for item in e.items if not isinstance(item, Literal)]
+    conditions = [condition_of(other) for other in others]
+    if constants and isinstance(e.operand, Attribute):
+        only = replace(e, items=constants)
+        found = _by_table(AttributeOperand(e.operand.path), only, only)
+        assert found is not None
+        conditions.append(found)
+    else:
+        conditions += [condition_of(Comparison("=", e.operand, constant)) for constant in constants]
+    return conditions[0] if len(conditions) == 1 else Joined(conditions, TRUE)
+
+
+def _like(e: Like) -> Condition:
+    if isinstance(e.operand, Attribute):
+        condition = _by_table(AttributeOperand(e.operand.path), e, e)
+        if condition is not None:
+            return condition
+    return InPython(Asked(e))
+
+
+def _is_null(e: IsNull) -> Condition:
+    if isinstance(e.operand, Attribute):
+        return _by_table(AttributeOperand(e.operand.path), e, e) or InPython(Asked(e))
+    if isinstance(e.operand, CONDITIONS):
+        return Tested(condition_of(e.operand), CODES[None])
+    operand = operand_of(e.operand)
+    return InPython(Asked(e)) if operand is None else HasNoValue(operand, Asked(e))
+
+
+_CONDITIONS: dict[type, Callable[[Any], Condition]] = {
+    Literal: lambda e: Constant(CODES[e.value if isinstance(e.value, bool) else None]),
+    Attribute: _single,
+    Exists: _single,
+    Comparison: _comparison,
+    Between: _between,
+    In: _in,
+    Like: _like,
+    IsNull: _is_null,
+    IsTruth: lambda e: Tested(condition_of(e.operand), CODES[e.truth]),
+    Not: lambda e: Negated(condition_of(e.operand)),
+    And: lambda e: Joined([condition_of(operand) for operand in e.operands], FALSE),
+    Or: lambda e: Joined([condition_of(operand) for operand in e.operands], TRUE),
+    AndThen: lambda e: InOrder([condition_of(operand) for operand in e.operands], TRUE),
+    OrElse: lambda e: InOrder([condition_of(operand) for operand in e.operands], FALSE),
+}
