@@ -124,7 +124,11 @@ def operand_of(e: Expression) -> Operand | None:
     if isinstance(e, CONDITIONS):
         return TruthOperand(condition_of(e))
     if isinstance(e, Arithmetic | Negate):
-        return _arithmetic(e) if sum(isinstance(p, Literal | Attribute) for p in walk(e)) <= MOST_LEAVES else None
+        return (
+            _arithmetic(e)
+            if sum(isinstance(p, Literal | Attribute) for p in walk(e)) <= MOST_LEAVES
+            else None
+        )
     return None
 
 

@@ -215,5 +215,3 @@ def accepted(below: bool, equal: bool, above: bool) -> NDArray[np.uint8]:
     array = np.array([TRUE if order else FALSE for order in (below, equal, above)], np.uint8)
     array.flags.writeable = False
     return array
-
-

@@ -415,7 +415,14 @@ def _is_zero(kind: Any, word: Any) -> Any:
 
 @inlined
 def _calculated(
-    operator: Any, kind: Any, word: Any, second: Any, other: Any, other_word: Any, other_second: Any, guess: Any
+    operator: Any,
+    kind: Any,
+    word: Any,
+    second: Any,
+    other: Any,
+    other_word: Any,
+    other_second: Any,
+    guess: Any,
 ) -> Any:
     """(kind, word, second word) of a result, and the next guess."""
     nothing = np.int64(0)

@@ -132,7 +132,11 @@ class ArithmeticOperand:
         if known is None:
             left, right = self.left.values(view), self.right.values(view)
             size = view.size if left.step or right.step else 1
-            kinds, words, seconds = np.empty(size, np.uint8), np.empty(size, np.int64), np.empty(size, np.int64)
+            kinds, words, seconds = (
+                np.empty(size, np.uint8),
+                np.empty(size, np.int64),
+                np.empty(size, np.int64),
+            )
             kernels.calculate_values(self.operator, left, right, kinds, words, seconds)
             step = left.step | right.step
             known = Values(frozen(kinds), frozen(words), frozen(seconds), _NO_TEXT, step)  # type: ignore[arg-type]
