@@ -90,11 +90,9 @@ class ColumnBatch:
         if not len(kinds):
             return []
         least, most = int(kinds.min()), int(kinds.max())
-        if least == most == KIND_INT:
-            return words.tolist()
-        if least == most == KIND_FLOAT:
-            return words.view(np.float64).tolist()
-        values: list[Any] = words.tolist()
+        values: list[Any] = words.view(np.float64).tolist() if least == most == KIND_FLOAT else words.tolist()
+        if least == most and least in (KIND_INT, KIND_FLOAT):
+            return values
         if least == most == KIND_STRING:
             return list(map(self._string, values))
         for place, kind in enumerate(kinds.tolist()):

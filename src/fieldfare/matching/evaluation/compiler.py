@@ -52,6 +52,7 @@ from fieldfare.matching.evaluation.conditions import (
 )
 from fieldfare.matching.evaluation.kernels import MOST_LEAVES
 from fieldfare.matching.evaluation.operands import (
+    AbsoluteOperand,
     ArithmeticOperand,
     AttributeOperand,
     LiteralOperand,
@@ -60,11 +61,15 @@ from fieldfare.matching.evaluation.operands import (
     negated,
 )
 from fieldfare.matching.evaluation.tables import table_of
+from fieldfare.matching.evaluation.texts import CaseOperand, Fits, LengthOperand, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
 from fieldfare.matching.evaluation.view import Asked, View
 
 CHUNK_ROWS = 1 << 15
 """Rows evaluated at once, at most: what is computed for them stays in the cache."""
+
+_MOST_COMPARISONS = 64
+"""An IN of something calculated and more constants than this is left to Python, which looks into a set."""
 
 _ACCEPTED = {
     "=": accepted(False, True, False),
@@ -86,7 +91,8 @@ class ColumnEvaluator:
         """For each event, or each of some rows: whether the expression is true."""
         size = batch.size if rows is None else len(rows)
         if size <= CHUNK_ROWS:
-            return self.condition.truths(View(batch, rows), False) == TRUE
+            matches: NDArray[np.bool_] = self.condition.truths(View(batch, rows), False) == TRUE
+            return matches
         parts = []
         for start in range(0, size, CHUNK_ROWS):
             part = slice(start, min(start + CHUNK_ROWS, size))
@@ -123,13 +129,22 @@ def operand_of(e: Expression) -> Operand | None:
         return AttributeOperand(e.path)
     if isinstance(e, CONDITIONS):
         return TruthOperand(condition_of(e))
+    if isinstance(e, Call) and e.function in _CALLS and len(e.operands) == 1:
+        operand = operand_of(e.operands[0])
+        return None if operand is None else _CALLS[e.function](operand)
     if isinstance(e, Arithmetic | Negate):
-        return (
-            _arithmetic(e)
-            if sum(isinstance(p, Literal | Attribute) for p in walk(e)) <= MOST_LEAVES
-            else None
-        )
+        leaves = sum(isinstance(part, Literal | Attribute) for part in walk(e))
+        return _arithmetic(e) if leaves <= MOST_LEAVES else None
     return None
+
+
+_CALLS: dict[str, Callable[[Operand], Operand]] = {
+    "ABS": AbsoluteOperand,
+    "LENGTH": LengthOperand,
+    "LOWER": lambda operand: CaseOperand(operand, True),
+    "UPPER": lambda operand: CaseOperand(operand, False),
+}
+"""The functions that have a kernel."""
 
 
 def _arithmetic(e: Arithmetic | Negate) -> Operand | None:
@@ -138,8 +153,19 @@ def _arithmetic(e: Arithmetic | Negate) -> Operand | None:
     return None if left is None or right is None else ArithmeticOperand(e.operator, left, right)
 
 
-def _by_table(operand: Operand, predicate: Expression, e: Expression) -> Condition | None:
-    """The condition of a predicate on one attribute, in whose place the operand stands."""
+def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
+    """The condition that a predicate on one value is (in its field ``place``), if a table tells it.
+
+    Python is asked about ``e``.
+    """
+    value = getattr(predicate, place)
+    if not isinstance(value, Attribute | Call) or (operand := operand_of(value)) is None:
+        return None
+    return _told(operand, replace(predicate, **{place: Attribute(())}), e)
+
+
+def _told(operand: Operand, predicate: Expression, e: Expression) -> Condition | None:
+    """The same for a predicate on an attribute, in whose place the operand stands."""
     sets_of = SETS[type(predicate)]
     true, false = sets_of(predicate, True), sets_of(predicate, False)
     if true is None or false is None or not (true[2] and false[2]):
@@ -147,17 +173,16 @@ def _by_table(operand: Operand, predicate: Expression, e: Expression) -> Conditi
     return ByTable(operand, table_of(true[1], false[1]), Asked(e))
 
 
-def _single(e: Any) -> Condition:
-    path = e.operand.path if isinstance(e, Exists) else e.path
-    return _by_table(AttributeOperand(path), e, e) or InPython(Asked(e))
+def _bare(e: Attribute) -> Condition:
+    return _told(AttributeOperand(e.path), e, e) or InPython(Asked(e))
 
 
 def _comparison(e: Comparison) -> Condition:
     operator, left, right = e.operator, e.left, e.right
     if isinstance(left, Literal):
         operator, left, right = MIRRORED[operator], right, left
-    if isinstance(left, Attribute) and isinstance(right, Literal):
-        condition = _by_table(AttributeOperand(left.path), e, e)
+    if isinstance(right, Literal):
+        condition = _by_table(Comparison(operator, left, right), "left", e)
         if condition is not None:
             return condition
     first, second = operand_of(left), operand_of(right)
@@ -167,10 +192,9 @@ def _comparison(e: Comparison) -> Condition:
 
 
 def _between(e: Between) -> Condition:
-    if isinstance(e.operand, Attribute):
-        condition = _by_table(AttributeOperand(e.operand.path), e, e)
-        if condition is not None:
-            return condition
+    condition = _by_table(e, "operand", e)
+    if condition is not None:
+        return condition
     bounds = (Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high))
     return Joined([condition_of(bound) for bound in bounds], FALSE)
 
@@ -178,38 +202,50 @@ def _between(e: Between) -> Condition:
 def _in(e: In) -> Condition:
     constants = tuple(item for item in e.items if isinstance(item, Literal))
     others = [Comparison("=", e.operand, item) for item in e.items if not isinstance(item, Literal)]
-    conditions = [condition_of(other) for other in others]
-    if constants and isinstance(e.operand, Attribute):
+    if constants:
         only = replace(e, items=constants)
-        found = _by_table(AttributeOperand(e.operand.path), only, only)
-        assert found is not None
+        found = _by_table(only, "operand", only)
+        if found is None and len(constants) > _MOST_COMPARISONS:
+            return InPython(Asked(e))
+        if found is None:
+            others += [Comparison("=", e.operand, constant) for constant in constants]
+    conditions = [condition_of(other) for other in others]
+    if constants and found is not None:
         conditions.append(found)
-    else:
-        conditions += [condition_of(Comparison("=", e.operand, constant)) for constant in constants]
     return conditions[0] if len(conditions) == 1 else Joined(conditions, TRUE)
 
 
 def _like(e: Like) -> Condition:
-    if isinstance(e.operand, Attribute):
-        condition = _by_table(AttributeOperand(e.operand.path), e, e)
-        if condition is not None:
-            return condition
-    return InPython(Asked(e))
+    condition = _by_table(e, "operand", e)
+    if condition is not None:
+        return condition
+    operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
+    return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces)
 
 
 def _is_null(e: IsNull) -> Condition:
-    if isinstance(e.operand, Attribute):
-        return _by_table(AttributeOperand(e.operand.path), e, e) or InPython(Asked(e))
     if isinstance(e.operand, CONDITIONS):
         return Tested(condition_of(e.operand), CODES[None])
+    if isinstance(e.operand, Attribute):
+        condition = _by_table(e, "operand", e)
+        if condition is not None:
+            return condition
     operand = operand_of(e.operand)
     return InPython(Asked(e)) if operand is None else HasNoValue(operand, Asked(e))
 
 
+def _joined(decisive: int) -> Callable[[And | Or], Condition]:
+    return lambda e: Joined([condition_of(operand) for operand in e.operands], decisive)
+
+
+def _in_order(goes_on: int) -> Callable[[AndThen | OrElse], Condition]:
+    return lambda e: InOrder([condition_of(operand) for operand in e.operands], goes_on)
+
+
 _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
     Literal: lambda e: Constant(CODES[e.value if isinstance(e.value, bool) else None]),
-    Attribute: _single,
-    Exists: _single,
+    Attribute: _bare,
+    Exists: lambda e: _by_table(e, "operand", e) or InPython(Asked(e)),
     Comparison: _comparison,
     Between: _between,
     In: _in,
@@ -217,8 +253,8 @@ _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
     IsNull: _is_null,
     IsTruth: lambda e: Tested(condition_of(e.operand), CODES[e.truth]),
     Not: lambda e: Negated(condition_of(e.operand)),
-    And: lambda e: Joined([condition_of(operand) for operand in e.operands], FALSE),
-    Or: lambda e: Joined([condition_of(operand) for operand in e.operands], TRUE),
-    AndThen: lambda e: InOrder([condition_of(operand) for operand in e.operands], TRUE),
-    OrElse: lambda e: InOrder([condition_of(operand) for operand in e.operands], FALSE),
+    And: _joined(FALSE),
+    Or: _joined(TRUE),
+    AndThen: _in_order(TRUE),
+    OrElse: _in_order(FALSE),
 }

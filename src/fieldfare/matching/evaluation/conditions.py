@@ -20,7 +20,7 @@ from fieldfare.matching.evaluation.tables import Table
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE
 from fieldfare.matching.evaluation.view import Asked, Truths, View
 
-_TAKE_NS = 6_000
+TAKE_NS = 6_000
 """What it costs to go on with fewer rows, and for each of them."""
 _TAKE_ROW_NS = 8.0
 
@@ -96,7 +96,7 @@ class HasNoValue:
     def truths(self, view: View, exactly: bool) -> Truths:
         values = self.operand.values(view)
         kinds = values.kinds if values.step else np.broadcast_to(values.kinds, view.size)
-        truths = ((kinds == KIND_NULL) | (kinds == KIND_MISSING)).astype(np.uint8) * np.uint8(TRUE)
+        truths: Truths = ((kinds == KIND_NULL) | (kinds == KIND_MISSING)).astype(np.uint8) * np.uint8(TRUE)
         unknown = kinds == kernels.KIND_ASK
         if unknown.any():
             truths[unknown] = ASK
@@ -136,8 +136,8 @@ class Tested:
         self.cost_ns = operand.cost_ns
 
     def truths(self, view: View, exactly: bool) -> Truths:
-        found = self.operand.truths(view, True) == self.truth
-        return found.view(np.uint8) * np.uint8(TRUE)
+        truths: Truths = (self.operand.truths(view, True) == self.truth) * np.uint8(TRUE)
+        return truths
 
 
 class Joined:
@@ -164,7 +164,7 @@ class Joined:
             count = np.count_nonzero(still_open)
             if count == 0:
                 return truths
-            if (view.size - count) * self._rest_ns[place] > _TAKE_NS + _TAKE_ROW_NS * count:
+            if (view.size - count) * self._rest_ns[place] > TAKE_NS + _TAKE_ROW_NS * count:
                 rows = np.flatnonzero(still_open)
                 rest = self._fold(place, view.take(rows), exactly)
                 truths[rows] = self._join(truths[rows], rest)
@@ -174,9 +174,12 @@ class Joined:
 
     def _open(self, truths: Truths, exactly: bool) -> NDArray[np.bool_]:
         """The rows that another operand may change."""
+        rows: NDArray[np.bool_]
         if self.decisive == TRUE:
-            return truths != TRUE
-        return truths != FALSE if exactly else truths == TRUE
+            rows = truths != TRUE
+        else:
+            rows = truths != FALSE if exactly else truths == TRUE
+        return rows
 
     def _join(self, truths: Truths, others: Truths) -> Truths:
         if self.decisive == FALSE:
@@ -200,7 +203,7 @@ class InOrder:
             count = np.count_nonzero(undecided)
             if count == 0:
                 break
-            if (view.size - count) * rest_ns > _TAKE_NS + _TAKE_ROW_NS * count:
+            if (view.size - count) * rest_ns > TAKE_NS + _TAKE_ROW_NS * count:
                 rows = np.flatnonzero(undecided)
                 truths[rows] = operand.truths(view.take(rows), exactly or self.goes_on == FALSE)
             else:

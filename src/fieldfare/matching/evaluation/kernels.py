@@ -166,25 +166,33 @@ def test_values(kinds: Any, words: Any, text: Any, table: Any, truths: Any) -> A
 
 
 @inlined
+def _is_decimal(size: Any, digits: Any) -> Any:
+    """Whether a positive float prints as a decimal of so many digits after the point, and few in all."""
+    mantissa = np.rint(size * _POWERS[digits])
+    return mantissa < _MOST_MANTISSA and mantissa / _POWERS[digits] == size
+
+
+@inlined
 def _decimal_of(value: Any, guess: Any) -> Any:
     """A float as the decimal it prints as: (numerator, digits after the point), or (0, -1) if it is long.
 
     ``guess`` is how many digits the one before had: with more digits than needed it is the same number.
     """
     size = abs(value)
-    if size < _MOST_MANTISSA:
-        for attempt in range(17):
-            digits = guess if attempt == 0 else attempt - 1
-            mantissa = np.rint(size * _POWERS[digits])
-            if mantissa >= _MOST_MANTISSA:
-                if attempt > 0:
-                    break
-            elif mantissa / _POWERS[digits] == size:
-                numerator = np.int64(mantissa)
-                return -numerator if value < 0.0 else numerator, digits
-    elif size <= _WHOLE:
-        return np.int64(value), 0  # a whole number, since there are no others of this size
-    return np.int64(0), -1
+    if size >= _MOST_MANTISSA:  # a whole number, since there are no others of this size
+        return (np.int64(value), np.int64(0)) if size <= _WHOLE else (np.int64(0), np.int64(-1))
+    digits = guess
+    if not _is_decimal(size, digits):
+        most = 15
+        while most > 0 and size * _POWERS[most] >= _MOST_MANTISSA - 0.5:
+            most -= 1
+        if not _is_decimal(size, most):  # with fewer digits neither
+            return np.int64(0), np.int64(-1)
+        digits = np.int64(0)
+        while not _is_decimal(size, digits):
+            digits += 1
+    numerator = np.int64(np.rint(size * _POWERS[digits]))
+    return -numerator if value < 0.0 else numerator, digits
 
 
 @inlined
@@ -328,7 +336,7 @@ def compare_values(a: Any, b: Any, accepted: Any, truths: Any) -> Any:
             truth = np.uint8(ASK) if order == _OPEN else accepted[order + 1]
         elif kind == KIND_STRING and other == KIND_STRING:
             truth = accepted[_order_of_strings(text, words[j], other_text, other_words[k]) + 1]
-        elif (kind == KIND_FALSE or kind == KIND_TRUE) and (other == KIND_FALSE or other == KIND_TRUE):
+        elif KIND_FALSE <= kind <= KIND_TRUE and KIND_FALSE <= other <= KIND_TRUE:
             truth = accepted[np.int64(kind > other) - np.int64(kind < other) + 1]
         asked += truth == ASK
         truths[i] = truth
@@ -410,7 +418,7 @@ def _has_arithmetic(kind: Any, word: Any) -> Any:
 def _is_zero(kind: Any, word: Any) -> Any:
     if kind == KIND_FLOAT:
         return as_float(word) == 0.0
-    return (kind == KIND_INT or kind == KIND_RATIO) and word == 0
+    return kind in (KIND_INT, KIND_RATIO) and word == 0
 
 
 @inlined
@@ -462,3 +470,21 @@ def calculate_values(operator: Any, a: Any, b: Any, kinds: Any, words: Any, seco
         kinds[i], words[i], seconds[i], guess = _calculated(
             operator, kind, left_words[j], second, other, right_words[k], other_second, guess
         )
+
+
+@compiled
+def absolute_values(kinds: Any, words: Any, out_kinds: Any, out_words: Any) -> None:
+    """Write the numbers without their signs; the second words stay."""
+    kinds, words = borrowed(kinds), borrowed(words)
+    out_kinds, out_words = borrowed(out_kinds), borrowed(out_words)
+    for i in range(kinds.size):
+        kind, word = kinds[i], words[i]
+        if not _has_arithmetic(kind, word):
+            kind, word = np.uint8(KIND_NULL), np.int64(0)
+        elif kind in (KIND_FLOAT, KIND_NEAR):
+            word = as_word(abs(as_float(word)))
+        elif kind == KIND_EXACT or word == _LEAST:
+            kind = np.uint8(KIND_ASK)
+        else:
+            word = abs(word)
+        out_kinds[i], out_words[i] = kind, word

@@ -25,8 +25,8 @@ from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import Truths, View
 from fieldfare.model import Path
 
-_NO_WORDS: Any = frozen(np.zeros(0, np.int64))
-_NO_TEXT: Any = frozen(np.zeros(0, np.uint8))
+NO_WORDS: Any = frozen(np.zeros(0, np.int64))
+NO_TEXT: Any = frozen(np.zeros(0, np.uint8))
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 OPERATORS = {
@@ -51,6 +51,15 @@ class Values(NamedTuple):
     step: int
 
 
+def spread(values: Values, size: int) -> Values:
+    """The values with one for each row, also of a constant."""
+    if values.step:
+        return values
+    kinds, words = np.repeat(values.kinds, size), np.repeat(values.words, size)
+    seconds = np.repeat(values.seconds, size)
+    return Values(frozen(kinds), frozen(words), frozen(seconds), values.text, 1)
+
+
 class Operand(Protocol):
     """Something that has a value for each row."""
 
@@ -62,10 +71,10 @@ class Operand(Protocol):
 
 def _constant(kind: int, word: int = 0, second: int = 0, text: bytes = b"") -> Values:
     return Values(
-        frozen(np.array([kind], np.uint8)),  # type: ignore[arg-type]
-        frozen(np.array([word], np.int64)),  # type: ignore[arg-type]
-        frozen(np.array([second], np.int64)),  # type: ignore[arg-type]
-        np.frombuffer(text, np.uint8) if text else _NO_TEXT,
+        frozen(np.array([kind], np.uint8)),
+        frozen(np.array([word], np.int64)),
+        frozen(np.array([second], np.int64)),
+        np.frombuffer(text, np.uint8) if text else NO_TEXT,
         0,
     )
 
@@ -85,7 +94,7 @@ class AttributeOperand:
         column = view.column(self.path)
         if column is None:
             return _MISSING
-        return Values(column.kinds, column.words, _NO_WORDS, view.text, 1)
+        return Values(column.kinds, column.words, NO_WORDS, view.text, 1)
 
 
 class LiteralOperand:
@@ -139,9 +148,24 @@ class ArithmeticOperand:
             )
             kernels.calculate_values(self.operator, left, right, kinds, words, seconds)
             step = left.step | right.step
-            known = Values(frozen(kinds), frozen(words), frozen(seconds), _NO_TEXT, step)  # type: ignore[arg-type]
+            known = Values(frozen(kinds), frozen(words), frozen(seconds), NO_TEXT, step)
             view.memo[id(self)] = known
         return known
+
+
+class AbsoluteOperand:
+    """ABS(number)."""
+
+    def __init__(self, operand: Operand) -> None:
+        self.operand = operand
+        self.cost_ns = operand.cost_ns + 5
+
+    def values(self, view: View) -> Values:
+        given = spread(self.operand.values(view), view.size)
+        kinds: Any = np.empty(view.size, np.uint8)
+        words: Any = np.empty(view.size, np.int64)
+        kernels.absolute_values(given.kinds, given.words, kinds, words)
+        return Values(frozen(kinds), frozen(words), given.seconds, NO_TEXT, 1)
 
 
 class TruthOperand:
@@ -160,7 +184,7 @@ class TruthOperand:
             truths: Truths = self.condition.truths(view, True)
             words: Any = frozen(np.zeros(view.size, np.int64))
             kinds: Any = frozen(self._KINDS[truths])
-            known = view.memo[id(self)] = Values(kinds, words, _NO_WORDS, _NO_TEXT, 1)
+            known = view.memo[id(self)] = Values(kinds, words, NO_WORDS, NO_TEXT, 1)
         return known
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from fieldfare.matching.columns import (
 )
 from fieldfare.matching.evaluation import kernels
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
+
+A = TypeVar("A", bound=NDArray[Any])
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _ATOMS = {
@@ -55,7 +57,7 @@ class Table(NamedTuple):
     string_truth: NDArray[np.uint8]  # [2 s + 1]
 
 
-def frozen(array: NDArray[np.generic]) -> NDArray[np.generic]:
+def frozen(array: A) -> A:
     """The array, read-only: kernels are compiled for read-only ones."""
     array.flags.writeable = False
     return array
@@ -79,8 +81,9 @@ def table_of(true: ValueSet, false: ValueSet) -> Table:
     heads = np.zeros(len(strings), np.uint64)
     if len(strings):
         kernels.fill_heads(text, frozen(starts), heads)
-    arrays = by_kind, whole, real, number_truth, text, starts, heads, string_truth
-    return Table(*map(frozen, arrays))  # type: ignore[arg-type]
+    for array in (by_kind, whole, real, number_truth, starts, heads, string_truth):
+        array.flags.writeable = False
+    return Table(by_kind, whole, real, number_truth, text, starts, heads, string_truth)
 
 
 def _truth(in_true: bool, in_false: bool) -> int:
