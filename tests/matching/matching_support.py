@@ -69,11 +69,6 @@ class NormalForm:
                 return True
         return False
 
-    def matches_batch(self, columns: ColumnBatch, rows: Any) -> list[bool]:
-        return [
-            self.matches_lookup(lambda path, row=row: columns.value(path, row)) for row in rows.tolist()
-        ]
-
     def _refuses(self, value: Any) -> bool:
         return any(type(value) is type(refused) and value == refused for refused in self.refused)
 

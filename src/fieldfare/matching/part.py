@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from fieldfare.matching import kernels
 from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
 from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
@@ -35,8 +35,6 @@ CHUNK_EVENTS = 4096
 """Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
-COLUMNS_FROM = 8
-"""A filter with so many candidates is evaluated by columns: that costs about as much as 8 events one by one."""
 
 _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
@@ -46,15 +44,6 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "subscriptions": Subscriptions,
     "texts": Texts,
 }
-
-def candidates_by_filter(pairs: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the candidates (~s) among pairs are, filter after filter: places[starts[i] : starts[i + 1]]."""
-    places = np.flatnonzero(pairs[:, 1] < 0)
-    filters = pairs[places, 1]
-    order = np.argsort(filters, kind="stable")
-    places, filters = places[order], filters[order]
-    starts = np.flatnonzero(np.diff(filters, prepend=0, append=0))
-    return places, starts
 
 
 Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
@@ -142,7 +131,6 @@ class Part:
         self.valid_within = valid_within
         """All versions are valid for offsets in [first, second): no need to look at each."""
         self._compile_filter = compile_filter or _default_compile
-        self._filters: dict[int, Any] = {}
         self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
         self._boundaries: dict[int, list[Decimal]] = {}
 
@@ -282,34 +270,27 @@ class Part:
 
     def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
-        keep = np.ones(count, bool)
-        places, starts = candidates_by_filter(pairs[:count])
-        events = pairs[places, 0].astype(np.int64) + first
+        places = np.flatnonzero(pairs[:count, 1] < 0)
+        if not len(places):
+            return count
         pairs[places, 1] = ~pairs[places, 1]
-        subscriptions = pairs[places[starts[:-1]], 1].tolist()
-        for subscription, (start, end) in zip(subscriptions, pairwise(starts.tolist()), strict=True):
-            condition, chosen = self._filter(subscription), events[start:end]
-            if end - start >= COLUMNS_FROM:
-                keep[places[start:end]] = condition.matches_batch(columns, chosen)
-            else:
-                for place, event in zip(places[start:end].tolist(), chosen.tolist(), strict=True):
-                    keep[place] = condition.matches_lookup(
-                        lambda path, event=event: columns.value(path, event)
-                    )
+        filters = np.searchsorted(self.arrays.texts.filter_place, pairs[places, 1])
+        keep = np.ones(count, bool)
+        keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
         kept = int(np.count_nonzero(keep))
         pairs[:kept] = pairs[:count][keep]
         return kept
 
-    def _filter(self, subscription: int) -> Any:
-        """The filter of a subscription whose normal form is not exact, parsed once."""
-        parsed = self._filters.get(subscription)
-        if parsed is None:
-            texts = self.arrays.texts
-            i = int(np.searchsorted(texts.filter_place, subscription))
-            raw = texts.filter_text[texts.filter_offset[i] : texts.filter_offset[i + 1]].tobytes()
-            dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
-            parsed = self._filters[subscription] = self._compile_filter(text, dialect)
-        return parsed
+    @cached_property
+    def _confirmer(self) -> Confirmer:
+        return Confirmer(len(self.arrays.texts.filter_place), self._filter)
+
+    def _filter(self, place: int) -> Any:
+        """The filter of a subscription whose normal form is not exact."""
+        texts = self.arrays.texts
+        raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
+        dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
+        return self._compile_filter(text, dialect)
 
     def overlay(self, closings: Closings | None) -> Overlay:
         """Which of this part's versions the closings end; kept for the closings last asked for."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -108,7 +110,18 @@ def expanded(e: Expression) -> Expression:
         simpler = function.expand(e.operands) if function.expand else None
         if simpler is not None:
             return expanded(simpler)
+        if all(isinstance(operand, Literal) for operand in e.operands):
+            return _constant(e)
     return with_parts(e, expanded)
+
+
+def _constant(e: Call) -> Expression:
+    """A call of constants as what it gives, if that can be written as a literal."""
+    value = Compiler(lambda path: lambda row: None).value(e)(None)
+    if isinstance(value, Fraction):
+        value = int(value) if value.denominator == 1 else None
+        return e if value is None else Literal(value)
+    return Literal(value) if value is None or isinstance(value, str | bool | int | Decimal) else e
 
 
 def condition_of(e: Expression) -> Condition:
@@ -216,9 +229,10 @@ def _in(e: In) -> Condition:
 
 
 def _like(e: Like) -> Condition:
-    condition = _by_table(e, "operand", e)
-    if condition is not None:
-        return condition
+    if not any(isinstance(part, int) for part in e.pattern):  # see ``shapes``
+        condition = _by_table(e, "operand", e)
+        if condition is not None:
+            return condition
     operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
     return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
-from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Arithmetic, Literal, Negate, Scalar
 from fieldfare.matching.columns import (
     KIND_EXACT,
     KIND_FALSE,
     KIND_INT,
-    KIND_MISSING,
     KIND_NULL,
     KIND_STRING,
     KIND_TRUE,
@@ -22,11 +20,9 @@ from fieldfare.matching.columns import (
 from fieldfare.matching.evaluation import kernels
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import Truths, View
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Truths, Values, View
 from fieldfare.model import Path
 
-NO_WORDS: Any = frozen(np.zeros(0, np.int64))
-NO_TEXT: Any = frozen(np.zeros(0, np.uint8))
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 OPERATORS = {
@@ -36,19 +32,6 @@ OPERATORS = {
     "/": kernels.DIVIDE,
     "%": kernels.REMAINDER,
 }
-
-
-class Values(NamedTuple):
-    """One value a row, as the kernels read them; see ``kernels`` for the kinds.
-
-    Row i's are at ``i * step``, so a constant (step 0) is kept once.
-    """
-
-    kinds: NDArray[np.uint8]
-    words: NDArray[np.int64]
-    seconds: NDArray[np.int64]
-    text: NDArray[np.uint8]
-    step: int
 
 
 def spread(values: Values, size: int) -> Values:
@@ -69,19 +52,6 @@ class Operand(Protocol):
     def values(self, view: View) -> Values: ...
 
 
-def _constant(kind: int, word: int = 0, second: int = 0, text: bytes = b"") -> Values:
-    return Values(
-        frozen(np.array([kind], np.uint8)),
-        frozen(np.array([word], np.int64)),
-        frozen(np.array([second], np.int64)),
-        np.frombuffer(text, np.uint8) if text else NO_TEXT,
-        0,
-    )
-
-
-_MISSING = _constant(KIND_MISSING)
-
-
 class AttributeOperand:
     """The value of an attribute."""
 
@@ -91,10 +61,7 @@ class AttributeOperand:
         self.path = path
 
     def values(self, view: View) -> Values:
-        column = view.column(self.path)
-        if column is None:
-            return _MISSING
-        return Values(column.kinds, column.words, NO_WORDS, view.text, 1)
+        return view.operand(self.path)
 
 
 class LiteralOperand:
@@ -103,28 +70,38 @@ class LiteralOperand:
     cost_ns = 0.0
 
     def __init__(self, value: Scalar) -> None:
-        self._values = _constant_of(value)
+        self._values = constants([value], 0)
 
     def values(self, _view: View) -> Values:
         return self._values
 
 
-def _constant_of(value: Scalar) -> Values:
+def constants(given: Sequence[Scalar], step: int) -> Values:
+    """Constants as values."""
+    kinds, words = np.empty(len(given), np.uint8), np.empty(len(given), np.int64)
+    seconds, text = np.empty(len(given), np.int64), bytearray()
+    for place, value in enumerate(given):
+        if isinstance(value, str):
+            encoded = value.encode("utf-8", "surrogatepass")
+            kinds[place], words[place], seconds[place] = KIND_STRING, len(text) << 32 | len(encoded), 0
+            text += encoded
+        else:
+            kinds[place], words[place], seconds[place] = _cell(value)
+    return Values(frozen(kinds), frozen(words), frozen(seconds), np.frombuffer(bytes(text), np.uint8), step)
+
+
+def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
+    """Kind, word and second word of a constant that is no string."""
     if value is None:
-        return _constant(KIND_NULL)
+        return KIND_NULL, 0, 0
     if isinstance(value, bool):
-        return _constant(KIND_TRUE if value else KIND_FALSE)
-    if isinstance(value, str):
-        text = value.encode("utf-8", "surrogatepass")
-        return _constant(KIND_STRING, len(text), 0, text)
+        return (KIND_TRUE if value else KIND_FALSE), 0, 0
     if isinstance(value, Decimal) and not -30 <= value.adjusted() <= 30:
-        return _constant(KIND_EXACT)
-    fraction = Fraction(value)
-    if not (_LEAST <= fraction.numerator <= _MOST and fraction.denominator <= _MOST):
-        return _constant(KIND_EXACT)
-    if fraction.denominator == 1:
-        return _constant(KIND_INT, fraction.numerator)
-    return _constant(kernels.KIND_RATIO, fraction.numerator, fraction.denominator)
+        return KIND_EXACT, 0, 0
+    numerator, denominator = value.as_integer_ratio()
+    if not (_LEAST <= numerator <= _MOST and denominator <= _MOST):
+        return KIND_EXACT, 0, 0
+    return (KIND_INT, numerator, 0) if denominator == 1 else (kernels.KIND_RATIO, numerator, denominator)
 
 
 class ArithmeticOperand:

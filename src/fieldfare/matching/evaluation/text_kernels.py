@@ -33,15 +33,14 @@ def _after(text: Any, i: Any, end: Any, pieces: Any, at: Any, length: Any) -> An
 
 
 @compiled
-def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, starts: Any, truths: Any) -> None:
+def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, truths: Any) -> None:
     """Whether each string begins with the first piece, ends with the last, and has the others between.
 
-    ``pieces`` lie one after the other, ``starts`` says where; there are at least two.
+    ``pieces`` (``view.Pieces``) has ``count`` for each row, at least two.
     """
     kinds, words, text, truths = borrowed(kinds), borrowed(words), borrowed(text), borrowed(truths)
-    pieces, starts = borrowed(pieces), borrowed(starts)
-    last = starts.size - 2
-    first_bytes, last_bytes = starts[1], starts[last + 1] - starts[last]
+    wanted, starts, owners = borrowed(pieces.text), borrowed(pieces.starts), borrowed(pieces.owners)
+    step = pieces.step
     for row in range(kinds.size):
         if kinds[row] != KIND_STRING:
             truths[row] = UNKNOWN
@@ -49,16 +48,19 @@ def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, starts: Any, trut
         truths[row] = FALSE
         start = words[row] >> 32
         end = start + (words[row] & 0xFFFFFFFF)
+        first = owners[row * step] * count
+        last = first + count - 1
+        first_bytes, last_bytes = starts[first + 1] - starts[first], starts[last + 1] - starts[last]
         if end - start < first_bytes + last_bytes:
             continue
-        if not same_bytes(text, start, pieces, 0, first_bytes):
+        if not same_bytes(text, start, wanted, starts[first], first_bytes):
             continue
         end -= last_bytes
-        if not same_bytes(text, end, pieces, starts[last], last_bytes):
+        if not same_bytes(text, end, wanted, starts[last], last_bytes):
             continue
         i = start + first_bytes
-        for piece in range(1, last):
-            i = _after(text, i, end, pieces, starts[piece], starts[piece + 1] - starts[piece])
+        for piece in range(first + 1, last):
+            i = _after(text, i, end, wanted, starts[piece], starts[piece + 1] - starts[piece])
             if i < 0:
                 break
         if i >= 0:

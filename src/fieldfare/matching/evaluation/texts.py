@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fieldfare.filters.expression import Pattern, Wild
+from fieldfare.filters.expression import Wild
 from fieldfare.matching.columns import KIND_STRING
 from fieldfare.matching.evaluation import text_kernels
-from fieldfare.matching.evaluation.operands import NO_TEXT, NO_WORDS, Operand, Values, spread
+from fieldfare.matching.evaluation.operands import Operand, spread
 from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.view import Truths, View
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Pieces, Truths, Values, View
 
 _LENGTH_BITS = 0xFFFFFFFF
 
 
 class Fits:
-    """LIKE with a pattern of pieces between RUNs."""
+    """LIKE with a pattern of pieces between RUNs.
 
-    def __init__(self, operand: Operand, pieces: list[bytes]) -> None:
+    Parameters
+    ----------
+    operand : what must fit
+    parts : the pieces; a number stands for one that each row has its own of
+    """
+
+    def __init__(self, operand: Operand, parts: list[bytes | int]) -> None:
         self.operand = operand
-        self.pieces: Any = frozen(np.frombuffer(b"".join(pieces) or b"\0", np.uint8))
-        self.starts: Any = frozen(np.cumsum([0, *map(len, pieces)], dtype=np.int64))
-        self.cost_ns = operand.cost_ns + (30.0 if len(pieces) > 2 else 8.0)
+        self.parts = parts
+        self.pieces = pieces_as_arrays([[part if isinstance(part, bytes) else b"" for part in parts]])
+        self.cost_ns = operand.cost_ns + (30.0 if len(parts) > 2 else 8.0)
 
     def truths(self, view: View, exactly: bool) -> Truths:
         values = spread(self.operand.values(view), view.size)
         truths = np.empty(view.size, np.uint8)
-        text_kernels.fit_values(values.kinds, values.words, values.text, self.pieces, self.starts, truths)
+        pieces = view.pieces(self.pieces, self.parts)
+        text_kernels.fit_values(values.kinds, values.words, values.text, pieces, len(self.parts), truths)
         return truths
 
 
-def pieces_of(pattern: Pattern) -> list[bytes] | None:
-    """What stands before, between and after the RUNs of a pattern; None if no kernel looks for it."""
-    pieces = [b""]
+def pieces_as_arrays(patterns: Sequence[Sequence[bytes]]) -> Pieces:
+    """The pieces of patterns of equally many, one pattern after the other; for the first pattern."""
+    pieces = [piece for pattern in patterns for piece in pattern]
+    text = frozen(np.frombuffer(b"".join(pieces), np.uint8))
+    starts = frozen(np.cumsum([0, *map(len, pieces)], dtype=np.int64))
+    return Pieces(text, starts, frozen(np.zeros(1, np.int64)), 0)
+
+
+def pieces_of(pattern: Sequence[Any]) -> list[bytes | int] | None:
+    """What stands before, between and after the RUNs of a pattern; None if no kernel looks for it.
+
+    Beside what a Pattern has there may be ints in place of texts: they stay as they are.
+    """
+    pieces: list[bytes | int] = [b""]
     for part in pattern:
         if part is Wild.RUN:
             pieces.append(b"")
-        elif isinstance(part, str):
-            pieces[-1] += part.encode("utf-8", "surrogatepass")
-        else:
+        elif part is Wild.ONE or pieces[-1] != b"":
             return None
-    if len(pieces) < 2 or any(len(piece) > text_kernels.MOST_PIECE_BYTES for piece in pieces[1:-1]):
+        else:
+            pieces[-1] = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+    if len(pieces) < 2 or any(is_long(piece) for piece in pieces[1:-1]):
         return None
     return pieces
+
+
+def is_long(piece: bytes | int) -> bool:
+    """Whether a piece between others is too long for the kernel."""
+    return isinstance(piece, bytes) and len(piece) > text_kernels.MOST_PIECE_BYTES
 
 
 class LengthOperand:

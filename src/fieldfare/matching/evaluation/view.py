@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.evaluator import Compiler, Condition
 from fieldfare.filters.expression import Expression, attribute_paths
-from fieldfare.matching.columns import Column, ColumnBatch
+from fieldfare.matching.columns import KIND_MISSING, Column, ColumnBatch
+from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import CODES
 from fieldfare.model import Path
 
@@ -30,6 +31,35 @@ def readable(array: A) -> A:
         view = np.ascontiguousarray(array)  # type: ignore[assignment]
     view.flags.writeable = False
     return view
+
+
+class Values(NamedTuple):
+    """One value a row, as the kernels read them; see ``kernels`` for the kinds.
+
+    Row i's are at ``i * step``, so a constant (step 0) is kept once.
+    """
+
+    kinds: NDArray[np.uint8]
+    words: NDArray[np.int64]
+    seconds: NDArray[np.int64]
+    text: NDArray[np.uint8]
+    step: int
+
+
+class Pieces(NamedTuple):
+    """Pieces of text to look for: those of row i begin at ``starts[owners[i * step] * count + piece]``."""
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    step: int
+
+
+NO_WORDS = frozen(np.zeros(0, np.int64))
+NO_TEXT = frozen(np.zeros(0, np.uint8))
+_MISSING = Values(
+    frozen(np.full(1, KIND_MISSING, np.uint8)), frozen(np.zeros(1, np.int64)), NO_WORDS, NO_TEXT, 0
+)
 
 
 class View:
@@ -71,6 +101,19 @@ class View:
             self._columns[path] = column
             return column
 
+    def operand(self, path: Path) -> Values:
+        """The values of an attribute."""
+        column = self.column(path)
+        return _MISSING if column is None else Values(column.kinds, column.words, NO_WORDS, self.text, 1)
+
+    def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:
+        """The pieces of a pattern for each row: the same for all."""
+        return fixed
+
+    def ask(self, asked: Asked) -> Truths:
+        """What Python says of an expression for each row."""
+        return asked.evaluate(self)
+
     def take(self, rows: Rows) -> View:
         """The view of some of this one's rows."""
         if self.rows is None:
@@ -91,6 +134,10 @@ class Asked:
         self._condition: Condition | None = None
 
     def truths(self, view: View) -> Truths:
+        """Its truth for each row of a view, as far as the view needs to know."""
+        return view.ask(self)
+
+    def evaluate(self, view: View) -> Truths:
         """Its truth for each row of a view."""
         condition = self._condition
         if condition is None:
