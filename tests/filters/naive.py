@@ -58,8 +58,8 @@ def evaluate(e: ast.Expression, event: Any) -> Any:
         case ast.Like(operand, pattern):
             value = evaluate(operand, event)
             return fits(tuple(pattern_characters(pattern)), value) if isinstance(value, str) else None
-        case ast.Exists(path):
-            return read(event, path) is not ABSENT
+        case ast.Exists(operand):
+            return evaluate(operand, event) is not ABSENT
         case ast.IsNull(operand):
             return evaluate(operand, event) in NO_VALUE
         case ast.IsTruth(operand, truth):
@@ -71,7 +71,40 @@ def evaluate(e: ast.Expression, event: Any) -> Any:
             return conjunction([condition(operand, event) for operand in operands])
         case ast.Or(operands):
             return disjunction([condition(operand, event) for operand in operands])
+        case ast.AndThen(operands):
+            values = [condition(operand, event) for operand in operands]
+            return next((value for value in values if value is not True), True)
+        case ast.OrElse(operands):
+            values = [condition(operand, event) for operand in operands]
+            return next((value for value in values if value is not False), False)
+        case ast.Element(variable, path):
+            return read(event[variable, "element"], path)
+        case ast.Quantified(quantifier, array, variable, inner):
+            value = evaluate(array, event)
+            if value is ABSENT:
+                return None
+            elements = value if isinstance(value, list) else [value]
+            truths = [condition(inner, {**event, (variable, "element"): element}) for element in elements]
+            return disjunction(truths) if quantifier == "ANY" else conjunction(truths)
+        case ast.Call(name, operands):
+            return call(name, [evaluate(operand, event) for operand in operands])
     raise AssertionError(e)
+
+
+def call(name: str, values: list[Any]) -> Any:
+    """The functions' results; None where a value is of the wrong type."""
+    if not all(isinstance(value, str) for value in values):
+        return None
+    text, *others = values
+    part = others[0] if others else ""
+    return {
+        "LENGTH": len(text),
+        "LOWER": text.lower(),
+        "UPPER": text.upper(),
+        "STARTS_WITH": text[: len(part)] == part,
+        "ENDS_WITH": text[len(text) - len(part) :] == part if len(part) <= len(text) else False,
+        "CONTAINS": part in text,
+    }[name]
 
 
 def condition(e: ast.Expression, event: Any) -> bool | None:

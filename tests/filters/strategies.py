@@ -56,7 +56,15 @@ def _pattern(parts: list[str | ast.Wild]) -> ast.Pattern:
 patterns = st.builds(_pattern, pattern_parts)
 texts = st.text(alphabet="abc%_\\", max_size=12)
 
-values = st.one_of(attributes, attributes, literals, numbers)
+strings = st.builds(ast.Literal, st.sampled_from(STRINGS))
+calls = st.recursive(
+    attributes | strings,
+    lambda inner: st.builds(ast.Call, st.sampled_from(["LOWER", "UPPER", "LENGTH"]), st.tuples(inner)),
+    max_leaves=3,
+).filter(lambda e: isinstance(e, ast.Call))
+searches = st.sampled_from(["STARTS_WITH", "ENDS_WITH", "CONTAINS"])
+
+values = st.one_of(attributes, attributes, literals, numbers, calls)
 operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
 
@@ -69,9 +77,39 @@ def conditions_over(operands: st.SearchStrategy[ast.Expression]) -> st.SearchStr
         st.builds(ast.In, attributes, st.lists(literals, min_size=1, max_size=4).map(tuple)),
         st.builds(ast.In, operands, st.lists(operands, min_size=1, max_size=4).map(tuple)),
         st.builds(ast.Like, attributes | literals, patterns),
-        st.builds(ast.Exists, paths),
-        st.builds(ast.IsNull, attributes | numbers),
+        st.builds(ast.Exists, attributes),
+        st.builds(ast.IsNull, attributes | numbers | calls),
+        st.builds(ast.Comparison, operators, calls, literals),
+        st.builds(ast.In, calls, st.lists(literals, min_size=1, max_size=4).map(tuple)),
+        st.builds(ast.Call, searches, st.tuples(attributes | calls, strings)),
     )
+
+
+def quantified_over(elements: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    """Quantifiers over arrays, one in another too; their conditions see the elements and the attributes."""
+    inner = st.sampled_from([ast.Element("i"), ast.Element("i", ("x",)), ast.Element("i", (0,))])
+    about_element = st.one_of(
+        st.builds(ast.Comparison, operators, inner, literals),
+        st.builds(ast.In, inner, st.lists(literals, min_size=1, max_size=3).map(tuple)),
+        st.builds(ast.Exists, inner),
+        st.builds(ast.IsNull, inner),
+        inner,
+        elements,
+    )
+    condition = st.one_of(
+        about_element,
+        st.builds(ast.And, st.tuples(about_element, about_element)),
+        st.builds(ast.Not, about_element),
+    )
+    quantifiers = st.sampled_from(["ANY", "ALL"])
+    nested = st.builds(
+        ast.Quantified,
+        quantifiers,
+        inner,
+        st.just("j"),
+        st.builds(ast.Comparison, operators, st.just(ast.Element("j")), literals | inner),
+    )
+    return st.builds(ast.Quantified, quantifiers, attributes, st.just("i"), condition | nested)
 
 
 bare = attributes | st.builds(ast.Literal, st.booleans() | st.none())
@@ -82,7 +120,10 @@ def _joined(inner: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.E
     return st.one_of(
         st.builds(ast.And, several),
         st.builds(ast.Or, several),
+        st.builds(ast.AndThen, several),
+        st.builds(ast.OrElse, several),
         st.builds(ast.Not, inner),
+        quantified_over(inner),
         st.builds(ast.IsTruth, inner, st.sampled_from([True, False, None])),
         conditions_over(values | inner),
     )
@@ -90,8 +131,25 @@ def _joined(inner: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.E
 
 expressions = st.recursive(bare | conditions_over(values), _joined, max_leaves=8)
 
+sql_expressions = expressions.filter(
+    lambda e: not any(isinstance(part, ast.AndThen | ast.OrElse) for part in ast.walk(e))
+)
+"""What the sql dialect writes as it is."""
+
 plain_values = st.one_of(scalars, st.sampled_from(FLOATS + ODD_FLOATS), st.sampled_from(STRINGS))
-event_values = plain_values | st.sampled_from([[], {}, [1], {"x": 1}])
+event_values = plain_values | st.sampled_from(
+    [
+        [],
+        {},
+        [1],
+        {"x": 1},
+        [None],
+        [1, "a", [2]],
+        [{"x": "ab"}, {"x": 3}, 0],
+        [[0, 1], []],
+        {"x": [1, "abc"]},
+    ]
+)
 events = st.fixed_dictionaries(
     {},
     optional={

@@ -11,10 +11,11 @@ from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS
 from fieldfare.filters.exact import MAX_BITS
 from fieldfare.filters.expression import MAX_DEPTH
-from fieldfare.filters.lexer import KEYWORDS
-from fieldfare.filters.paths import MAX_INDEX, MAX_STEPS
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.sql import MAX_DIGITS, MAX_TEXT_BYTES
+from fieldfare.filters.sql.lexer import KEYWORDS
+from fieldfare.filters.sql.literals import MAX_DIGITS
+from fieldfare.filters.sql.parser import MAX_TEXT_BYTES
+from fieldfare.filters.sql.paths import MAX_INDEX, MAX_STEPS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "filters.md").read_text()
 

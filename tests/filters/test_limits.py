@@ -16,7 +16,8 @@ from fieldfare.filters import (
 )
 from fieldfare.filters.expression import MAX_DEPTH
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.sql import MAX_DIGITS, MAX_TEXT_BYTES
+from fieldfare.filters.sql.literals import MAX_DIGITS
+from fieldfare.filters.sql.parser import MAX_TEXT_BYTES
 
 QUICKLY_S = 5.0
 """CPU time; generous: these take milliseconds; what is quadratic or worse takes minutes."""

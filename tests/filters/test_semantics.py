@@ -62,7 +62,8 @@ def test_a_normal_form_is_tidy_and_bounded_and_survives_encoding(e: ast.Expressi
     for conjunction in form.conjunctions:
         paths = [path for path, _ in conjunction.constraints]
         assert len(set(paths)) == len(paths)
-        assert set(paths) <= ast.attribute_paths(e)
+        # Of an array the form may name an element, and of an element its parts.
+        assert all(any(path[: len(read)] == read for read in ast.attribute_paths(e)) for path in paths)
         assert not any(values.is_empty or values.is_full for _, values in conjunction.constraints)
     assert decode_normal_form(encode_normal_form(form)) == form
 
@@ -72,7 +73,7 @@ single_attribute_tests = st.one_of(
     st.builds(ast.Comparison, some.operators, some.literals, some.attributes),
     st.builds(ast.Between, some.attributes, some.literals, some.literals),
     st.builds(ast.In, some.attributes, st.lists(some.literals, min_size=1, max_size=4).map(tuple)),
-    st.builds(ast.Exists, some.paths),
+    st.builds(ast.Exists, some.attributes),
     st.builds(ast.IsNull, some.attributes),
     some.attributes,
 )
@@ -91,7 +92,7 @@ def test_every_predicate_on_one_attribute_is_exact_under_not_and_is(
 
 
 @many
-@given(some.expressions)
+@given(some.sql_expressions)
 def test_the_text_of_an_expression_parses_to_it_again(e: ast.Expression) -> None:
     text = format_expression(e)
     parsed = compile_filter(text).expression
@@ -116,7 +117,7 @@ def test_the_text_of_a_path_parses_to_it_again(first: str, rest: list[str | int]
 
 
 @settings(many, max_examples=150)
-@given(some.expressions)
+@given(some.sql_expressions)
 def test_a_filter_survives_pickling(e: ast.Expression) -> None:
     compiled = compile_filter(format_expression(e))
     again = pickle.loads(pickle.dumps(compiled))

@@ -7,8 +7,8 @@ from fieldfare.filters.encoding import decode_normal_form, encode_normal_form
 from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.filter import Evaluation, Filter, compile_filter
 from fieldfare.filters.normal_form import Conjunction, NormalForm
-from fieldfare.filters.paths import format_path, parse_path
-from fieldfare.filters.printer import format_expression
+from fieldfare.filters.sql.paths import format_path, parse_path
+from fieldfare.filters.sql.printer import format_expression
 
 __all__ = [
     "Conjunction",

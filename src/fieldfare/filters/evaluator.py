@@ -18,10 +18,13 @@ from fieldfare.filters import exact
 from fieldfare.filters.expression import (
     CONDITIONS,
     And,
+    AndThen,
     Arithmetic,
     Attribute,
     Between,
+    Call,
     Comparison,
+    Element,
     Exists,
     Expression,
     In,
@@ -32,8 +35,11 @@ from fieldfare.filters.expression import (
     Negate,
     Not,
     Or,
+    OrElse,
+    Quantified,
     Scalar,
 )
+from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.patterns import matcher_of
 from fieldfare.filters.values import ABSENT
 from fieldfare.model import Path
@@ -73,9 +79,18 @@ def event_getter(path: Path) -> Getter:
 def _step(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
         return value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and step < len(value):
+    if _is_array(value) and step < len(value):
         return value[step]
     return ABSENT
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+
+
+def _outside(get: Getter) -> Getter:
+    """Inside a quantifier, what ``get`` reads outside of it."""
+    return lambda pair: get(pair[0])
 
 
 def lookup_getter(path: Path) -> Getter:
@@ -89,14 +104,18 @@ class Compiler:
     Parameters
     ----------
     getter : gives the function that reads an attribute from a subject.
+    elements : for each quantifier's variable in scope, the function that reads its element.
     """
 
-    def __init__(self, getter: Callable[[Path], Getter]) -> None:
+    def __init__(
+        self, getter: Callable[[Path], Getter], elements: Mapping[str, Getter] | None = None
+    ) -> None:
         self.getter = getter
+        self.elements = elements or {}
 
     def matcher(self, expression: Expression) -> Condition:
         """A function that is truthy exactly where the expression is true; no three-valued detours."""
-        if isinstance(expression, And):
+        if isinstance(expression, And | AndThen):
             return _all([self.matcher(operand) for operand in expression.operands])
         if isinstance(expression, Or):
             return _any([self.matcher(operand) for operand in expression.operands])
@@ -113,6 +132,10 @@ class Compiler:
             return lambda subject: constant
         if isinstance(expression, Attribute):
             return self.getter(expression.path)
+        if isinstance(expression, Element):
+            return self._element(expression)
+        if isinstance(expression, Call):
+            return self._call(expression)
         if isinstance(expression, CONDITIONS):
             return self.condition(expression)
         return self.number(expression)
@@ -153,8 +176,48 @@ class Compiler:
         truth = e.value if isinstance(e.value, bool) else None
         return lambda subject: truth
 
-    def _attribute(self, e: Attribute) -> Condition:
-        get = self.getter(e.path)
+    def _element(self, e: Element) -> Getter:
+        element, path = self.elements[e.variable], e.path
+        if not path:
+            return element
+
+        def get(subject: Subject) -> Any:
+            value = element(subject)
+            for step in path:
+                value = _step(value, step)
+                if value is ABSENT:
+                    break
+            return value
+
+        return get
+
+    def _call(self, e: Call) -> Getter:
+        function = FUNCTIONS[e.function]
+        simpler = function.expand(e.operands) if function.expand else None
+        if simpler is not None:
+            return self.value(simpler)
+        operands = [
+            self._typed(operand, function.parameter(place).type) for place, operand in enumerate(e.operands)
+        ]
+        call = _calling(function, operands)
+        if all(isinstance(operand, Literal) for operand in e.operands):
+            constant = call(None)
+            return lambda subject: constant
+        return call
+
+    def _typed(self, e: Expression, kind: Type) -> Getter:
+        """The value of an operand; None where it is not of the type."""
+        if kind is Type.NUMBER:
+            return self.number(e)
+        if kind is Type.BOOLEAN:
+            return self.condition(e)
+        get = self.value(e)
+        if kind is Type.ANY:
+            return lambda subject: None if (value := get(subject)) is ABSENT else value
+        return lambda subject: value if isinstance(value := get(subject), str) else None
+
+    def _bare(self, e: Attribute | Element | Call) -> Condition:
+        get = self.value(e)
 
         def truth(subject: Subject) -> bool | None:
             value = get(subject)
@@ -228,7 +291,7 @@ class Compiler:
         return like
 
     def _exists(self, e: Exists) -> Condition:
-        get = self.getter(e.path)
+        get = self.value(e.operand)
         return lambda subject: get(subject) is not ABSENT
 
     def _is_null(self, e: IsNull) -> Condition:
@@ -283,10 +346,60 @@ class Compiler:
 
         return disjunction
 
+    def _and_then(self, e: AndThen) -> Condition:
+        operands = [self.condition(operand) for operand in e.operands]
+
+        def conjunction(subject: Subject) -> bool | None:
+            for operand in operands:
+                value = operand(subject)
+                if not value:
+                    return value
+            return True
+
+        return conjunction
+
+    def _or_else(self, e: OrElse) -> Condition:
+        operands = [self.condition(operand) for operand in e.operands]
+
+        def disjunction(subject: Subject) -> bool | None:
+            for operand in operands:
+                value = operand(subject)
+                if value is not False:
+                    return value
+            return False
+
+        return disjunction
+
+    def _quantified(self, e: Quantified) -> Condition:
+        """The condition's subject is a pair: the subject outside, and the element."""
+        get = self.value(e.array)
+        outer = self.getter
+        elements = {name: _outside(element) for name, element in self.elements.items()}
+        elements[e.variable] = lambda pair: pair[1]
+        condition = Compiler(lambda path: _outside(outer(path)), elements).condition(e.condition)
+        decisive = e.quantifier == "ANY"
+
+        def quantified(subject: Subject) -> bool | None:
+            array = get(subject)
+            if array is ABSENT:
+                return None
+            result: bool | None = not decisive
+            for element in array if _is_array(array) else (array,):
+                value = condition((subject, element))
+                if value is decisive:
+                    return decisive
+                if value is None:
+                    result = None
+            return result
+
+        return quantified
+
 
 _CONDITIONS: dict[type, Callable[[Compiler, Any], Condition]] = {
     Literal: Compiler._literal,
-    Attribute: Compiler._attribute,
+    Attribute: Compiler._bare,
+    Element: Compiler._bare,
+    Call: Compiler._bare,
     Comparison: Compiler._comparison,
     Between: Compiler._between,
     In: Compiler._in,
@@ -297,6 +410,9 @@ _CONDITIONS: dict[type, Callable[[Compiler, Any], Condition]] = {
     Not: Compiler._not,
     And: Compiler._and,
     Or: Compiler._or,
+    AndThen: Compiler._and_then,
+    OrElse: Compiler._or_else,
+    Quantified: Compiler._quantified,
 }
 
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -312,6 +428,23 @@ _WHOLE = 2.0**53
 """Whole floats up to this are the whole numbers that they print as."""
 
 _ACCEPTED = {"=": (0,), "<>": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
+
+
+def _calling(function: Function, operands: list[Getter]) -> Getter:
+    """The call of a function that is not expanded."""
+    compute, takes_null = function.compute, function.takes_null
+    assert compute is not None, f"{function.name} cannot be computed"
+    if takes_null:
+        return lambda subject: compute(*[operand(subject) for operand in operands])
+    if len(operands) == 1:
+        only = operands[0]
+        return lambda subject: None if (value := only(subject)) is None else compute(value)
+
+    def call(subject: Subject) -> Any:
+        values = [operand(subject) for operand in operands]
+        return None if None in values else compute(*values)
+
+    return call
 
 
 def _all(parts: list[Condition]) -> Condition:

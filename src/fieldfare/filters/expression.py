@@ -9,10 +9,10 @@ the parsers (``MAX_DEPTH``), so functions over expressions may recurse.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fieldfare.model import Path
 
@@ -44,6 +44,22 @@ class Attribute:
     """The value of an attribute; as a condition: true or false if it is that, else unknown."""
 
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The element that a quantifier around here is at, or what ``path`` finds in it."""
+
+    variable: str
+    path: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of ``filters.functions``; unknown where it has no value."""
+
+    function: str
+    operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +127,9 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Whether the event has the attribute, be it null. Never unknown."""
+    """Whether the event has an attribute (or an element has a part), be it null. Never unknown."""
 
-    path: Path
+    operand: Attribute | Element
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +168,39 @@ class Or:
     operands: tuple[Expression, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AndThen:
+    """AND from left to right: the first operand that is not true decides, unknown too."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrElse:
+    """OR from left to right: the first operand that is not false decides, unknown too."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantified:
+    """Whether a condition holds for ANY or for ALL elements of an array.
+
+    Lax, as SQL/JSON has it: a value that is no array counts as an array of just that value, null
+    too. Unknown if the array is missing; else the three-valued OR or AND over its elements.
+    """
+
+    quantifier: str
+    array: Attribute | Element
+    variable: str
+    condition: Expression
+
+
 Expression: TypeAlias = (
     Literal
     | Attribute
+    | Element
+    | Call
     | Negate
     | Arithmetic
     | Comparison
@@ -167,27 +213,51 @@ Expression: TypeAlias = (
     | Not
     | And
     | Or
+    | AndThen
+    | OrElse
+    | Quantified
 )
 
-CONDITIONS = (Comparison, Between, In, Like, Exists, IsNull, IsTruth, Not, And, Or)
-"""The expressions that are conditions, whatever their parts are."""
+CONDITIONS = (
+    *(Comparison, Between, In, Like, Exists, IsNull, IsTruth),
+    *(Not, And, Or, AndThen, OrElse, Quantified),
+)
+"""The expressions that are conditions, whatever their parts are. (A Call may be one too.)"""
 
-_CHILDREN: dict[type, Callable[..., tuple[Expression, ...]]] = {
-    Literal: lambda e: (),
-    Attribute: lambda e: (),
-    Exists: lambda e: (),
-    Negate: lambda e: (e.operand,),
-    Like: lambda e: (e.operand,),
-    IsNull: lambda e: (e.operand,),
-    IsTruth: lambda e: (e.operand,),
-    Not: lambda e: (e.operand,),
-    Arithmetic: lambda e: (e.left, e.right),
-    Comparison: lambda e: (e.left, e.right),
-    Between: lambda e: (e.operand, e.low, e.high),
-    In: lambda e: (e.operand, *e.items),
-    And: lambda e: e.operands,
-    Or: lambda e: e.operands,
+_PARTS: dict[type, tuple[str, ...]] = {
+    Literal: (),
+    Attribute: (),
+    Element: (),
+    Exists: ("operand",),
+    Negate: ("operand",),
+    Like: ("operand",),
+    IsNull: ("operand",),
+    IsTruth: ("operand",),
+    Not: ("operand",),
+    Arithmetic: ("left", "right"),
+    Comparison: ("left", "right"),
+    Between: ("operand", "low", "high"),
+    In: ("operand", "items"),
+    Call: ("operands",),
+    And: ("operands",),
+    Or: ("operands",),
+    AndThen: ("operands",),
+    OrElse: ("operands",),
+    Quantified: ("array", "condition"),
 }
+"""The fields that hold an expression's parts: an expression each, or a tuple of them."""
+
+
+def parts_of(expression: Expression) -> list[Expression]:
+    """The expressions directly inside another, in the order of the text."""
+    parts: list[Expression] = []
+    for name in _PARTS[type(expression)]:
+        part = getattr(expression, name)
+        if type(part) is tuple:
+            parts += part
+        else:
+            parts.append(part)
+    return parts
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -196,9 +266,33 @@ def walk(expression: Expression) -> Iterator[Expression]:
     while waiting:
         current = waiting.pop()
         yield current
-        waiting.extend(reversed(_CHILDREN[type(current)](current)))
+        waiting.extend(reversed(parts_of(current)))
 
 
 def attribute_paths(expression: Expression) -> frozenset[Path]:
     """All attributes that the expression reads."""
-    return frozenset(part.path for part in walk(expression) if isinstance(part, Attribute | Exists))
+    return frozenset(part.path for part in walk(expression) if isinstance(part, Attribute))
+
+
+def with_parts(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with each direct part changed."""
+    changed: dict[str, Any] = {}
+    for name in _PARTS[type(expression)]:
+        part = getattr(expression, name)
+        changed[name] = tuple(map(change, part)) if type(part) is tuple else change(part)
+    return replace(expression, **changed) if changed else expression
+
+
+def with_element(condition: Expression, variable: str, value: Attribute) -> Expression:
+    """A quantifier's condition, with an attribute in the place of the element."""
+
+    def change(part: Expression) -> Expression:
+        if isinstance(part, Element):
+            return Attribute(value.path + part.path) if part.variable == variable else part
+        if isinstance(part, Quantified) and part.variable == variable:  # the inner variable hides this one
+            array = change(part.array)
+            assert isinstance(array, Attribute | Element)
+            return replace(part, array=array)
+        return with_parts(part, change)
+
+    return change(condition)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,8 @@ from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
-from fieldfare.filters.sql import parse_sql
+from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.model import Path
-
-PARSERS: dict[str, Callable[[str], Expression]] = {"sql": parse_sql}
-"""The filter languages: name to parser. A parser raises FilterError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,42 @@ class Evaluation:
     errors: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a dialect's parser gives.
+
+    Attributes
+    ----------
+    expression : true for exactly the events that match.
+    evaluate : the filter's value in a dialect where that is more than true, false or unknown.
+    warnings : what is allowed but most likely not meant.
+    """
+
+    expression: Expression
+    evaluate: Callable[[Mapping[str, Any]], Evaluation] | None = None
+    warnings: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A filter language.
+
+    Attributes
+    ----------
+    parse : text to what it means; raises FilterError.
+    is_json : whether a filter is a JSON document.
+    """
+
+    parse: Callable[[str], Parsed]
+    is_json: bool = False
+
+
+DIALECTS: dict[str, Dialect] = {
+    "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+}
+"""The filter languages, by name."""
+
+
 class Filter:
     """A filter of any dialect. Immutable; made by ``compile_filter``; can be pickled.
 
@@ -39,8 +73,9 @@ class Filter:
 
     Attributes
     ----------
-    text, dialect : as given.
+    text, dialect : as given (JSON that came as objects: as compact text).
     expression : the internal expression.
+    warnings : what is allowed but most likely not meant, as problems with a place.
     """
 
     __slots__ = (
@@ -52,17 +87,19 @@ class Filter:
         "dialect",
         "expression",
         "text",
+        "warnings",
     )
 
-    def __init__(self, text: str, dialect: str, expression: Expression) -> None:
+    def __init__(self, text: str, dialect: str, parsed: Parsed) -> None:
         self.text = text
         self.dialect = dialect
-        self.expression = expression
+        self.expression = parsed.expression
+        self.warnings = parsed.warnings
         self._normal_form: NormalForm | None = None
         self._paths: frozenset[Path] | None = None
         self._match_event: Condition | None = None
         self._match_lookup: Condition | None = None
-        self._evaluate_event: Condition | None = None
+        self._evaluate_event = parsed.evaluate
 
     @property
     def normal_form(self) -> NormalForm:
@@ -98,11 +135,12 @@ class Filter:
         return match(get) is True
 
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
-        """The filter's value for an event: True, False or None (unknown)."""
+        """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
         evaluate = self._evaluate_event
         if evaluate is None:
-            evaluate = self._evaluate_event = Compiler(event_getter).condition(self.expression)
-        return Evaluation(evaluate(event))
+            condition = Compiler(event_getter).condition(self.expression)
+            evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
+        return evaluate(event)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"
@@ -119,22 +157,37 @@ class Filter:
         return compile_filter, (self.text, self.dialect)
 
 
-def compile_filter(text: str, dialect: str = "sql") -> Filter:
+def compile_filter(text: str | Mapping[str, Any] | Sequence[Any], dialect: str = "sql") -> Filter:
     """Compile a filter.
 
     Parameters
     ----------
-    text : the filter.
-    dialect : the language it is written in: ``sql``.
+    text : the filter; for dialects that are JSON also the parsed JSON.
+    dialect : the language it is written in, one of ``DIALECTS``.
 
     Raises
     ------
     FilterError
         The filter cannot be used; ``problems`` says where and why.
     """
-    parse = PARSERS.get(dialect)
-    if parse is None:
-        guess = nearest(dialect, [name.upper() for name in PARSERS]).lower()
-        hint = f"did you mean {guess}?" if guess else f"the dialects are: {', '.join(PARSERS)}"
-        raise FilterError(text, [Problem(f"there is no dialect {dialect!r}", 1, 1, hint, 0)])
-    return Filter(text, dialect, parse(text))
+    known = DIALECTS.get(dialect)
+    if known is None:
+        guess = nearest(dialect, [name.upper() for name in DIALECTS]).lower()
+        hint = f"did you mean {guess}?" if guess else f"the dialects are: {', '.join(DIALECTS)}"
+        shown = text if isinstance(text, str) else ""
+        raise FilterError(shown, [Problem(f"there is no dialect {dialect!r}", 1, 1, hint, 0)])
+    if not isinstance(text, str):
+        text = _json_text(text, dialect, known)
+    return Filter(text, dialect, known.parse(text))
+
+
+def _json_text(document: Any, name: str, dialect: Dialect) -> str:
+    problem = ""
+    if not dialect.is_json:
+        problem = f"a filter in the dialect {name} is a text, not a {type(document).__name__}"
+    else:
+        try:
+            return json.dumps(document, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"this is no JSON: {error}"
+    raise FilterError("", [Problem(problem, 1, 1, "", 0)])

@@ -22,21 +22,27 @@ from fieldfare.filters.evaluator import Compiler, lookup_getter
 from fieldfare.filters.expression import (
     CONDITIONS,
     And,
-    Arithmetic,
+    AndThen,
     Attribute,
     Between,
+    Call,
     Comparison,
+    Element,
     Expression,
     In,
     IsNull,
     IsTruth,
     Literal,
-    Negate,
     Not,
     Or,
+    OrElse,
+    Quantified,
     attribute_paths,
+    walk,
+    with_element,
 )
 from fieldfare.filters.predicate_sets import SETS
+from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
 from fieldfare.model import Path
 
@@ -86,8 +92,6 @@ def path_order(path: Path) -> tuple[tuple[bool, str | int], ...]:
 _TRUE, _FALSE, _UNKNOWN = 1, 2, 4
 _ALL = _TRUE | _FALSE | _UNKNOWN
 _TRUTHS = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
-_COMPARABLE = ValueSet(sets.FALSE | sets.TRUE, sets.EVERYTHING, sets.EVERYTHING)
-_BOOLEANS = ValueSet(sets.FALSE | sets.TRUE)
 _NEVER: Disjunction = []
 
 
@@ -145,7 +149,7 @@ class _Builder:
         return _Builder().wanted(both, truths)
 
     def membership(self, e: In, truths: int) -> Disjunction:
-        if isinstance(e.operand, Attribute) and all(isinstance(item, Literal) for item in e.items):
+        if isinstance(e.operand, Attribute | Call) and all(isinstance(item, Literal) for item in e.items):
             return self.predicate(e, truths)
         items = dict.fromkeys(e.items)
         if sum(not isinstance(item, Literal) for item in items) > MAX_CONJUNCTIONS:
@@ -153,10 +157,51 @@ class _Builder:
         equalities = tuple(Comparison("=", e.operand, item) for item in items)
         return _Builder().wanted(Or(equalities), truths)
 
+    def and_then(self, e: AndThen, truths: int) -> Disjunction:
+        return self.in_order(e, truths, _TRUE)
+
+    def or_else(self, e: OrElse, truths: int) -> Disjunction:
+        return self.in_order(e, truths, _FALSE)
+
+    def in_order(self, e: AndThen | OrElse, truths: int, shared: int) -> Disjunction:
+        """From left to right: all have the ``shared`` truth value, or the first that has not decides."""
+        parts: list[Disjunction] = []
+        if truths & shared:
+            parts.append(product([self.wanted(operand, shared) for operand in e.operands]))
+        others = truths & ~shared
+        if others and len(e.operands) > _MAX_IN_ORDER:
+            found = union([self.wanted(operand, others) for operand in e.operands])
+            parts.append([Draft(draft.sets, False) for draft in found])
+        elif others:
+            before: list[Disjunction] = []
+            for operand in e.operands:
+                parts.append(product([*before, self.wanted(operand, others)]))
+                before.append(self.wanted(operand, shared))
+        return union(parts)
+
+    def quantified(self, e: Quantified, truths: int) -> Disjunction:
+        """What holds if the attribute is no array; and the arrays, which no value set looks into."""
+        array = e.array
+        if truths & _UNKNOWN or not isinstance(array, Attribute):
+            return [Draft({}, False)]
+        condition = with_element(e.condition, e.variable, array)
+        alone = _Builder().wanted(condition, truths)
+        alone = [Draft(draft.sets, draft.exact and _is_no_array(draft, array.path)) for draft in alone]
+        has_elements = truths == (_TRUE if e.quantifier == "ANY" else _FALSE)
+        if has_elements:
+            arrays = Draft({(*array.path, 0): _PRESENT}, False)
+        else:
+            arrays = Draft({array.path: ValueSet(sets.OTHER)}, False)
+        return union([alone, [arrays]])
+
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
         if isinstance(e.operand, CONDITIONS):
             return self.truth_test(IsTruth(e.operand, None), truths)
         return self.predicate(e, truths)
+
+    def call(self, e: Call, truths: int) -> Disjunction:
+        simpler = expanded(e)
+        return self.predicate(e, truths) if simpler is e else _Builder().wanted(simpler, truths)
 
     def predicate(self, e: Expression, truths: int) -> Disjunction:
         """A predicate: exact value sets if it is one on one attribute, else a superset.
@@ -190,47 +235,48 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
     IsNull: _Builder.null_test,
     Between: _Builder.between,
     In: _Builder.membership,
+    AndThen: _Builder.and_then,
+    OrElse: _Builder.or_else,
+    Quantified: _Builder.quantified,
+    Call: _Builder.call,
 }
+
+_MAX_IN_ORDER = 16
+"""More operands than this, evaluated from left to right, give a superset that is cheap to make."""
+
+_PRESENT = ValueSet(sets.MISSING).complement()
+
+
+def _is_no_array(draft: Draft, path: Path) -> bool:
+    """Whether a conjunction can hold only for values of an attribute that are no array, and not missing."""
+    for constrained, values in draft.sets.items():
+        if values.atoms & sets.MISSING:
+            continue
+        if constrained == path and not values.atoms & sets.OTHER:
+            return True
+        depth = len(path)
+        if constrained[:depth] == path and len(constrained) > depth and isinstance(constrained[depth], str):
+            return True  # only an object has a member
+    return False
 
 
 def _superset(e: Expression, truths: int) -> Disjunction:
-    """What no value set can say: the types of values with which it can be true or false."""
+    """What no value set can say: what its attributes must be for it to be true or false."""
     if not attribute_paths(e):
+        if any(isinstance(part, Element) for part in walk(e)):
+            return [Draft({}, False)]
         truth = Compiler(lookup_getter).condition(e)(None)
         return [Draft({})] if _TRUTHS[truth] & truths else _NEVER
     if truths & _UNKNOWN:
         return [Draft({}, False)]
-    needed: list[tuple[Path, ValueSet]] = []
-    if isinstance(e, Comparison):
-        kinds = _kinds(e.left).intersection(_kinds(e.right))
-        if kinds.is_empty:
-            return _NEVER  # of unlike types, so always unknown
-        needed = [*_needed(e.left, kinds), *_needed(e.right, kinds)]
-    elif isinstance(e, In) or (isinstance(e, IsNull) and truths == _FALSE):
-        needed = _needed(e.operand, _kinds(e.operand))
-    draft = conjoin([Draft({path: kinds}) for path, kinds in needed])
-    return _NEVER if draft is None else [Draft(draft.sets, False)]
+    found = implied_by(e, _TRUTH_OF.get(truths))
+    if found is None:
+        return [Draft({}, False)]
+    needed, is_exact = found
+    if any(values.is_empty for _, values in needed):
+        return _NEVER
+    draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
+    return _NEVER if draft is None else [Draft(draft.sets, is_exact)]
 
 
-def _kinds(e: Expression) -> ValueSet:
-    """The kinds of values that an operand can have where it can be compared."""
-    if isinstance(e, Attribute):
-        return _COMPARABLE
-    if isinstance(e, Arithmetic | Negate):
-        return sets.NUMBERS
-    if not isinstance(e, Literal) or isinstance(e.value, bool):
-        return _BOOLEANS
-    if e.value is None:
-        return sets.NO_VALUES
-    return sets.STRINGS if isinstance(e.value, str) else sets.NUMBERS
-
-
-def _needed(e: Expression, kinds: ValueSet) -> list[tuple[Path, ValueSet]]:
-    """What the attributes of an operand must be for it to have a value of these kinds."""
-    if isinstance(e, Attribute):
-        return [(e.path, kinds)]
-    if isinstance(e, Negate):
-        return _needed(e.operand, sets.NUMBERS)
-    if isinstance(e, Arithmetic):
-        return _needed(e.left, sets.NUMBERS) + _needed(e.right, sets.NUMBERS)
-    return []
+_TRUTH_OF = {_TRUE: True, _FALSE: False}

@@ -134,8 +134,10 @@ def _attribute_set(e: Attribute, truth: bool) -> _Found:
     return e.path, ValueSet(sets.TRUE if truth else sets.FALSE), True
 
 
-def _exists_set(e: Exists, truth: bool) -> _Found:
-    return e.path, _PRESENT if truth else _MISSING, True
+def _exists_set(e: Exists, truth: bool) -> _Found | None:
+    if not isinstance(e.operand, Attribute):
+        return None
+    return e.operand.path, _PRESENT if truth else _MISSING, True
 
 
 def _null_set(e: IsNull, truth: bool) -> _Found | None:

@@ -9,8 +9,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from fieldfare.filters import Filter, FilterError, format_path
 from fieldfare.filters.errors import Mistake, Problem, problem_at
-from fieldfare.filters.lexer import tokens_of
-from fieldfare.filters.paths import read_path
+from fieldfare.filters.sql.lexer import tokens_of
+from fieldfare.filters.sql.paths import read_path
 from fieldfare.model import Path
 
 

@@ -7,11 +7,9 @@ filter with several mistakes shows them together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Decimal
 
-from fieldfare.filters import sql_mistakes as mistakes
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest, problem_at
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -20,7 +18,9 @@ from fieldfare.filters.expression import (
     Arithmetic,
     Attribute,
     Between,
+    Call,
     Comparison,
+    Element,
     Exists,
     Expression,
     In,
@@ -31,17 +31,19 @@ from fieldfare.filters.expression import (
     Negate,
     Not,
     Or,
+    Quantified,
 )
-from fieldfare.filters.lexer import MAX_PROBLEMS, Token, tokens_of
-from fieldfare.filters.paths import read_path, unquoted
+from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS, parse_like
-from fieldfare.filters.sql_mistakes import as_string, shown
+from fieldfare.filters.sql import mistakes
+from fieldfare.filters.sql.lexer import MAX_PROBLEMS, Token, tokens_of
+from fieldfare.filters.sql.literals import PLAIN_LITERALS
+from fieldfare.filters.sql.literals import number as number_of
+from fieldfare.filters.sql.mistakes import as_string, shown
+from fieldfare.filters.sql.paths import read_path, unquoted
 
 MAX_TEXT_BYTES = 65_536
 """How long a filter may be, in UTF-8."""
-
-MAX_DIGITS = 1_000
-"""How many digits a number may have, and how many powers of ten it may be away from 1."""
 
 _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(3, 10)
 
@@ -54,8 +56,8 @@ _LEVELS = {
 _AFTER_NOT = ("BETWEEN", "IN", "LIKE")
 _AFTER_IS = {"TRUE": True, "FALSE": False, "UNKNOWN": None}
 
-_EXACT = Context(prec=2 * MAX_DIGITS)
-_NUMERAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_QUANTIFIERS = ("ANY", "ALL")
+_QUANTIFIED = "for example: ANY item IN data.items SATISFIES (item.price > 5)"
 
 _BROKEN = Literal(True)
 """Stands for a condition that could not be read; its problem is recorded."""
@@ -106,6 +108,7 @@ class _Parser:
         self.nesting = 0
         self.open_parentheses = 0
         self.open_betweens = 0
+        self.variables: list[str] = []
 
     def advance(self) -> None:
         self.index += 1
@@ -161,7 +164,7 @@ class _Parser:
     def conjunction(self) -> Expression:
         operands: list[Expression] = []
         height = 0
-        nesting, open_parentheses = self.nesting, self.open_parentheses
+        nesting, open_parentheses, variables = self.nesting, self.open_parentheses, len(self.variables)
         while True:
             start = self.index
             try:
@@ -177,6 +180,7 @@ class _Parser:
                 self.open_betweens += mistake.hint == mistakes.MEANT_BETWEEN
                 self.skip(self.open_parentheses - open_parentheses)
                 self.nesting, self.open_parentheses = nesting, open_parentheses
+                del self.variables[variables:]
                 operand = _BROKEN
             operands.append(operand)
             height = max(height, self.height)
@@ -252,14 +256,15 @@ class _Parser:
         kind, text, start = token = self.tokens[self.index]
         self.height = 1
         if kind in ("path", "quoted"):
-            path, index = read_path(self.tokens, self.index)
-            if self.tokens[index].kind == "(":
-                raise mistakes.unknown_function(token)
-            self.index, self.kind = index, self.tokens[index].kind
-            return Attribute(path)
+            following = self.tokens[self.index + 1].kind
+            if following == "(" and kind == "path":
+                return self.call(token)
+            if following in ("path", "quoted") and text.upper() in _QUANTIFIERS:
+                return self.quantified(token)
+            return self.name()
         if kind == "number":
             self.advance()
-            return Literal(_number(token))
+            return Literal(number_of(token))
         if kind == "string":
             self.advance()
             return Literal(unquoted(text))
@@ -289,7 +294,7 @@ class _Parser:
         following = self.tokens[self.index]
         if self.kind == "number":
             self.advance()
-            number = _number(following)
+            number = number_of(following)
             return Literal(-number if token.kind == "-" else number)
         self.enter(token)
         start = self.index
@@ -307,11 +312,70 @@ class _Parser:
         opening = self.tokens[self.index]
         if self.kind == "(":
             self.open()
-        path, self.index = read_path(self.tokens, self.index)
-        self.kind = self.tokens[self.index].kind
+        operand = self.name()
         if opening.kind == "(":
             self.close(opening)
-        return Exists(path)
+        return Exists(operand)
+
+    def name(self) -> Attribute | Element:
+        """An attribute, or the element of a quantifier around here."""
+        path, self.index = read_path(self.tokens, self.index)
+        self.kind = self.tokens[self.index].kind
+        if path[0] in self.variables:
+            return Element(str(path[0]), path[1:])
+        return Attribute(path)
+
+    def quantified(self, token: Token) -> Expression:
+        """``ANY item IN data.items SATISFIES (...)``."""
+        self.advance()
+        variable, start = read_path(self.tokens, self.index)[0], self.tokens[self.index]
+        if len(variable) != 1:
+            raise Mistake(start.start, start.end, "expected a name for the element", _QUANTIFIED)
+        self.advance()
+        self.expect("IN", _QUANTIFIED)
+        array = self.name()
+        self.expect("SATISFIES", _QUANTIFIED)
+        opening = self.tokens[self.index]
+        if opening.kind != "(":
+            raise Mistake(opening.start, opening.end, f"expected (, found {shown(opening)}", _QUANTIFIED)
+        self.variables.append(str(variable[0]))
+        first = self.index + 1
+        condition = self.parenthesis(opening)
+        self.variables.pop()
+        self.require_condition(condition, first)
+        self.grow(self.height, first)
+        return Quantified(token.text.upper(), array, str(variable[0]), condition)
+
+    def expect(self, word: str, hint: str) -> None:
+        token = self.tokens[self.index]
+        if token.text.upper() != word:
+            raise Mistake(token.start, token.end, f"expected {word}, found {shown(token)}", hint)
+        self.advance()
+
+    def call(self, token: Token) -> Expression:
+        """``LOWER(type)``: operands as many and of such types as the function wants."""
+        function = FUNCTIONS.get(token.text.upper())
+        if function is None:
+            raise mistakes.unknown_function(token)
+        self.advance()
+        opening = self.tokens[self.index]
+        self.open()
+        self.enter(opening)
+        operands: list[Expression] = []
+        height = 0
+        while self.kind != ")":
+            operands.append(self.expression(_ADD))
+            height = max(height, self.height)
+            if self.kind != ",":
+                break
+            self.advance()
+        self.nesting -= 1
+        self.close(opening)
+        if len(operands) != len(function.parameters):
+            message = f"{function.name} takes {len(function.parameters)} values, found {len(operands)}"
+            raise Mistake(token.start, token.end, message, f"write {function.signature}")
+        self.grow(height, self.index - 1)
+        return Call(function.name, tuple(operands))
 
     def arithmetic(self, left: Expression, start: int, level: int) -> Expression:
         operator = self.kind
@@ -365,9 +429,9 @@ class _Parser:
         while True:
             start = self.index
             token = self.tokens[start]
-            if self.kind in _PLAIN_LITERALS and self.tokens[start + 1].kind in (",", ")"):
+            if self.kind in PLAIN_LITERALS and self.tokens[start + 1].kind in (",", ")"):
                 # The short way for what long lists are made of.
-                items.append(Literal(_PLAIN_LITERALS[self.kind](token)))
+                items.append(Literal(PLAIN_LITERALS[self.kind](token)))
                 self.advance()
                 if self.kind == ")":
                     break
@@ -509,34 +573,4 @@ _PREDICATES: dict[str, Callable[[_Parser, Expression], Expression]] = {
     "BETWEEN": _Parser.between,
     "IN": _Parser.in_list,
     "LIKE": _Parser.like,
-}
-
-
-def _number(token: Token) -> int | Decimal:
-    """The exact value of a numeral: an int if it is whole."""
-    text = token.text
-    if len(text) > 1 and text[0] == "0" and text[1].isdigit():
-        hint = "a date is a string: '2026-01-31'; a number has no zeros in front"
-        raise Mistake(token.start, token.end, f"{text!r} is not a number", hint)
-    if text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS:
-        return int(text)
-    if not _NUMERAL.fullmatch(text):
-        raise Mistake(token.start, token.end, f"{text!r} is not a number", "a string has single quotes")
-    mantissa, _, exponent = text.lower().partition("e")
-    digits = mantissa.replace(".", "").lstrip("0")
-    value = Decimal()
-    too_long = len(digits) > MAX_DIGITS or len(exponent) > len("-99999")
-    if not too_long:
-        value = Decimal(text).normalize(_EXACT)
-        too_long = abs(value.adjusted()) > MAX_DIGITS
-    if too_long:
-        least, most = f"1e-{MAX_DIGITS}", f"1e{MAX_DIGITS}"
-        message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
-        raise Mistake(token.start, token.end, message)
-    return int(value) if value == value.to_integral_value() else value
-
-
-_PLAIN_LITERALS: dict[str, Callable[[Token], int | Decimal | str]] = {
-    "number": _number,
-    "string": lambda token: unquoted(token.text),
 }

@@ -8,10 +8,13 @@ from typing import Any
 
 from fieldfare.filters.expression import (
     And,
+    AndThen,
     Arithmetic,
     Attribute,
     Between,
+    Call,
     Comparison,
+    Element,
     Exists,
     Expression,
     In,
@@ -22,10 +25,12 @@ from fieldfare.filters.expression import (
     Negate,
     Not,
     Or,
+    OrElse,
+    Quantified,
     Scalar,
 )
-from fieldfare.filters.paths import format_path
 from fieldfare.filters.patterns import format_like
+from fieldfare.filters.sql.paths import format_path
 
 _OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10)
 _EXACT = Context(prec=2_000)
@@ -101,7 +106,20 @@ def _like(e: Like, negation: str = "") -> tuple[str, int]:
 
 
 def _exists(e: Exists) -> tuple[str, int]:
-    return f"EXISTS({format_path(e.path)})", _PRIMARY
+    return f"EXISTS({format_expression(e.operand)})", _PRIMARY
+
+
+def _element(e: Element) -> tuple[str, int]:
+    return format_path((e.variable, *e.path)), _PRIMARY
+
+
+def _call(e: Call) -> tuple[str, int]:
+    return f"{e.function}({', '.join(map(format_expression, e.operands))})", _PRIMARY
+
+
+def _quantified(e: Quantified) -> tuple[str, int]:
+    array, condition = format_expression(e.array), format_expression(e.condition)
+    return f"{e.quantifier} {format_path((e.variable,))} IN {array} SATISFIES ({condition})", _PRIMARY
 
 
 def _is_null(e: IsNull, negation: str = "") -> tuple[str, int]:
@@ -134,9 +152,25 @@ def _or(e: Or) -> tuple[str, int]:
     return " OR ".join(_part(operand, _AND) for operand in e.operands), _OR
 
 
+def _and_then(e: AndThen) -> tuple[str, int]:
+    """As AND means the same: what follows counts only where what stands before is true."""
+    first, *others = e.operands
+    rest = AndThen(tuple(others)) if len(others) > 1 else others[0]
+    return _and(And((first, Or((Not(IsTruth(first, True)), rest)))))
+
+
+def _or_else(e: OrElse) -> tuple[str, int]:
+    first, *others = e.operands
+    rest = OrElse(tuple(others)) if len(others) > 1 else others[0]
+    return _or(Or((first, And((IsTruth(first, False), rest)))))
+
+
 _FORMATS: dict[type, Callable[[Any], tuple[str, int]]] = {
     Literal: _literal,
     Attribute: lambda e: (format_path(e.path), _PRIMARY),
+    Element: _element,
+    Call: _call,
+    Quantified: _quantified,
     Negate: _negate,
     Arithmetic: _arithmetic,
     Comparison: _comparison,
@@ -149,4 +183,6 @@ _FORMATS: dict[type, Callable[[Any], tuple[str, int]]] = {
     Not: _not,
     And: _and,
     Or: _or,
+    AndThen: _and_then,
+    OrElse: _or_else,
 }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from fieldfare.filters.errors import FilterError, Mistake
-from fieldfare.filters.lexer import KEYWORDS, Token, tokens_of
+from fieldfare.filters.sql.lexer import KEYWORDS, Token, tokens_of
 from fieldfare.model import Path
 
 MAX_STEPS = 64

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fieldfare.filters.errors import Mistake, nearest
-from fieldfare.filters.lexer import KEYWORDS, Token
-from fieldfare.filters.paths import unquoted
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.sql.lexer import KEYWORDS, Token
+from fieldfare.filters.sql.paths import unquoted
 
 _OPERATORS = ("AND", "OR", "NOT", "IS", "IN", "LIKE", "BETWEEN", "ESCAPE")
 _BEFORE_LIST = ("IN", "BETWEEN", "LIKE")
-_FUNCTIONS = ("EXISTS",)
+_FUNCTIONS = ("EXISTS", *FUNCTIONS)
 
 MEANT_BETWEEN = "did you mean BETWEEN?"
 """The hint after which the next AND joins two bounds and not two conditions."""

@@ -1,0 +1,89 @@
+"""What a function of the filter languages is: its types, its meaning, and what the index may know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fieldfare.filters.expression import Expression
+from fieldfare.filters.values import ValueSet
+
+
+class Type(Enum):
+    """What an operand must be, or a result is. Where an operand is of another type, the result is unknown."""
+
+    NUMBER = "number"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    ANY = "any"
+    """A value of any type, but neither null nor missing; arrays and objects too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a function.
+
+    Attributes
+    ----------
+    name : what docs and messages call it.
+    type : what its value must be.
+    literal : whether only a literal can stand here.
+    optional, repeated : whether it may be left out; whether it may come more than once (the last one).
+    """
+
+    name: str
+    type: Type
+    literal: bool = False
+    optional: bool = False
+    repeated: bool = False
+
+
+Requirements = tuple[Sequence[tuple[Expression, ValueSet]], bool]
+"""Sets that operands must be in; and whether being in them is also enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function: how to call it and what it means.
+
+    Attributes
+    ----------
+    name : in capitals; names are not case-sensitive.
+    parameters, result : the types.
+    summary : one sentence for the table of functions in the docs.
+    compute : the result for values of the parameters' types, or None where there is none. Numbers
+        come as exact ints or Fractions, and a number given back is one of these, or a Decimal.
+    expand : an equivalent expression of simpler parts for some operands, or None. Evaluator, normal
+        form and column evaluator use it in the place of the call.
+    implied : given operands and a set of results, what the operands must be for the result to be in
+        the set; None if nothing is known. The index finds its candidates by it.
+    takes_null : whether ``compute`` is also called with None for operands that are missing or null
+        or of another type.
+    group : the heading of the table in the docs.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: Type
+    summary: str
+    group: str
+    compute: Callable[..., Any] | None = None
+    expand: Callable[[tuple[Expression, ...]], Expression | None] | None = None
+    implied: Callable[[tuple[Expression, ...], ValueSet], Requirements | None] | None = None
+    takes_null: bool = False
+
+    def parameter(self, place: int) -> Parameter:
+        """The parameter that an operand, counted from 0, stands for."""
+        return self.parameters[min(place, len(self.parameters) - 1)]
+
+    @property
+    def signature(self) -> str:
+        """The call as the docs write it: ``SUBSTRING(text, start [, length])``."""
+        text = ""
+        for parameter in self.parameters:
+            name = parameter.name + (", ..." if parameter.repeated else "")
+            comma = ", " if text else ""
+            text += f" [{comma}{name}]" if parameter.optional else comma + name
+        return f"{self.name}({text.lstrip()})"

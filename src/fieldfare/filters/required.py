@@ -1,0 +1,145 @@
+"""What attributes must be for a predicate over computed values to hold: candidates for the index.
+
+``data.high - data.low > 2`` can hold only where both are numbers; ``LOWER(type) = 'a'`` only where
+type is a string; ``DISTANCE_KM(...) < 5`` only near by. A predicate on one operand holds for a set
+of that operand's values; from there ``required`` works its way down, by what each function says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fieldfare.filters import values as sets
+from fieldfare.filters.expression import (
+    CONDITIONS,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Element,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+)
+from fieldfare.filters.functions import FUNCTIONS, Type
+from fieldfare.filters.predicate_sets import SETS
+from fieldfare.filters.values import Ranges, ValueSet
+from fieldfare.model import Path
+
+Needed = tuple[list[tuple[Path, ValueSet]], bool]
+"""Sets that attributes must be in, and whether that is also enough."""
+
+_BOOLEANS = ValueSet(sets.FALSE | sets.TRUE)
+_COMPARABLE = ValueSet(sets.FALSE | sets.TRUE, sets.EVERYTHING, sets.EVERYTHING)
+_HAS_VALUE = ValueSet(sets.MISSING | sets.NULL).complement()
+_RESULTS = {
+    Type.NUMBER: sets.NUMBERS,
+    Type.STRING: sets.STRINGS,
+    Type.BOOLEAN: _BOOLEANS,
+    Type.ANY: _HAS_VALUE,
+}
+_STAND_IN = Attribute(("",))
+
+
+def expanded(e: Call) -> Expression:
+    """The simpler expression that a call is equivalent to, or the call."""
+    expand = FUNCTIONS[e.function].expand
+    return (expand(e.operands) if expand else None) or e
+
+
+def implied_by(e: Expression, truth: bool | None) -> Needed | None:
+    """What attributes must be for a predicate to be true (or false; or either, for None)."""
+    if isinstance(e, Call):
+        return required(e, _BOOLEANS if truth is None else ValueSet(sets.TRUE if truth else sets.FALSE))
+    values = _operand_set(e, truth)
+    if values is not None:
+        operand, wanted, is_exact = values
+        needed, enough = required(operand, wanted)
+        return needed, enough and is_exact
+    if isinstance(e, Comparison):
+        kinds = _kinds(e.left).intersection(_kinds(e.right))
+        needed = required(e.left, kinds)[0] + required(e.right, kinds)[0]
+        return ([(("",), sets.NO_VALUES)] if kinds.is_empty else needed), False
+    if isinstance(e, In) or (isinstance(e, IsNull) and truth is False):
+        return required(e.operand, _kinds(e.operand))[0], False
+    return None
+
+
+def _operand_set(e: Any, truth: bool | None) -> tuple[Expression, ValueSet, bool] | None:
+    """For a predicate on one computed operand: the operand, and its values where the predicate holds."""
+    if truth is None:
+        return None
+    if isinstance(e, Comparison):
+        side = "right" if isinstance(e.left, Literal) else "left"
+    elif isinstance(e, Between | In | Like):
+        side = "operand"
+    else:
+        return None
+    operand = getattr(e, side)
+    if not isinstance(operand, Call | Negate):
+        return None
+    found = SETS[type(e)](replace(e, **{side: _STAND_IN}), truth)
+    return None if found is None else (operand, found[1], found[2])
+
+
+def required(e: Expression, wanted: ValueSet) -> Needed:
+    """What attributes must be for an expression's value to lie in a set."""
+    if isinstance(e, Attribute):
+        return [(e.path, wanted)], True
+    if isinstance(e, Literal):
+        return ([], True) if e.value in wanted else _IMPOSSIBLE
+    if isinstance(e, Negate):
+        return required(e.operand, ValueSet(numbers=_mirrored(wanted.numbers)))[0], False
+    if isinstance(e, Arithmetic):
+        return required(e.left, sets.NUMBERS)[0] + required(e.right, sets.NUMBERS)[0], False
+    if isinstance(e, Call):
+        return _required_by_call(e, wanted)
+    if isinstance(e, (Element, *CONDITIONS)):
+        return [], False
+    raise AssertionError(e)
+
+
+_IMPOSSIBLE: Needed = ([(("",), sets.NO_VALUES)], True)
+
+
+def _required_by_call(e: Call, wanted: ValueSet) -> Needed:
+    function = FUNCTIONS[e.function]
+    found = function.implied(e.operands, wanted) if function.implied else None
+    if found is None:
+        if function.takes_null:
+            return [], False
+        kinds = [_RESULTS[function.parameter(place).type] for place in range(len(e.operands))]
+        found = list(zip(e.operands, kinds, strict=True)), False
+    requirements, is_exact = found
+    needed: list[tuple[Path, ValueSet]] = []
+    for operand, values in requirements:
+        more, enough = required(operand, values)
+        needed += more
+        is_exact = is_exact and enough
+    return needed, is_exact
+
+
+def _mirrored(ranges: Ranges) -> Ranges:
+    """The numbers whose negatives are in the ranges."""
+    cuts = tuple((-value, 1 - side) for value, side in reversed(ranges.cuts))
+    return Ranges(ranges.starts_inside ^ bool(len(cuts) & 1), cuts)
+
+
+def _kinds(e: Expression) -> ValueSet:
+    """The kinds of values that an operand can have where it can be compared."""
+    if isinstance(e, Attribute | Element):
+        return _COMPARABLE
+    if isinstance(e, Call):
+        return _RESULTS[FUNCTIONS[e.function].result].intersection(_COMPARABLE)
+    if isinstance(e, Arithmetic | Negate):
+        return sets.NUMBERS
+    if not isinstance(e, Literal) or isinstance(e.value, bool):
+        return _BOOLEANS
+    if e.value is None:
+        return sets.NO_VALUES
+    return sets.STRINGS if isinstance(e.value, str) else sets.NUMBERS
