@@ -9,6 +9,7 @@ from typing import Any
 
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
+from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
@@ -59,8 +60,14 @@ class Dialect:
     is_json: bool = False
 
 
+def _eventbridge(text: str) -> Parsed:
+    expression, warnings = parse_eventbridge(text)
+    return Parsed(expression, warnings=warnings)
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+    "eventbridge": Dialect(_eventbridge, is_json=True),
 }
 """The filter languages, by name."""
 

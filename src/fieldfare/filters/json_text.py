@@ -267,7 +267,9 @@ def _escaped(found: re.Match[str]) -> str:
     high, low, code, letter = found.groups()
     if letter is not None:
         if letter not in _ESCAPED:
-            hint = 'write \\\\ for a backslash; there are \\" \\/ \\b \\f \\n \\r \\t and \\u with four digits'
+            hint = (
+                'write \\\\ for a backslash; there are \\" \\/ \\b \\f \\n \\r \\t and \\u with four digits'
+            )
             raise Mistake(found.start(), found.end(), f"unknown escape \\{letter}", hint)
         return _ESCAPED[letter]
     if high is not None:
@@ -296,7 +298,9 @@ def _broken_string(text: str, start: int) -> Mistake:
     place = found.end()
     if place < len(text) and text[place] < " " and text.find('"', place) >= 0:
         escape = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(text[place], f"\\u{ord(text[place]):04x}")
-        return Mistake(place, place + 1, "a string has no line breaks or control characters", f"write {escape}")
+        return Mistake(
+            place, place + 1, "a string has no line breaks or control characters", f"write {escape}"
+        )
     return Mistake(start, start + 1, "this string never ends", 'end it with "')
 
 
@@ -317,7 +321,9 @@ def _number(text: str, start: int, end: int) -> int | Decimal:
         if abs(value.adjusted()) <= MAX_DIGITS:
             whole = value == value.to_integral_value(context=_EXACT)
             return int(value) if whole else value.normalize(_EXACT)
-    message = f"a number has at most {MAX_DIGITS:,} digits and lies between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS}"
+    message = (
+        f"a number has at most {MAX_DIGITS:,} digits and lies between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS}"
+    )
     raise Mistake(start, end, message)
 
 

@@ -19,7 +19,7 @@ def refuse_overlaps(document: JsonValue, record: Callable[[Mistake], None]) -> N
 
 
 class _Paths:
-    """Numbers the paths of a pattern, so that sets of them are cheap: a path is its parent's number and a name."""
+    """Numbers the paths of a pattern: a path is its parent's number and a name, so sets of them are cheap."""
 
     def __init__(self, record: Callable[[Mistake], None]) -> None:
         self.record = record

@@ -7,6 +7,7 @@ same. All mistakes are recorded, so that they are shown together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest
 from fieldfare.filters.eventbridge.overlaps import refuse_overlaps
@@ -26,7 +27,15 @@ from fieldfare.filters.eventbridge.syntax import (
 )
 from fieldfare.filters.expression import Pattern, Wild
 from fieldfare.filters.functions.networks import network_of
-from fieldfare.filters.json_text import Findings, JsonValue, Member, place_in_string, read_json, shown
+from fieldfare.filters.json_text import (
+    MAX_PROBLEMS,
+    Findings,
+    JsonValue,
+    Member,
+    place_in_string,
+    read_json,
+    shown,
+)
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
 
 OR = "$or"
@@ -52,8 +61,8 @@ ENVELOPE = {"detail": "data", "detail-type": "type"}
 """What fields of EventBridge's envelope are called in a CloudEvent. All others are taken as they are."""
 
 
-def parse_pattern(text: str) -> Fields:
-    """The syntax of an event pattern.
+def parse_pattern(text: str) -> tuple[Fields, tuple[Problem, ...]]:
+    """The syntax of an event pattern, and warnings of what is most likely not meant.
 
     Raises
     ------
@@ -68,13 +77,14 @@ def parse_pattern(text: str) -> Fields:
     fields = parser.top(document)
     refuse_overlaps(document, parser.findings.add)
     parser.findings.refuse()
-    return fields
+    return fields, tuple(mistake.problem(text) for mistake in parser.warnings[:MAX_PROBLEMS])
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.findings = Findings(text)
+        self.warnings: list[Mistake] = []
 
     def record(self, value: JsonValue, message: str, hint: str = "") -> None:
         self.findings.add(Mistake(value.start, value.end, message, hint))
@@ -106,13 +116,21 @@ class _Parser:
                     other = next(other for other, meant in renamed.items() if meant == field)
                     self.record(name, f"{other} means {field} in a CloudEvent, so one of them is enough")
                 named.add(field)
+                if "." in field:
+                    message = f"{shown(field)} is one name with a dot in it, not a path"
+                    hint = 'to name a field of a field, write {"a": {"b": [...]}}'
+                    self.warnings.append(Mistake(name.start, name.end, message, hint))
                 members.append((field, self.field(name, inner, inside_or)))
         return Fields(tuple(members), alternatives)
 
     def field(self, name: JsonValue, value: JsonValue, inside_or: bool) -> Fields | Values:
         if value.kind == "object":
             test = value.value[0].name if len(value.value) == 1 else None
-            if test is not None and test.value in TESTS and value.value[0].value.kind not in ("object", "array"):
+            if (
+                test is not None
+                and test.value in TESTS
+                and value.value[0].value.kind not in ("object", "array")
+            ):
                 written = self.text[value.start : value.end]
                 hint = f"write [{written}]" if len(written) <= 60 else "put it in brackets"
                 self.record(value, f"the test {test.value} must stand in a list", hint)
@@ -152,7 +170,9 @@ class _Parser:
                 if test is not None:
                     tests.append(test)
             elif item.kind == "array":
-                self.record(item, "a list of values cannot hold a list", "write its values without the brackets")
+                self.record(
+                    item, "a list of values cannot hold a list", "write its values without the brackets"
+                )
             else:
                 tests.append(Equals(item.value))
         return Values(tuple(tests))
@@ -266,7 +286,7 @@ class _Parser:
         return AnythingBut(tuple(Equals(item.value) for item in values))
 
     def excluded(self, value: JsonValue, name: str) -> Test | None:
-        """The tests of an anything-but that excludes by prefix, suffix, wildcard or without regard to case."""
+        """An anything-but that excludes by prefix, suffix, wildcard or without regard to case."""
         values = value.value if value.kind == "array" else [value]
         if not values:
             self.record(value, "a list of values cannot be empty")
@@ -274,7 +294,9 @@ class _Parser:
         for item in values:
             text = self.string(item, name)
             if text == "" and name in ("prefix", "suffix"):
-                self.record(item, f"an empty {name} fits every string", 'to exclude the empty string, write ""')
+                self.record(
+                    item, f"an empty {name} fits every string", 'to exclude the empty string, write ""'
+                )
             if text is not None and (test := _EXCLUDED[name](self, item)) is not None:
                 tests.append(test)
         return AnythingBut(tuple(tests))
@@ -344,7 +366,9 @@ def _comparisons(value: JsonValue) -> tuple[tuple[str, int | Decimal], ...]:
     items: list[JsonValue] = value.value
     if len(items) not in (2, 4):
         hint = 'write one operator and number, as in ["<", 5], or a range: [">", 0, "<=", 5]'
-        raise Mistake(value.start, value.end, f"numeric takes two or four values, this has {len(items)}", hint)
+        raise Mistake(
+            value.start, value.end, f"numeric takes two or four values, this has {len(items)}", hint
+        )
     found = []
     for operator, number in zip(items[::2], items[1::2], strict=True):
         if operator.kind != "string" or operator.value not in ("=", "<", "<=", ">", ">="):
@@ -353,7 +377,9 @@ def _comparisons(value: JsonValue) -> tuple[tuple[str, int | Decimal], ...]:
             raise Mistake(operator.start, operator.end, message, hint)
         if number.kind != "number":
             hint = "write it without quotes" if number.kind == "string" else ""
-            raise Mistake(number.start, number.end, f"{operator.value} takes a number, not {_kind(number)}", hint)
+            raise Mistake(
+                number.start, number.end, f"{operator.value} takes a number, not {_kind(number)}", hint
+            )
         found.append((operator.value, number.value))
     if len(found) == 2:
         first, second = items[0], items[2]

@@ -74,7 +74,9 @@ class Exists:
     wanted: bool
 
 
-Test: TypeAlias = Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard | Numeric | Cidr | AnythingBut | Exists
+Test: TypeAlias = (
+    Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard | Numeric | Cidr | AnythingBut | Exists
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from fieldfare.filters import values as sets
 from fieldfare.filters.expression import Comparison, Expression, In, IsNull, IsTruth, Literal, Or
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
-from fieldfare.filters.values import Ranges, ValueSet
+from fieldfare.filters.values import ValueSet
 
 _MAX_SPELLINGS = 32
 """How many spellings of a text the index looks for."""

@@ -17,7 +17,7 @@ MAX_ADDRESS_CHARACTERS = 45
 
 
 def address_of(text: str) -> Address | None:
-    """The address that a text is, of either version; None if it is none (a zone, ``%eth0``, is none either)."""
+    """The address that a text is, of either version; None if it is none. A zone (``%eth0``) is not taken."""
     if len(text) > MAX_ADDRESS_CHARACTERS or "%" in text:
         return None
     try:
@@ -38,7 +38,11 @@ def network_of(block: str) -> Network | None:
     length = int(bits) if slash else address.max_prefixlen
     if length > address.max_prefixlen:
         return None
-    return IPv4Network((address, length), False) if address.version == 4 else IPv6Network((address, length), False)
+    return (
+        IPv4Network((address, length), False)
+        if address.version == 4
+        else IPv6Network((address, length), False)
+    )
 
 
 def _in_cidr(address: str, block: str) -> bool | None:
@@ -103,7 +107,7 @@ FUNCTIONS = [
         name="IN_CIDR",
         parameters=(Parameter("address", Type.STRING), Parameter("block", Type.STRING)),
         result=Type.BOOLEAN,
-        summary="whether an IPv4 or IPv6 address lies in a block such as '10.0.0.0/8'; unknown for what is no address",
+        summary="whether an IPv4 or IPv6 address is in a block such as '10.0.0.0/8'; unknown for other strings",
         group="Networks",
         compute=_in_cidr,
         implied=_implied,
