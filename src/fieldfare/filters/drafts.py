@@ -156,6 +156,8 @@ def _merged(drafts: Disjunction) -> Disjunction:
             for path in sorted(paths, key=repr):
                 if len(alike) > 1:
                     alike = _merged_in(alike, path)
+                    result += [draft for draft in alike if path not in draft.sets]
+                    alike = [draft for draft in alike if path in draft.sets]
         result += alike
     if len(result) > 1 and any(not draft.sets for draft in result):
         return [Draft({}, any(draft.exact for draft in result if not draft.sets))]

@@ -81,7 +81,7 @@ class _Place:
         return Element(self.value.variable, (*self.value.path, name))
 
     def element(self, name: str) -> _Place:
-        """The place of an element of a field, with a new variable, called like the field if that is a word."""
+        """The place of an element of a field, with a new variable named like the field, if it can be."""
         variable = name if _WORD.fullmatch(name) else "value"
         while variable in self.variables:
             variable += "_"
