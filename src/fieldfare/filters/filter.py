@@ -12,6 +12,7 @@ from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
+from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
@@ -77,9 +78,15 @@ def _parse_cesql(text: str) -> Parsed:
     )
 
 
+def _eventbridge(text: str) -> Parsed:
+    expression, warnings = parse_eventbridge(text)
+    return Parsed(expression, warnings=warnings)
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
     "cesql": Dialect(_parse_cesql),
+    "eventbridge": Dialect(_eventbridge, is_json=True),
 }
 """The filter languages, by name."""
 
