@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.functions import matching, networks, strings
+from fieldfare.filters.functions import cesql, matching, networks, strings
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*strings.FUNCTIONS, *matching.FUNCTIONS, *networks.FUNCTIONS)
+    function.name: function
+    for function in (
+        *strings.FUNCTIONS,
+        *networks.FUNCTIONS,
+        *matching.FUNCTIONS,
+        *cesql.FUNCTIONS,
+    )
 }
 
 __all__ = ["FUNCTIONS", "Function", "Parameter", "Requirements", "Type"]
