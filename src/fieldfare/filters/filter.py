@@ -78,7 +78,7 @@ def _parse_cesql(text: str) -> Parsed:
     )
 
 
-def _eventbridge(text: str) -> Parsed:
+def _parse_eventbridge(text: str) -> Parsed:
     expression, warnings = parse_eventbridge(text)
     return Parsed(expression, warnings=warnings)
 
@@ -86,7 +86,7 @@ def _eventbridge(text: str) -> Parsed:
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
     "cesql": Dialect(_parse_cesql),
-    "eventbridge": Dialect(_eventbridge, is_json=True),
+    "eventbridge": Dialect(_parse_eventbridge, is_json=True),
 }
 """The filter languages, by name."""
 

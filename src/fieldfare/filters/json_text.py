@@ -13,9 +13,7 @@ from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 from fieldfare.filters.errors import FilterError, Mistake, Problem, problem_at
-
-MAX_TEXT_BYTES = 65_536
-"""How long a filter may be, in UTF-8."""
+from fieldfare.filters.text import refuse_unreadable
 
 MAX_NESTING = 100
 """How many arrays and objects may stand one in the other."""
@@ -48,7 +46,7 @@ class Member(NamedTuple):
 
 
 def read_json(text: str) -> JsonValue:
-    """The value that a text holds.
+    """The value that a text holds, which is not empty.
 
     Raises
     ------
@@ -67,20 +65,6 @@ def read_json(text: str) -> JsonValue:
     if reader.problems:
         raise FilterError(text, reader.problems)
     return value
-
-
-def refuse_unreadable(text: str) -> None:
-    """Refuse a text that is too long or holds half of a character."""
-    size = len(text)
-    try:
-        if size <= MAX_TEXT_BYTES and not text.isascii():
-            size = len(text.encode())
-    except UnicodeEncodeError as error:
-        problem = problem_at(text, error.start, error.end, "this is half of a character (a lone surrogate)")
-        raise FilterError(text, [problem]) from None
-    if size > MAX_TEXT_BYTES:
-        message = f"the filter is too long: {size:,} bytes, at most {MAX_TEXT_BYTES:,} are allowed"
-        raise FilterError(text, [Problem(message, 1, 1, "", 0)])
 
 
 _SCANNER = re.compile(
