@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
@@ -13,6 +13,9 @@ from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.model import Path
+
+if TYPE_CHECKING:
+    from fieldfare.filters.help.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,15 @@ class Filter:
             condition = Compiler(event_getter).condition(self.expression)
             evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
         return evaluate(event)
+
+    def explain(self, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
+        """What the filter means, what the index uses of it, and what in it is most likely not meant.
+
+        With a sample of events also how selective it is for them. ``str()`` of it is text for people.
+        """
+        from fieldfare.filters.help.explanation import explain  # what only matches needs none of it
+
+        return explain(self, events)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"
