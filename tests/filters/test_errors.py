@@ -46,7 +46,7 @@ def test_an_empty_filter_says_how_to_match_everything() -> None:
 
 def test_an_unknown_dialect_is_refused_with_the_nearest_one() -> None:
     assert said_of("a", "sqll") == "there is no dialect 'sqll'\n  hint: did you mean sql?"
-    assert said_of("a", "xpath") == "there is no dialect 'xpath'\n  hint: the dialects are: sql"
+    assert said_of("a", "xpath") == "there is no dialect 'xpath'\n  hint: the dialects are: sql, cesql"
 
 
 def test_no_more_than_ten_problems_are_reported() -> None:

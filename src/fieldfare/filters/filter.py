@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
+from fieldfare.filters.cesql.parser import parse_cesql
+from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.expression import Expression, attribute_paths
@@ -16,6 +19,13 @@ from fieldfare.model import Path
 
 if TYPE_CHECKING:
     from fieldfare.filters.help.explanation import Explanation
+if TYPE_CHECKING:  # the base install has no numpy
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from fieldfare.matching.columns import ColumnBatch
+    from fieldfare.matching.evaluation.compiler import ColumnEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +72,16 @@ class Dialect:
     is_json: bool = False
 
 
+def _parse_cesql(text: str) -> Parsed:
+    node, warnings = parse_cesql(text)
+    return Parsed(
+        translate_cesql(text, node), lambda event: Evaluation(*evaluate_cesql(node, event)), warnings
+    )
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+    "cesql": Dialect(_parse_cesql),
 }
 """The filter languages, by name."""
 
@@ -82,6 +100,7 @@ class Filter:
     """
 
     __slots__ = (
+        "_evaluate_columns",
         "_evaluate_event",
         "_match_event",
         "_match_lookup",
@@ -103,6 +122,7 @@ class Filter:
         self._match_event: Condition | None = None
         self._match_lookup: Condition | None = None
         self._evaluate_event = parsed.evaluate
+        self._evaluate_columns: ColumnEvaluator | None = None
 
     @property
     def normal_form(self) -> NormalForm:
@@ -136,6 +156,35 @@ class Filter:
         if match is None:
             match = self._match_lookup = Compiler(lookup_getter).matcher(self.expression)
         return match(get) is True
+
+    def matches_batch(
+        self,
+        batch: ColumnBatch | pa.RecordBatch | Sequence[Mapping[str, Any]],
+        rows: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which events of a batch match, found by columns: many times faster than one by one.
+
+        Needs numpy, numba and pyarrow: ``pip install 'fieldfare[matching]'``.
+
+        Parameters
+        ----------
+        batch : n events, as columns (with one for every path of ``paths`` that some event has), as an
+            Arrow batch, or as parsed JSON objects. Of many filters over the same events it is cheaper
+            to make the columns once: ``matching.event_columns.columns_of_events``,
+            ``matching.json_decoder.decode_json_lines``, ``matching.arrow_decoder.columns_from_arrow``.
+        rows : int64[k], look at these events only.
+
+        Returns
+        -------
+        bool[n], or bool[k]
+        """
+        from fieldfare.matching.evaluation.batches import columns_of
+        from fieldfare.matching.evaluation.compiler import ColumnEvaluator
+
+        evaluator = self._evaluate_columns
+        if evaluator is None:
+            evaluator = self._evaluate_columns = ColumnEvaluator(self.expression)
+        return evaluator.matches(columns_of(batch, self.paths), rows)
 
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
         """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.functions import strings
+from fieldfare.filters.functions import cesql, strings
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 
-FUNCTIONS: dict[str, Function] = {function.name: function for function in (*strings.FUNCTIONS,)}
+FUNCTIONS: dict[str, Function] = {
+    function.name: function for function in (*strings.FUNCTIONS, *cesql.FUNCTIONS)
+}
 
 __all__ = ["FUNCTIONS", "Function", "Parameter", "Requirements", "Type"]

@@ -1,0 +1,429 @@
+"""The ``cesql`` dialect: text to syntax tree.
+
+Precedence is that of section 3.6: function calls, then NOT and ``-``, then LIKE and IN, then
+``* / %``, then ``+ -``, then comparisons, then AND, OR and XOR alike, all from left to right. (The
+grammar that accompanies the specification has AND, OR and XOR from right to left; the text is what is
+normative, and whoever mixes them without parentheses is warned.) A mistake is recorded and the
+parser goes on after the next AND, OR, XOR, comma or closing parenthesis, so that a filter with
+several mistakes shows them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fieldfare.filters.cesql import mistakes, syntax
+from fieldfare.filters.cesql.builtins import BUILTINS
+from fieldfare.filters.cesql.lexer import MAX_PROBLEMS, Token, tokens_of, unquoted
+from fieldfare.filters.cesql.mistakes import shown
+from fieldfare.filters.cesql.types import result_type
+from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, Type, to_integer
+from fieldfare.filters.errors import FilterError, Mistake, Problem
+from fieldfare.filters.expression import MAX_DEPTH, Pattern, Wild
+from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
+from fieldfare.filters.text import refuse_unreadable
+
+_LOGIC = ("AND", "OR", "XOR")
+_COMPARE, _ADD, _MULTIPLY, _TEST = range(1, 5)
+_LEVELS = {
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARE),
+    **dict.fromkeys(("+", "-"), _ADD),
+    **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
+    **dict.fromkeys(("LIKE", "IN"), _TEST),
+}
+_BROKEN = syntax.Literal(True)
+"""Stands for an operand that could not be read; its problem is recorded."""
+
+
+def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
+    """The syntax tree of a CESQL expression, and what in it is allowed but most likely not meant.
+
+    Raises
+    ------
+    FilterError
+        Its problems name the places, in the order of the text.
+    """
+    refuse_unreadable(text)
+    tokens, problems = tokens_of(text)
+    parser = _Parser(text, tokens, problems)
+    node = parser.filter()
+    if parser.problems:
+        raise FilterError(text, sorted(parser.problems, key=_place)[:MAX_PROBLEMS])
+    kind = result_type(node)
+    if kind not in (Type.BOOLEAN, None):
+        what = f"this filter is {kind.value}, never true or false, so it matches no event"
+        hint = "compare it with something, as in sequence > 5"
+        parser.warnings.append(Problem(what, 1, 1, hint, 0))
+    return node, tuple(sorted(parser.warnings, key=_place))
+
+
+def _place(problem: Problem) -> tuple[int, int]:
+    return problem.line, problem.column
+
+
+class _Parser:
+    """A cursor over the tokens. ``height`` is the depth of the tree read last."""
+
+    def __init__(self, text: str, tokens: list[Token], problems: list[Problem]) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.problems = problems
+        self.warnings: list[Problem] = []
+        self.index = 0
+        self.kind = tokens[0].kind
+        self.height = 1
+        self.open_parentheses = 0
+        self.in_list = False
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    def advance(self) -> None:
+        self.index += 1
+        self.kind = self.tokens[self.index].kind
+
+    def filter(self) -> syntax.Node:
+        if len(self.problems) >= MAX_PROBLEMS:
+            return _BROKEN
+        try:
+            node = self.logic()
+            while self.kind == ")":
+                self.record(
+                    Mistake(self.token.start, self.token.end, "this ) closes nothing", mistakes.UNOPENED)
+                )
+                self.advance()
+                if self.kind in _LOGIC:
+                    self.advance()
+                    self.logic()
+            if self.kind != "end":  # a comma, or what follows a ) too many
+                raise mistakes.missing_operator(self.tokens, self.index)
+        except Mistake as mistake:
+            if len(self.problems) < MAX_PROBLEMS:
+                self.note(mistake)
+            return _BROKEN
+        return node
+
+    def note(self, mistake: Mistake) -> None:
+        """Keep a mistake as a problem, unless one is known at the same place."""
+        problem = mistake.problem(self.text)
+        if all(_place(problem) != _place(known) for known in self.problems):
+            self.problems.append(problem)
+
+    def record(self, mistake: Mistake) -> None:
+        """Keep a mistake and go on, unless these are enough."""
+        self.note(mistake)
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise Mistake(mistake.start, mistake.end, "too many mistakes", fatal=True)
+
+    def warn(self, problem: Problem | None) -> None:
+        if problem and len(self.warnings) < MAX_PROBLEMS:
+            self.warnings.append(problem)
+
+    def logic(self) -> syntax.Node:
+        """Operands joined by AND, OR and XOR, from left to right."""
+        start = self.index
+        operands, operator = [self.condition()], ""
+        height = self.height
+        mixes = False
+        while self.kind in _LOGIC:
+            token = self.token
+            if operator and token.kind != operator:
+                if not mixes:
+                    first, before = self.tokens[start].start, self.tokens[self.index - 1]
+                    self.warn(mistakes.mixed(self.text, first, before, token, operator))
+                mixes = True
+                operands = [syntax.Logic(operator, tuple(operands))]
+                height = self.grown(height, start)
+            operator = token.kind
+            self.advance()
+            operands.append(self.condition())
+            height = max(height, self.height)
+        if not operator:
+            return operands[0]
+        self.height = self.grown(height, start)
+        return syntax.Logic(operator, tuple(operands))
+
+    def condition(self) -> syntax.Node:
+        """One operand of AND, OR or XOR; what is wrong with it is recorded."""
+        open_parentheses, in_list = self.open_parentheses, self.in_list
+        try:
+            node = self.expression(_COMPARE)
+            if self.kind not in (*_LOGIC, ")", ",", "end"):
+                raise mistakes.missing_operator(self.tokens, self.index, in_list=self.in_list)
+        except Mistake as mistake:
+            if mistake.fatal:
+                raise
+            self.record(mistake)
+            self.skip(self.open_parentheses - open_parentheses)
+            self.open_parentheses, self.in_list = open_parentheses, in_list
+            self.height = 1
+            return _BROKEN
+        return node
+
+    def skip(self, depth: int) -> None:
+        """Go on to the operator, comma, ) or end that follows here once ``depth`` ) have closed."""
+        while self.kind != "end":
+            if self.kind == "(":
+                depth += 1
+            elif not depth and self.kind in (*_LOGIC, ")", ","):
+                return
+            elif self.kind == ")":
+                depth -= 1
+            self.advance()
+
+    def expression(self, least: int) -> syntax.Node:
+        """Everything from here on that binds at least as tightly as ``least``."""
+        start = self.index
+        left = self.operand()
+        negation = self.tokens[start].kind == "NOT"
+        last = 0
+        while True:
+            operator = self.token
+            negated = self.kind == "NOT" and self.tokens[self.index + 1].kind in ("LIKE", "IN")
+            if negated:
+                operator = self.tokens[self.index + 1]
+            level = _LEVELS.get(operator.kind, 0)
+            if level < least:
+                return left
+            if level == _TEST:
+                self.index += negated
+                before = self.tokens[start - 1]
+                if _LEVELS.get(before.kind, 0) in (_ADD, _MULTIPLY) and last == 0 and least > _COMPARE:
+                    self.warn(mistakes.tight_postfix(self.text, operator, before))
+                test = self.like if operator.kind == "LIKE" else self.membership
+                left = test(left, negated)
+            else:
+                if level == _COMPARE == last:
+                    self.warn(mistakes.chained(self.text, operator))
+                left = self.binary(left, start, level)
+            if negation:
+                self.warn(mistakes.tight_not(self.text, self.tokens, start, self.index - 1, operator))
+                negation = False
+            last = level
+
+    def binary(self, left: syntax.Node, start: int, level: int) -> syntax.Node:
+        operator, height = self.kind, self.height
+        self.advance()
+        right = self.expression(level + 1)
+        self.height = self.grown(max(height, self.height), start)
+        return (syntax.Comparison if level == _COMPARE else syntax.Arithmetic)(operator, left, right)
+
+    def operand(self) -> syntax.Node:
+        """An atom with any number of NOT and - before it."""
+        start = self.index
+        while self.kind == "NOT" or (self.kind == "-" and not self.at_signed_number()):
+            self.advance()
+        prefixes = self.tokens[start : self.index]
+        node = self.atom()
+        for prefix in reversed(prefixes):
+            node = syntax.Not(node) if prefix.kind == "NOT" else syntax.Minus(node)
+            self.height = self.grown(self.height, start)
+        return node
+
+    def at_signed_number(self) -> bool:
+        following = self.tokens[self.index + 1]
+        return following.kind == "number" and following.start == self.token.end
+
+    def atom(self) -> syntax.Node:
+        token = self.token
+        self.height = 1
+        read = _ATOMS.get(token.kind)
+        if read is not None:
+            return read(self)
+        if token.kind in ("+", "-") and self.at_signed_number():
+            return self.number()
+        raise mistakes.missing_operand(self.tokens, self.index, inside=self.open_parentheses > 0)
+
+    def name(self) -> syntax.Node:
+        token = self.token
+        self.advance()
+        if self.kind == "(":
+            return self.call(token)
+        return syntax.Attribute(self.attribute_name(token))
+
+    def attribute_name(self, token: Token) -> str:
+        if "_" in token.text:
+            message = f"{shown(token)} is not the name of an attribute"
+            hint = "a name has only letters and digits"
+            if token.text.lower() == "data_base64":
+                hint = "CESQL reads only an event's context attributes, not its data"
+            raise Mistake(token.start, token.end, message, hint)
+        self.warn(mistakes.not_an_attribute(self.text, token))
+        return token.text.lower()
+
+    def number(self) -> syntax.Node:
+        first = self.token
+        if first.kind != "number":
+            self.advance()
+        token = self.token
+        sign = first.text if first is not token else ""
+        value = to_integer(sign + token.text) if token.text.isdigit() else 0
+        if value is None:
+            message = f"an integer of CESQL lies between {INTEGER_MIN} and {INTEGER_MAX}"
+            raise Mistake(first.start, token.end, message)
+        self.advance()
+        return syntax.Literal(value)
+
+    def string(self) -> syntax.Node:
+        value = unquoted(self.token.text)
+        self.advance()
+        return syntax.Literal(value)
+
+    def truth(self) -> syntax.Node:
+        value = self.kind == "TRUE"
+        self.advance()
+        return syntax.Literal(value)
+
+    def exists(self) -> syntax.Node:
+        self.advance()
+        token = self.token
+        if token.kind == "(":
+            following = self.tokens[self.index + 1]
+            name = following.text if following.kind == "name" else "subject"
+            raise Mistake(
+                token.start, token.end, "EXISTS needs a name, without parentheses", f"write EXISTS {name}"
+            )
+        if token.kind != "name":
+            message = f"EXISTS needs the name of an attribute, found {shown(token)}"
+            raise Mistake(token.start, token.end, message, "write EXISTS subject")
+        self.advance()
+        return syntax.Exists(self.attribute_name(token))
+
+    def parenthesis(self) -> syntax.Node:
+        opening, in_list = self.token, self.in_list
+        self.in_list = False
+        self.open()
+        node = self.logic()
+        if self.kind == ",":
+            hint = "a list of values stands after IN"
+            raise Mistake(self.token.start, self.token.end, "expected ), found ','", hint)
+        self.close(opening)
+        self.in_list = in_list
+        return node
+
+    def call(self, name: Token) -> syntax.Node:
+        function = name.text.upper()
+        if function not in BUILTINS:
+            self.record(mistakes.unknown_function(name))
+        arguments = self.list(allow_empty=True)
+        builtin = BUILTINS.get(function)
+        if builtin and not builtin.takes(len(arguments)):
+            self.warn(mistakes.wrong_count(self.text, name, len(arguments)))
+        self.height = self.grown(self.height, self.index - 1)
+        return syntax.Call(function, arguments)
+
+    def like(self, left: syntax.Node, negated: bool) -> syntax.Node:
+        height = self.height
+        self.advance()
+        token = self.token
+        if token.kind != "string":
+            hint = "the pattern is a string, as in type LIKE 'com.example.%'"
+            raise Mistake(token.start, token.end, f"LIKE needs a string, found {shown(token)}", hint)
+        pattern = unquoted(token.text)
+        if len(pattern) > MAX_PATTERN_CHARACTERS:
+            message = f"a pattern has at most {MAX_PATTERN_CHARACTERS:,} characters"
+            raise Mistake(token.start, token.end, message)
+        self.advance()
+        self.height = self.grown(height, self.index - 1)
+        return syntax.Like(left, parse_pattern(pattern), negated)
+
+    def membership(self, left: syntax.Node, negated: bool) -> syntax.Node:
+        height = self.height
+        self.advance()
+        token = self.token
+        if token.kind != "(":
+            raise Mistake(token.start, token.end, f"expected (, found {shown(token)}", "write IN ('a', 'b')")
+        items = self.list(allow_empty=False)
+        self.height = self.grown(max(height, self.height), self.index - 1)
+        return syntax.In(left, items, negated)
+
+    def list(self, *, allow_empty: bool) -> tuple[syntax.Node, ...]:
+        """Expressions in parentheses with commas between; ``height`` is the greatest of theirs."""
+        opening, in_list = self.token, self.in_list
+        self.in_list = True
+        self.open()
+        items: list[syntax.Node] = []
+        height = 1
+        if self.kind == ")" and allow_empty:
+            self.close(opening)
+            self.in_list = in_list
+            return ()
+        while True:
+            token = self.token
+            if self.kind == ")":
+                message = "a comma with nothing after it" if items else "IN needs at least one value"
+                raise Mistake(token.start, token.end, message, "write IN ('a', 'b')" if not items else "")
+            if self.kind in _PLAIN and self.tokens[self.index + 1].kind in (",", ")"):
+                items.append(_ATOMS[self.kind](self))  # the short way for what long lists are made of
+            else:
+                items.append(self.logic())
+                height = max(height, self.height)
+            if self.kind != ",":
+                break
+            self.advance()
+        self.close(opening)
+        self.in_list = in_list
+        self.height = height
+        return tuple(items)
+
+    def open(self) -> None:
+        self.open_parentheses += 1
+        if self.open_parentheses > MAX_DEPTH:
+            raise self.too_deep(self.token)
+        self.advance()
+
+    def close(self, opening: Token) -> None:
+        if self.kind == ")":
+            self.open_parentheses -= 1
+            self.advance()
+            return
+        raise Mistake(
+            opening.start, opening.end, "this ( is never closed", "add a )", fatal=self.kind == "end"
+        )
+
+    def grown(self, height: int, start: int) -> int:
+        if height >= MAX_DEPTH:
+            raise self.too_deep(self.tokens[start])
+        return height + 1
+
+    def too_deep(self, token: Token) -> Mistake:
+        message = f"the filter is nested too deeply, at most {MAX_DEPTH} levels are allowed"
+        return Mistake(token.start, token.end, message, fatal=True)
+
+
+_ATOMS: dict[str, Callable[[_Parser], syntax.Node]] = {
+    "name": _Parser.name,
+    "number": _Parser.number,
+    "string": _Parser.string,
+    "TRUE": _Parser.truth,
+    "FALSE": _Parser.truth,
+    "EXISTS": _Parser.exists,
+    "(": _Parser.parenthesis,
+}
+_PLAIN = ("number", "string")
+
+
+def parse_pattern(text: str) -> Pattern:
+    r"""The pattern of LIKE: ``%`` and ``_`` are wildcards unless a ``\`` stands before them (3.4.3)."""
+    parts: list[Any] = []
+    literal: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character == "\\" and text[position + 1 : position + 2] in ("%", "_"):
+            position += 1
+            literal.append(text[position])
+        elif character in "%_":
+            if literal:
+                parts.append("".join(literal))
+                literal = []
+            if not (character == "%" and parts and parts[-1] is Wild.RUN):
+                parts.append(Wild(character))
+        else:
+            literal.append(character)
+        position += 1
+    if literal:
+        parts.append("".join(literal))
+    return tuple(parts)

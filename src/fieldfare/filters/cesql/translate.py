@@ -1,0 +1,237 @@
+"""From CESQL's syntax tree to the internal expression.
+
+The expression is true where CESQL gives true without an error, and false where it gives false
+without an error; where there is an error, or another value than a boolean, it is unknown. AND and OR
+become ``AndThen`` and ``OrElse``, which keep the order and let an error decide.
+
+Casts depend on what an attribute is in the event, so they are functions (``CESQL_STRING`` ...). They
+are left out where only being true counts, as for a filter that is one comparison, or several joined
+by AND, if the plain predicate is true for the same values: ``type = 'com.example'`` can be true for a
+string only, though CESQL would have looked at the number 5 too and called it false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fieldfare.filters.cesql import syntax
+from fieldfare.filters.cesql.builtins import BUILTINS
+from fieldfare.filters.cesql.evaluate import NOT_ATTRIBUTES, REQUIRED
+from fieldfare.filters.cesql.types import result_type
+from fieldfare.filters.cesql.values import INFINITIES, Type, cast
+from fieldfare.filters.errors import FilterError, Problem
+from fieldfare.filters.expression import (
+    MAX_DEPTH,
+    And,
+    AndThen,
+    Attribute,
+    Call,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    OrElse,
+    Pattern,
+    parts_of,
+)
+from fieldfare.filters.functions.cesql import ARITHMETIC, equal_to_any, with_text
+from fieldfare.filters.patterns import matcher_of
+
+_ERROR = Literal(None)
+_NUMERIC = frozenset("-.0123456789")
+_OTHER_TEXTS = ("true", "false", *INFINITIES)
+"""What STRING makes of values that are neither strings nor finite numbers."""
+
+
+def translate(text: str, node: syntax.Node) -> Expression:
+    """The internal expression of a filter.
+
+    Raises
+    ------
+    FilterError
+        Its casts make it deeper than an expression may be.
+    """
+    expression = _ERROR if result_type(node) in (Type.STRING, Type.INTEGER) else _when_true(node)
+    level: list[Expression] = [expression]
+    for _ in range(MAX_DEPTH):
+        level = [part for e in level for part in parts_of(e) if type(part) is not Literal]
+        if not level:
+            return expression
+    message = f"the filter is nested too deeply, with its casts more than {MAX_DEPTH} levels"
+    raise FilterError(text, [Problem(message, 1, 1, "", 0)])
+
+
+def _when_true(node: syntax.Node) -> Expression:
+    """An expression that is true where the node's value is; elsewhere false or unknown, as is simplest."""
+    simpler: Expression | None = None
+    if isinstance(node, syntax.Logic) and node.operator == "AND":
+        simpler = And(tuple(map(_truth_when_true, node.operands)))
+    elif isinstance(node, syntax.Logic) and node.operator == "OR":
+        simpler = _or_when_true(node)
+    elif isinstance(node, syntax.Comparison) and _tested_as_text(node):
+        constant = node.right.value if isinstance(node.right, syntax.Literal) else None
+        simpler = _listed(node.left, with_text(str(constant)))
+    elif isinstance(node, syntax.In) and not node.negated and isinstance(node.operand, syntax.Attribute):
+        constants = [item.value for item in node.items if isinstance(item, syntax.Literal)]
+        if len(constants) == len(node.items):
+            simpler = _listed(node.operand, equal_to_any(constants))
+    elif isinstance(node, syntax.Like) and _tested_as_text(node) and not _may_fit_other_texts(node.pattern):
+        simpler = Like(_value(node.operand), node.pattern)
+    return simpler or _value(node)
+
+
+def _or_when_true(node: syntax.Logic) -> Expression:
+    tested = set(map(_tested_as_text, node.operands))
+    if len(tested) == 1 and None not in tested:  # where one of them fails, all do
+        return Or(tuple(map(_when_true, node.operands)))
+    *others, last = node.operands
+    return OrElse((*map(_truth, others), _truth_when_true(last)))
+
+
+def _tested_as_text(node: syntax.Node) -> str | None:
+    """The attribute that ``x = 'a'`` or ``x LIKE 'a%'`` is about; these fail only where it has no value."""
+    if isinstance(node, syntax.Comparison) and node.operator == "=":
+        is_test = isinstance(node.right, syntax.Literal) and isinstance(node.right.value, str)
+        operand = node.left
+    elif isinstance(node, syntax.Like):
+        is_test, operand = not node.negated, node.operand
+    else:
+        return None
+    return operand.name if is_test and isinstance(operand, syntax.Attribute) else None
+
+
+def _truth_when_true(node: syntax.Node) -> Expression:
+    return _when_true(node) if result_type(node) is Type.BOOLEAN else _truth(node)
+
+
+def _listed(operand: syntax.Node, values: list[Any] | None) -> Expression | None:
+    """Whether an attribute is one of some JSON values; None if they cannot be listed."""
+    if values is None:
+        return None
+    attribute = _value(operand)
+    if len(values) == 1:
+        return Comparison("=", attribute, Literal(values[0]))
+    return In(attribute, tuple(map(Literal, values)))
+
+
+def _may_fit_other_texts(pattern: Pattern) -> bool:
+    """Whether a pattern may fit what STRING makes of a value that is no string."""
+    if all(set(part) <= _NUMERIC for part in pattern if isinstance(part, str)):
+        return True
+    return any(map(matcher_of(pattern), _OTHER_TEXTS))
+
+
+def _value(node: syntax.Node) -> Expression:
+    """An expression with the node's value; unknown where it has an error."""
+    return _VALUES[type(node)](node)
+
+
+def _as(wanted: Type, node: syntax.Node) -> Expression:
+    """The node's value, cast to a type."""
+    if isinstance(node, syntax.Literal):
+        return Literal(cast(node.value, wanted))
+    if result_type(node) is wanted:
+        return _value(node)
+    return _call(_CASTS[wanted], node)
+
+
+_CASTS = {Type.STRING: "STRING", Type.INTEGER: "INT", Type.BOOLEAN: "BOOL"}
+
+
+def _truth(node: syntax.Node) -> Expression:
+    return _as(Type.BOOLEAN, node)
+
+
+def _call(function: str, *operands: syntax.Node) -> Expression:
+    return Call(f"CESQL_{function}", tuple(map(_value, operands)))
+
+
+def _literal(node: syntax.Literal) -> Expression:
+    return Literal(node.value)
+
+
+def _attribute(node: syntax.Attribute) -> Expression:
+    return _ERROR if node.name in NOT_ATTRIBUTES else Attribute((node.name,))
+
+
+def _exists(node: syntax.Exists) -> Expression:
+    if node.name in REQUIRED or node.name in NOT_ATTRIBUTES:
+        return Literal(node.name in REQUIRED)
+    return Not(IsNull(Attribute((node.name,))))
+
+
+def _not(node: syntax.Not) -> Expression:
+    kind = result_type(node.operand)
+    if kind is Type.INTEGER:
+        return _ERROR
+    return Not(_truth(node.operand)) if kind else _call("NOT", node.operand)
+
+
+def _minus(node: syntax.Minus) -> Expression:
+    return _call("MINUS", node.operand)
+
+
+def _arithmetic(node: syntax.Arithmetic) -> Expression:
+    return _call(ARITHMETIC[node.operator], node.left, node.right)
+
+
+def _comparison(node: syntax.Comparison) -> Expression:
+    if node.operator not in ("=", "<>"):
+        return Comparison(node.operator, _as(Type.INTEGER, node.left), _as(Type.INTEGER, node.right))
+    wanted = result_type(node.right)
+    if wanted:
+        return Comparison(node.operator, _as(wanted, node.left), _value(node.right))
+    equal = _call("EQUAL", node.left, node.right)
+    return equal if node.operator == "=" else Not(equal)
+
+
+def _logic(node: syntax.Logic) -> Expression:
+    operands = tuple(map(_truth, node.operands))
+    if node.operator == "XOR":
+        return _exclusive(operands)
+    return (AndThen if node.operator == "AND" else OrElse)(operands)
+
+
+def _exclusive(operands: tuple[Expression, ...]) -> Expression:
+    """XOR of many, which are all evaluated in any case, in halves so that it is not deep."""
+    if len(operands) == 1:
+        return operands[0]
+    middle = len(operands) // 2
+    return Comparison("<>", _exclusive(operands[:middle]), _exclusive(operands[middle:]))
+
+
+def _like(node: syntax.Like) -> Expression:
+    like = Like(_as(Type.STRING, node.operand), node.pattern)
+    return Not(like) if node.negated else like
+
+
+def _in(node: syntax.In) -> Expression:
+    found = _call("IN", node.operand, *node.items)
+    return Not(found) if node.negated else found
+
+
+def _function(node: syntax.Call) -> Expression:
+    builtin = BUILTINS.get(node.function)
+    if builtin is None or not builtin.takes(len(node.arguments)):
+        return _ERROR
+    return _call(node.function, *node.arguments)
+
+
+_VALUES: dict[type, Callable[[Any], Expression]] = {
+    syntax.Literal: _literal,
+    syntax.Attribute: _attribute,
+    syntax.Exists: _exists,
+    syntax.Not: _not,
+    syntax.Minus: _minus,
+    syntax.Arithmetic: _arithmetic,
+    syntax.Comparison: _comparison,
+    syntax.Logic: _logic,
+    syntax.Like: _like,
+    syntax.In: _in,
+    syntax.Call: _function,
+}

@@ -1,0 +1,110 @@
+"""The last step of a match: filters whose normal form is a superset are evaluated for their candidates.
+
+Python costs a microsecond or several for a pair of an event and a filter. So pairs are evaluated
+together: all those of filters that differ in their constants only (``evaluation.shapes``), or of one
+filter if it has many. What is left are filters unlike all others with few candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.expression import Expression
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.evaluation.shapes import Shape, shape_of
+
+Places = NDArray[np.int64]
+Truth = NDArray[np.bool_]
+
+PAIRS_MIN = 8
+"""Evaluating by columns costs about as much as so many pairs one by one."""
+PAIRS_OF_FILTER = 256
+"""With so many pairs for each filter, a filter alone is faster than with others of its shape."""
+
+_NEW = -1
+
+
+class Confirmer:
+    """Knows the filters of a part, and which of them have one shape.
+
+    Parameters
+    ----------
+    size : how many filters there are
+    filter_at : gives the filter at a place
+    """
+
+    def __init__(self, size: int, filter_at: Callable[[int], Any]) -> None:
+        self._filter_at = filter_at
+        self._filters: list[Any] = [None] * size
+        self._shape = np.full(size, _NEW, np.int32)
+        """The place in ``_shapes`` of each filter's shape, once it was asked for."""
+        self._place = np.zeros(size, np.int32)
+        """The place of each filter in its shape."""
+        self._shapes: list[Shape | None] = [None]
+        self._known: dict[Expression, int] = {}
+
+    def confirm(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
+        """Whether each event matches: int64[n] places in the batch, and int64[n] places of filters."""
+        shapes = self._shape[filters]
+        if (shapes == _NEW).any():
+            for place in np.unique(filters[shapes == _NEW]).tolist():
+                self._learn(place)
+            shapes = self._shape[filters]
+        matches = np.zeros(len(events), bool)
+        for shape, pairs in _groups(shapes):
+            matches[pairs] = self._of_shape(columns, self._shapes[shape], events[pairs], filters[pairs])
+        return matches
+
+    def _learn(self, place: int) -> None:
+        condition = self._filters[place] = self._filter_at(place)
+        expression = getattr(condition, "expression", None)
+        if expression is None:
+            self._shape[place] = 0
+            return
+        form, constants = shape_of(expression)
+        number = self._known.setdefault(form, len(self._shapes))
+        if number == len(self._shapes):
+            self._shapes.append(Shape(form))
+        shape = self._shapes[number]
+        assert shape is not None
+        self._shape[place], self._place[place] = number, shape.add(constants)
+
+    def _of_shape(self, columns: ColumnBatch, shape: Shape | None, events: Places, filters: Places) -> Truth:
+        if shape is None or len(events) < PAIRS_MIN:
+            return self._one_by_one(columns, events, filters)
+        places = self._place[filters]
+        if len(events) >= PAIRS_OF_FILTER * np.count_nonzero(np.bincount(places)):
+            matches = np.zeros(len(events), bool)
+            for _, pairs in _groups(places):
+                condition = self._filters[int(filters[pairs[0]])]
+                matches[pairs] = condition.matches_batch(columns, events[pairs])
+            return matches
+        matches, doubtful = shape.matches(columns, events, places.astype(np.int64))
+        if doubtful.any():
+            matches[doubtful] = self._one_by_one(columns, events[doubtful], filters[doubtful])
+        return matches
+
+    def _one_by_one(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
+        matches = np.zeros(len(events), bool)
+        for pair, (event, place) in enumerate(zip(events.tolist(), filters.tolist(), strict=True)):
+            matches[pair] = self._filters[place].matches_lookup(
+                lambda path, event=event: columns.value(path, event)
+            )
+        return matches
+
+
+def _groups(keys: NDArray[np.int32]) -> list[tuple[int, Places]]:
+    """For each key that occurs, where."""
+    if not len(keys):
+        return []
+    if (keys == keys[0]).all():
+        return [(int(keys[0]), np.arange(len(keys)))]
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    starts = [0, *(np.flatnonzero(np.diff(sorted_keys)) + 1).tolist(), len(keys)]
+    return [(int(sorted_keys[start]), order[start:end]) for start, end in pairwise(starts)]
