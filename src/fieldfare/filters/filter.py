@@ -18,6 +18,8 @@ from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.model import Path
 
+if TYPE_CHECKING:
+    from fieldfare.filters.help.explanation import Explanation
 if TYPE_CHECKING:  # the base install has no numpy
     import numpy as np
     import pyarrow as pa
@@ -198,6 +200,15 @@ class Filter:
             condition = Compiler(event_getter).condition(self.expression)
             evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
         return evaluate(event)
+
+    def explain(self, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
+        """What the filter means, what the index uses of it, and what in it is most likely not meant.
+
+        With a sample of events also how selective it is for them. ``str()`` of it is text for people.
+        """
+        from fieldfare.filters.help.explanation import explain  # what only matches needs none of it
+
+        return explain(self, events)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"
