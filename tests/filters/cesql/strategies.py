@@ -113,6 +113,28 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 trees = st.recursive(atoms, _larger, max_leaves=8)
 
+_small = st.tuples(st.just("integer"), st.integers(-9, 9) | st.sampled_from([-2147483648, 2147483647]))
+sums = st.recursive(
+    _small | st.just(("attribute", "n1")),
+    lambda inner: st.one_of(
+        st.tuples(st.just("binary"), st.sampled_from(["+", "-", "*", "/", "%", "<", "="]), inner, inner),
+        st.tuples(st.just("minus"), inner),
+    ),
+    max_leaves=8,
+)
+"""Arithmetic, to be written with few parentheses."""
+
+rows = st.recursive(
+    st.tuples(st.just("boolean"), st.booleans())
+    | st.tuples(st.just("attribute"), st.sampled_from(["a", "b"])),
+    lambda inner: st.one_of(
+        st.tuples(st.just("binary"), st.sampled_from(["AND", "OR", "XOR"]), inner, inner),
+        st.tuples(st.just("not"), inner),
+    ),
+    max_leaves=12,
+)
+"""AND, OR and XOR, to be written with few parentheses."""
+
 _UNARY, _TEST, _ATOM = 5, 4, 6
 
 
@@ -166,7 +188,7 @@ class Printer:
 
 
 @st.composite
-def filters(draw: Any) -> tuple[Any, str]:
+def filters(draw: Any, trees: st.SearchStrategy[Any] = trees) -> tuple[Any, str]:
     """A tree and a text that means it."""
     tree = draw(trees)
     return tree, Printer(lambda below: draw(st.integers(0, below - 1))).text(tree)

@@ -38,6 +38,18 @@ def test_the_evaluator_says_what_the_specification_says(found: tuple[Any, str], 
             assert (type(evaluation.value), evaluation.value) == (type(expected), expected)
 
 
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(some.filters(some.sums | some.rows), some.events)
+def test_operators_bind_as_the_specification_says(found: tuple[Any, str], event: dict[str, Any]) -> None:
+    tree, text = found
+    compiled = compile_filter(text, "cesql")
+    expected, error = naive.evaluate(tree, event)
+    evaluation = compiled.evaluate(event)
+    assert evaluation.errors == (() if error is None else (error,))
+    assert evaluation.value == expected or error
+    assert compiled.matches(event) is naive.matches(tree, event)
+
+
 @many
 @given(some.filters(), events)
 def test_the_internal_expression_matches_what_the_specification_lets_pass(
