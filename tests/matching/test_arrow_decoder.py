@@ -32,13 +32,19 @@ Paths = list[tuple[str | int, ...]]
 
 def meaning(value: Any) -> Any:
     """What a filter sees of a value: a number is its exact decimal."""
+    if isinstance(value, list):
+        return [meaning(item) for item in value]
+    if isinstance(value, dict):
+        return {key: meaning(item) for key, item in value.items()}
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
     return str(value) if not math.isfinite(value) else exact_number(value)
 
 
 def seen(batch: ColumnBatch, path: tuple[str | int, ...]) -> list[Any]:
-    return [meaning(batch.value(path, event)) for event in range(batch.size)]
+    values = [meaning(batch.value(path, event)) for event in range(batch.size)]
+    assert [meaning(value) for value in batch.values(path)] == values
+    return values
 
 
 def assert_as_naive(batch: pa.RecordBatch, paths: Paths) -> ColumnBatch:

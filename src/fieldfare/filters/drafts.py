@@ -64,8 +64,12 @@ def product(parts: Sequence[Disjunction]) -> Disjunction:
     single = conjoin([part[0] for part in parts if len(part) == 1])
     if single is None:
         return []
+    several = [part for part in parts if len(part) > 1]
+    split = _to_split(several)
+    if split:
+        return _mostly_exact(single, [part for part in several if part not in split], split)
     result = [single]
-    for part in sorted((part for part in parts if len(part) > 1), key=len):
+    for part in sorted(several, key=len):
         factors = part
         if len(result) * len(part) > MAX_CONJUNCTIONS or _cuts(result, part) > MAX_CUTS:
             factors = [hull(part)]
@@ -73,6 +77,37 @@ def product(parts: Sequence[Disjunction]) -> Disjunction:
         if not result:
             return []
     return result if len(result) == 1 else _bounded(_merged(result))
+
+
+def _to_split(several: list[Disjunction]) -> list[Disjunction]:
+    """The parts of which the exact and the other conjunctions are better multiplied separately.
+
+    These are parts with some of both: those whose hull still says something, if there are two of
+    them, and all if the whole product were too large.
+    """
+    mixed = [part for part in several if len({draft.exact for draft in part}) == 2]
+    size = 1
+    for part in several:
+        size *= len(part)
+    if size > MAX_CONJUNCTIONS:
+        return mixed
+    split = [part for part in mixed if hull(part).sets]
+    return split if len(split) > 1 else []
+
+
+def _mostly_exact(single: Draft, others: list[Disjunction], split: list[Disjunction]) -> Disjunction:
+    """The product of the exact conjunctions, and what is left: one part not exact, the rest only their hulls.
+
+    What is left is a superset, but of few events if a part's conjunctions are inexact for odd events
+    only (those with an array, say); the full product would have 2 ** n conjunctions for n parts.
+    """
+    exact = [[draft for draft in part if draft.exact] for part in split]
+    result = product([[single], *others, *exact])
+    hulls = [hull(part) for part in split]
+    for place, part in enumerate(split):
+        rest = [[around] for number, around in enumerate(hulls) if number != place]
+        result += product([[single], *others, [draft for draft in part if not draft.exact], *rest])
+    return _bounded(_merged(result)) if len(result) > 1 else result
 
 
 def union(parts: Sequence[Disjunction]) -> Disjunction:
@@ -120,7 +155,10 @@ def _merged(drafts: Disjunction) -> Disjunction:
         if len(paths) <= _MAX_WIDTH_TO_MERGE:
             for path in sorted(paths, key=repr):
                 if len(alike) > 1:
-                    alike = _merged_in(alike, path)
+                    merged = _merged_in(alike, path)
+                    # What merged to all values of an attribute does not name it any more.
+                    result += [draft for draft in merged if path not in draft.sets]
+                    alike = [draft for draft in merged if path in draft.sets]
         result += alike
     if len(result) > 1 and any(not draft.sets for draft in result):
         return [Draft({}, any(draft.exact for draft in result if not draft.sets))]
@@ -150,9 +188,14 @@ def _bounded(drafts: Disjunction) -> Disjunction:
     """At most ``MAX_CONJUNCTIONS``: neighbours over the same attributes give way to their hulls."""
     if len(drafts) <= MAX_CONJUNCTIONS:
         return drafts
-    drafts = sorted(drafts, key=lambda draft: sorted(map(repr, draft.sets)))
-    starts = [len(drafts) * i // MAX_CONJUNCTIONS for i in range(MAX_CONJUNCTIONS + 1)]
-    hulls = [hull(drafts[a:b]) for a, b in pairwise(starts)]
+    kept = [draft for draft in drafts if draft.exact]
+    if 2 * len(kept) > MAX_CONJUNCTIONS:
+        kept = []
+    room = MAX_CONJUNCTIONS - len(kept)
+    given = [draft for draft in drafts if not (kept and draft.exact)]
+    given.sort(key=lambda draft: sorted(map(repr, draft.sets)))
+    starts = [len(given) * i // room for i in range(room + 1)]
+    hulls = [hull(given[a:b]) for a, b in pairwise(starts) if a < b]
     if any(not draft.sets for draft in hulls):
         return [Draft({}, False)]
-    return hulls
+    return kept + hulls

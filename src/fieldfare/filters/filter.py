@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
 from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
+from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.model import Path
+
+if TYPE_CHECKING:
+    from fieldfare.filters.help.explanation import Explanation
+if TYPE_CHECKING:  # the base install has no numpy
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from fieldfare.matching.columns import ColumnBatch
+    from fieldfare.matching.evaluation.compiler import ColumnEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +80,15 @@ def _parse_cesql(text: str) -> Parsed:
     )
 
 
+def _parse_eventbridge(text: str) -> Parsed:
+    expression, warnings = parse_eventbridge(text)
+    return Parsed(expression, warnings=warnings)
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
     "cesql": Dialect(_parse_cesql),
+    "eventbridge": Dialect(_parse_eventbridge, is_json=True),
 }
 """The filter languages, by name."""
 
@@ -90,6 +107,7 @@ class Filter:
     """
 
     __slots__ = (
+        "_evaluate_columns",
         "_evaluate_event",
         "_match_event",
         "_match_lookup",
@@ -111,6 +129,7 @@ class Filter:
         self._match_event: Condition | None = None
         self._match_lookup: Condition | None = None
         self._evaluate_event = parsed.evaluate
+        self._evaluate_columns: ColumnEvaluator | None = None
 
     @property
     def normal_form(self) -> NormalForm:
@@ -145,6 +164,35 @@ class Filter:
             match = self._match_lookup = Compiler(lookup_getter).matcher(self.expression)
         return match(get) is True
 
+    def matches_batch(
+        self,
+        batch: ColumnBatch | pa.RecordBatch | Sequence[Mapping[str, Any]],
+        rows: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which events of a batch match, found by columns: many times faster than one by one.
+
+        Needs numpy, numba and pyarrow: ``pip install 'fieldfare[matching]'``.
+
+        Parameters
+        ----------
+        batch : n events, as columns (with one for every path of ``paths`` that some event has), as an
+            Arrow batch, or as parsed JSON objects. Of many filters over the same events it is cheaper
+            to make the columns once: ``matching.event_columns.columns_of_events``,
+            ``matching.json_decoder.decode_json_lines``, ``matching.arrow_decoder.columns_from_arrow``.
+        rows : int64[k], look at these events only.
+
+        Returns
+        -------
+        bool[n], or bool[k]
+        """
+        from fieldfare.matching.evaluation.batches import columns_of
+        from fieldfare.matching.evaluation.compiler import ColumnEvaluator
+
+        evaluator = self._evaluate_columns
+        if evaluator is None:
+            evaluator = self._evaluate_columns = ColumnEvaluator(self.expression)
+        return evaluator.matches(columns_of(batch, self.paths), rows)
+
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
         """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
         evaluate = self._evaluate_event
@@ -152,6 +200,15 @@ class Filter:
             condition = Compiler(event_getter).condition(self.expression)
             evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
         return evaluate(event)
+
+    def explain(self, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
+        """What the filter means, what the index uses of it, and what in it is most likely not meant.
+
+        With a sample of events also how selective it is for them. ``str()`` of it is text for people.
+        """
+        from fieldfare.filters.help.explanation import explain  # what only matches needs none of it
+
+        return explain(self, events)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"

@@ -180,19 +180,30 @@ class _Builder:
         return union(parts)
 
     def quantified(self, e: Quantified, truths: int) -> Disjunction:
-        """What holds if the attribute is no array; and the arrays, which no value set looks into."""
+        """What holds if the attribute is no array; and the arrays, which no value set looks into.
+
+        A missing array makes the quantifier unknown, an empty one makes ANY false and ALL true.
+        """
         array = e.array
-        if truths & _UNKNOWN or not isinstance(array, Attribute):
+        if not isinstance(array, Attribute):
             return [Draft({}, False)]
-        condition = with_element(e.condition, e.variable, array)
-        alone = _Builder().wanted(condition, truths)
-        alone = [Draft(draft.sets, draft.exact and _is_no_array(draft, array.path)) for draft in alone]
-        has_elements = truths == (_TRUE if e.quantifier == "ANY" else _FALSE)
-        if has_elements:
-            arrays = Draft({(*array.path, 0): _PRESENT}, False)
+        path = array.path
+        looks_inside = any(
+            isinstance(part, Element) and part.variable == e.variable and part.path
+            for part in walk(e.condition)
+        )
+        if_empty = bool(truths & (_FALSE if e.quantifier == "ANY" else _TRUE))
+        if_missing = bool(truths & _UNKNOWN)
+        found: Disjunction = [Draft({path: _MISSING})] if if_missing else []
+        for draft in _Builder().wanted(with_element(e.condition, e.variable, array), truths):
+            found += _if_no_array(draft, path, if_empty, if_missing)
+        if not looks_inside:
+            found.append(Draft({path: _OTHER}, False))
         else:
-            arrays = Draft({array.path: ValueSet(sets.OTHER)}, False)
-        return union([alone, [arrays]])
+            found.append(Draft({(*path, 0): _PRESENT}, False))
+            if if_empty and not _holds_for_empty(e, truths):
+                found.append(Draft({(*path, 0): _MISSING, path: _OTHER}, False))
+        return union([found])
 
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
         if isinstance(e.operand, CONDITIONS):
@@ -244,20 +255,56 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
 _MAX_IN_ORDER = 16
 """More operands than this, evaluated from left to right, give a superset that is cheap to make."""
 
-_PRESENT = ValueSet(sets.MISSING).complement()
+_MISSING = ValueSet(sets.MISSING)
+_PRESENT = _MISSING.complement()
+_OTHER = ValueSet(sets.OTHER)
+_SCALARS = ValueSet(sets.MISSING | sets.OTHER).complement()
 
 
-def _is_no_array(draft: Draft, path: Path) -> bool:
-    """Whether a conjunction can hold only for values of an attribute that are no array, and not missing."""
-    for constrained, values in draft.sets.items():
-        if values.atoms & sets.MISSING:
-            continue
-        if constrained == path and not values.atoms & sets.OTHER:
-            return True
-        depth = len(path)
-        if constrained[:depth] == path and len(constrained) > depth and isinstance(constrained[depth], str):
-            return True  # only an object has a member
-    return False
+def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> Disjunction:
+    """A conjunction on an attribute in the place of an element: where it tells of the quantifier too.
+
+    Parameters
+    ----------
+    if_empty, if_missing : whether an empty array, or none, is among what is looked for.
+    """
+    values = draft.sets.get(path)
+    if values is not None:
+        scalars = values.intersection(_SCALARS)
+        alone = [] if scalars.is_empty else [Draft({**draft.sets, path: scalars}, draft.exact)]
+        return [*alone, Draft({**draft.sets, path: _OTHER}, False)] if values.atoms & sets.OTHER else alone
+    if any(
+        _is_member(constrained, path) and not found.atoms & sets.MISSING
+        for constrained, found in draft.sets.items()
+    ):
+        return [draft]  # only an object has a member
+    first = (*path, 0)
+    at_first = draft.sets[first].intersection(_MISSING) if first in draft.sets else _MISSING
+    if at_first.is_empty:
+        return []
+    found = {**draft.sets, first: at_first}
+    if not if_missing:
+        found[path] = _PRESENT
+    return [Draft(found, draft.exact and if_empty)]
+
+
+def _is_member(constrained: Path, path: Path) -> bool:
+    """Whether a path leads into an object at another path."""
+    depth = len(path)
+    return len(constrained) > depth and constrained[:depth] == path and isinstance(constrained[depth], str)
+
+
+def _holds_for_empty(e: Quantified, truths: int) -> bool:
+    """Whether the condition, taken for the empty array itself, is as wanted, whatever the event is."""
+    parts = list(walk(e.condition))
+    variables = {part.variable for part in parts if isinstance(part, Quantified)} | {e.variable}
+    if any(
+        isinstance(part, Attribute) or (isinstance(part, Element) and part.variable not in variables)
+        for part in parts
+    ):
+        return False
+    truth = Compiler(lookup_getter, {e.variable: lambda subject: subject}).condition(e.condition)([])
+    return bool(_TRUTHS[truth] & truths)
 
 
 def _superset(e: Expression, truths: int) -> Disjunction:

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.matching.arrow_paths import Cells, null_mask, resolve
+from fieldfare.matching.arrow_values import ArrowOthers
 from fieldfare.matching.columns import (
     KIND_EXACT,
     KIND_FALSE,
@@ -80,7 +81,15 @@ def columns_from_arrow(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBa
         cells = resolve(batch, path, resolved)
         if cells is not None:
             columns[path] = _column(cells, shared)
-    return ColumnBatch(batch.num_rows, columns, shared.text(), tuple(shared.exact))
+    others = ArrowOthers(resolved, _scalars)
+    return ColumnBatch(batch.num_rows, columns, shared.text(), tuple(shared.exact), others)
+
+
+def _scalars(values: pa.Array) -> list[Any]:
+    """The Python values of an array without lists, structs and maps."""
+    shared = _Shared()
+    column = _column(Cells(values, None), shared)
+    return ColumnBatch(len(values), {(): column}, shared.text(), tuple(shared.exact)).values(())
 
 
 class _Shared:

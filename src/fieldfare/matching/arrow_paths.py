@@ -39,7 +39,7 @@ def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def _descend(around: Cells, step: str | int) -> Cells | None:
-    values = _plain(around.values)
+    values = plain(around.values)
     kind = values.type
     if isinstance(step, str):
         if pa.types.is_struct(kind):
@@ -70,7 +70,7 @@ def _descend(around: Cells, step: str | int) -> Cells | None:
     return _take(values.values, np.where(lengths > step, starts.astype(np.int64) + step, -1), values)
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def plain(values: pa.Array) -> pa.Array:
     """The same values without an encoding around them."""
     while True:
         if isinstance(values.type, pa.BaseExtensionType):

@@ -4,24 +4,28 @@ A column holds one attribute of every event of a batch, without loss and without
 
     kinds  uint8[n]   what the value is (KIND_...)
     words  int64[n]   the value: an int64; the bits of a float64; `start << 32 | length` of a string's
-                      UTF-8 bytes in the batch's `text`; an index into `exact`; else 0
-    text   uint8[m]   shared by all string columns of the batch (m < 2**31)
+                      UTF-8 bytes in the batch's `text`; an index into `exact`; else 0, but for an
+                      array or an object it may be where its JSON is in `text`, as for a string
+    text   uint8[m]   shared by all columns of the batch (m < 2**31)
     exact  tuple      numbers that neither an int64 nor a float64 holds: int or Decimal
+    others            reads arrays and objects whose word is 0; without it they are NaN, like a NaN
 
 The order of the kinds is the order of the regions in ``filters.values``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.values import ABSENT
+from fieldfare.matching.odd_json import read_odd_json
 from fieldfare.model import Path
 
 KIND_MISSING = 0
@@ -48,16 +52,18 @@ class Column:
 class ColumnBatch:
     """n events as columns, for the attributes that some filter names; others are not there.
 
-    A path that is not in ``columns`` is missing from every event of the batch.
+    A path that is not in ``columns`` is missing from every event of the batch. Values come as Python
+    objects from ``value`` and ``values``, arrays and objects too: these are read only when asked for.
     """
 
     size: int
     columns: Mapping[Path, Column]
     text: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     exact: tuple[int | Decimal, ...] = ()
+    others: Others | None = None
 
     def value(self, path: Path, event: int) -> Any:
-        """The Python value of one attribute of one event (``ABSENT`` if missing, NaN for `other`)."""
+        """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
         column = self.columns.get(path)
         if column is None:
             return ABSENT
@@ -67,17 +73,61 @@ class ColumnBatch:
         if kind == KIND_FLOAT:
             return float(column.words[event : event + 1].view(np.float64)[0])
         if kind == KIND_STRING:
-            start, length = word >> 32, word & 0xFFFFFFFF
-            return self.text[start : start + length].tobytes().decode()
+            return self._string(word)
         if kind == KIND_EXACT:
             return self.exact[word]
+        if kind == KIND_OTHER:
+            return self._other(path, event, word)
         return _ATOMS[kind]
 
+    def values(self, path: Path, events: NDArray[np.int64] | slice | None = None) -> list[Any]:
+        """The Python values of one attribute of some events, or of all; ``ABSENT`` where it is missing."""
+        chosen = slice(0, self.size) if events is None else events
+        column = self.columns.get(path)
+        if column is None:
+            return [ABSENT] * (chosen.stop - chosen.start if isinstance(chosen, slice) else len(chosen))
+        kinds, words = column.kinds[chosen], column.words[chosen]
+        if not len(kinds):
+            return []
+        least, most = int(kinds.min()), int(kinds.max())
+        values: list[Any] = words.view(np.float64).tolist() if least == most == KIND_FLOAT else words.tolist()
+        if least == most and least in (KIND_INT, KIND_FLOAT):
+            return values
+        if least == most == KIND_STRING:
+            return list(map(self._string, values))
+        for place, kind in enumerate(kinds.tolist()):
+            if kind == KIND_STRING:
+                values[place] = self._string(values[place])
+            elif kind == KIND_EXACT:
+                values[place] = self.exact[values[place]]
+            elif kind < KIND_INT and kind != KIND_OTHER:
+                values[place] = _ATOMS[kind]
+        for place in np.flatnonzero(kinds == KIND_FLOAT).tolist():
+            values[place] = float(words[place : place + 1].view(np.float64)[0])
+        for place in np.flatnonzero(kinds == KIND_OTHER).tolist():
+            event = chosen.start + place if isinstance(chosen, slice) else int(chosen[place])
+            values[place] = self._other(path, event, values[place])
+        return values
 
-_ATOMS = {
-    KIND_MISSING: ABSENT,
-    KIND_NULL: None,
-    KIND_OTHER: float("nan"),
-    KIND_FALSE: False,
-    KIND_TRUE: True,
-}
+    def _string(self, word: int) -> str:
+        start = word >> 32
+        return self.text[start : start + (word & 0xFFFFFFFF)].tobytes().decode("utf-8", "surrogatepass")
+
+    def _other(self, path: Path, event: int, word: int) -> Any:
+        """An array, an object, or a NaN."""
+        if word:
+            start = word >> 32
+            text = self.text[start : start + (word & 0xFFFFFFFF)].tobytes()
+            try:
+                return _read_json(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return read_odd_json(text)
+        return _NAN if self.others is None else self.others(path, event)
+
+
+Others = Callable[[Path, int], Any]
+"""Reads an attribute of an event that is neither number, string, boolean nor null."""
+
+_NAN = float("nan")
+_read_json = msgspec.json.Decoder().decode
+_ATOMS = {KIND_MISSING: ABSENT, KIND_NULL: None, KIND_FALSE: False, KIND_TRUE: True}

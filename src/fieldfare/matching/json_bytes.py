@@ -271,7 +271,8 @@ def read_value(data: Any, i: Any) -> Any:
         kind = KIND_ESCAPED if escaped else KIND_STRING
         return end + 1, kind, (i + 1) << 32 | (end - i - 1)
     if _STRUCTURE[c] == _OPEN:
-        return skip_container(data, i + 1, 1), KIND_OTHER, nothing
+        end = skip_container(data, i + 1, 1)
+        return end, KIND_OTHER, i << 32 | (end - i)
     if c == 0x74:
         return _literal(data, i, b"true"), KIND_TRUE, nothing
     if c == 0x66:

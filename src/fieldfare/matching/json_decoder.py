@@ -80,8 +80,9 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
     -------
     ColumnBatch
         Without a column for a path that no event has. A number without fraction and exponent is an
-        exact integer, any other a correctly rounded float64 (infinite if it is too large). Of repeated
-        keys the last counts. A surrogate without its partner (``\\ud800``) is read as U+FFFD.
+        exact integer, any other a correctly rounded float64 (infinite if it is too large). An array or
+        an object is where its text is; the batch reads it when it is asked for. Of repeated keys the
+        last counts. A surrogate without its partner (``\\ud800``) is read as U+FFFD.
 
     Raises
     ------

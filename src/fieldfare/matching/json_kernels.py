@@ -59,8 +59,8 @@ _PLACE, _START, _LENGTH, _NODE = 0, 1, 2, 3
 SCRIPT_FIELDS = 4
 
 # The columns of ``stack``, for each container around the current one: its node, whether it is an object,
-# the index of the next element, and the next node among its elements.
-STACK_FIELDS = 4
+# the index of the next element, the next node among its elements, and where it starts.
+STACK_FIELDS = 5
 
 
 @compiled
@@ -249,14 +249,13 @@ def _scan_event(
 ) -> Any:
     """Store one object's values: (position after it or ~position, script entries, departures).
 
-    ``stack`` holds for each container around the current one: its node, whether it is an object, the
-    index of the next element, and the next node among its elements.
+    A container that a path names is stored when it ends: where its text is.
     """
     if byte_at(data, i) != OPEN_OBJECT:
         return ~i, 0, 0
     node, in_object, index, wanted = np.int64(0), True, np.int64(0), np.int64(NONE)
     depth = expected = departures = 0
-    first = True
+    first, start = True, i
     _enter(event, node, nodes, kinds, words)
     i += 1
     while i >= 0:
@@ -272,20 +271,22 @@ def _scan_event(
         if i < 0:
             break
         if child == _END:
+            if nodes[node, NAMED]:
+                words[nodes[node, ROW], event] = start << 32 | (i - start)
             if depth == 0:
                 break
             depth -= 1
             node, in_object = stack[depth, 0], stack[depth, 1] != 0
-            index, wanted = stack[depth, 2], stack[depth, 3]
+            index, wanted, start = stack[depth, 2], stack[depth, 3], stack[depth, 4]
             continue
         if child != NONE and nodes[child, HAS_BELOW]:
             _enter(event, child, nodes, kinds, words)
             c = byte_at(data, i)
             if _opens(c, child, nodes):
                 stack[depth, 0], stack[depth, 1] = node, in_object
-                stack[depth, 2], stack[depth, 3] = index, wanted
+                stack[depth, 2], stack[depth, 3], stack[depth, 4] = index, wanted, start
                 depth += 1
-                node, in_object, first = child, c == OPEN_OBJECT, True
+                node, in_object, first, start = child, c == OPEN_OBJECT, True, i
                 index, wanted = np.int64(0), nodes[child, FIRST_ELEMENT]
                 i += 1
                 continue

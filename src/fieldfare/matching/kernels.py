@@ -16,7 +16,7 @@ from fieldfare.matching.columns import (
     KIND_INT,
     KIND_STRING,
 )
-from fieldfare.matching.compiled import compiled
+from fieldfare.matching.compiled import and_blocks, compiled, find_bitsets, lowest_bit, prefetch
 from fieldfare.matching.layout import (
     ALL_ROWS,
     BLOCK_ROWS,
@@ -25,13 +25,19 @@ from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
     MORE_ALTERNATIVES,
     NO_ROWS,
-    TILE_ROWS_MAX,
 )
 
 SHORT_LIST = 24
 """Lists up to this length are sorted by insertion."""
 BITMAP_NUMBERS_MAX = 1 << 24
 """Longer lists are sorted through a bitmap if all numbers are below this: two MB, which L2 nearly holds."""
+
+FOUND_MAX = 4096
+"""So many candidates at least are checked together, or all of a tile."""
+AHEAD_WORDS_MAX = 1 << 16
+"""How much of the next tile is asked for ahead: half of a second cache."""
+AHEAD_EVENTS_MIN = 64
+"""For fewer events in a tile the next tile's bitsets would mostly come for nothing."""
 
 _BIT = (np.uint64(1) << np.arange(64, dtype=np.uint64)).view(np.int64)
 _LOW_BIT_PLACE = np.zeros(32, np.int64)
@@ -363,63 +369,86 @@ def _live_events(zones: Any, first: int, last: int, cells: Any, live: Any) -> An
 
 
 @compiled
+def _check(rows: Any, found: Any, found_count: int, by_event: Any, pairs: Any, count: int) -> Any:
+    """Append (event, subscription) for the candidates (event, row) that match; ~row is exact already."""
+    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
+    for i in range(found_count):
+        event, row = found[i, 0], found[i, 1]
+        if row < 0:
+            row = ~row
+        elif not row_matches(piece_start, pieces, row, by_event, event):
+            continue
+        pairs[count, 0] = event
+        pairs[count, 1] = subscription[row]
+        count += 1
+    return count
+
+
+@compiled
 def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2."""
+    """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2.
+
+    Candidates are checked when a tile is done with, so that their rows have come from memory by then;
+    and the next tile's bitsets are asked for while this one's are used.
+    """
     bits, tile_row, zones, zone_start = tiles.bits, tiles.row, tiles.zones, tiles.zone_start
     column, bucket_bitset, column_start = tiles.column, tiles.bucket_bitset, tiles.column_start
     row_start, bits_start = tiles.row_start, tiles.bits_start
-    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
+    piece_start, pieces = rows.piece_start, rows.pieces[:, 0]
     live = np.empty(cells.shape[1] + 1, np.int32)
     chosen = np.empty(cells.shape[0] + 2, np.int64)
-    left = np.empty(TILE_ROWS_MAX // 64, np.int64)
+    left = np.empty(BLOCK_WORDS, np.int64)
+    found = np.empty((FOUND_MAX + BLOCK_ROWS, 2), np.int32)
     for t in range(len(row_start) - 1):
         live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
+        if live_count == 0:
+            continue
         row_base = row_start[t]
         row_count = row_start[t + 1] - row_base
         words = (row_count + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
-        first = bits_start[t]
-        all_rows = bits[first : first + words]
+        first, last = bits_start[t], bits_start[t + 1]
+        ahead = last
+        if live_count >= AHEAD_EVENTS_MIN:
+            ahead = min(last + AHEAD_WORDS_MAX, bits_start[min(t + 2, len(row_start) - 1)])
+        step = ((ahead - last) // live_count + BLOCK_WORDS) // BLOCK_WORDS * BLOCK_WORDS
+        found_count = 0
+        column_first, column_last = column_start[t], column_start[t + 1]
+        used = max(1, column_last - column_first)
         for i in range(live_count):
+            for place in range(last, min(last + step, ahead), BLOCK_WORDS):
+                prefetch(bits, place)
+            last += step
             e = live[i]
-            used = 0
-            dead = False
-            for c in range(column_start[t], column_start[t + 1]):
-                bitset = bucket_bitset[c, buckets[e, column[c]]]
-                if bitset > ALL_ROWS:
-                    chosen[used] = first + bitset * words
-                    used += 1
-                elif bitset == NO_ROWS:
-                    dead = True
-                    break
-            if dead:
+            chosen[0] = first
+            lowest = find_bitsets(
+                bucket_bitset, column, column_first, column_last, buckets, e, first, words, chosen
+            )
+            if lowest == NO_ROWS:
                 continue
-            chosen[used] = first  # so that there are always two to take at once
-            for w in range(words):
-                left[w] = all_rows[w]
-            for k in range(0, used, 2):  # the hot loop; slices are what lets it become vector instructions
-                one = bits[chosen[k] : chosen[k] + words]
-                other = bits[chosen[k + 1] : chosen[k + 1] + words]
-                for w in range(words):
-                    left[w] &= one[w] & other[w]
-            if count + row_count > len(pairs):
-                pairs = _grown(pairs, count + row_count)
-            for w in range(words):
-                if left[w] == 0:
-                    continue
-                for half in range(2):
-                    remaining = (left[w] >> (32 * half)) & 0xFFFFFFFF
-                    slot = row_base + w * 64 + 32 * half
+            for shift in range(0, words, BLOCK_WORDS):
+                nonzero = and_blocks(bits, chosen, used, shift, left)
+                while nonzero != 0:
+                    w = lowest_bit(nonzero)
+                    nonzero &= nonzero - 1
+                    remaining = left[w]
+                    slot = row_base + (shift + w) * 64
                     while remaining != 0:
-                        low_bit = remaining & -remaining
-                        remaining ^= low_bit
-                        row = tile_row[slot + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]]
-                        if row < 0:  # its bitsets are exact
-                            row = ~row
-                        elif not row_matches(piece_start, pieces, row, by_event, e):
-                            continue
-                        pairs[count, 0] = e
-                        pairs[count, 1] = subscription[row]
-                        count += 1
+                        bit = lowest_bit(remaining)
+                        remaining ^= _BIT[bit]
+                        row = tile_row[slot + bit]
+                        found[found_count, 0] = e
+                        found[found_count, 1] = row
+                        found_count += 1
+                        if row >= 0:
+                            prefetch(pieces, piece_start[row])
+                if found_count >= FOUND_MAX:
+                    if count + found_count > len(pairs):
+                        pairs = _grown(pairs, count + found_count)
+                    count = _check(rows, found, found_count, by_event, pairs, count)
+                    found_count = 0
+        if count + found_count > len(pairs):
+            pairs = _grown(pairs, count + found_count)
+        count = _check(rows, found, found_count, by_event, pairs, count)
     return pairs, count
 
 

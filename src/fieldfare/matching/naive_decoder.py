@@ -48,7 +48,12 @@ def columns_from_arrow_naive(batch: pa.RecordBatch, paths: Sequence[Path]) -> Co
 
     Kinds may differ where values do not: decimals are never made floats here.
     """
-    return _columns([_arrow_value(row) for row in batch.to_struct_array()], paths)
+    return _columns(arrow_events(batch), paths)
+
+
+def arrow_events(batch: pa.RecordBatch) -> list[Any]:
+    """The rows of a batch as the JSON objects that filters see."""
+    return [_arrow_value(row) for row in batch.to_struct_array()]
 
 
 def _columns(events: list[Any], paths: Sequence[Path]) -> ColumnBatch:
@@ -59,7 +64,13 @@ def _columns(events: list[Any], paths: Sequence[Path]) -> ColumnBatch:
         if any(kind != KIND_MISSING for kind, _ in cells):
             kinds = np.array([kind for kind, _ in cells], np.uint8)
             columns[path] = Column(kinds, np.array([word for _, word in cells], np.int64))
-    return ColumnBatch(len(events), columns, np.frombuffer(bytes(text), np.uint8), tuple(exact))
+    return ColumnBatch(
+        len(events),
+        columns,
+        np.frombuffer(bytes(text), np.uint8),
+        tuple(exact),
+        lambda path, event: _valid(_lookup(events[event], path)),
+    )
 
 
 def _read_events(payload: bytes, size: int) -> list[dict[str, Any]]:
@@ -87,8 +98,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {_valid(key): value for key, value in pairs}
 
 
-def _valid(text: str) -> str:
-    return _LONE_SURROGATE.sub("\ufffd", text)
+def _valid(value: Any) -> Any:
+    """A value whose strings UTF-8 can write."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_valid(item) for item in value]
+    if isinstance(value, dict):
+        return {_valid(key): _valid(item) for key, item in value.items()}
+    return value
 
 
 def _integer(digits: str) -> int | Decimal:
@@ -137,7 +155,7 @@ _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _arrow_value(scalar: Any) -> Any:
-    """The JSON value that an Arrow value is seen as; a list where it is none."""
+    """The JSON value that an Arrow value is seen as; a NaN where it is none."""
     kind = scalar.type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
         return _arrow_value(scalar.value)
@@ -160,7 +178,7 @@ def _arrow_value(scalar: Any) -> Any:
     if pa.types.is_date(kind):
         return scalar.as_py().isoformat()
     value = scalar.as_py()
-    return value if isinstance(value, bool | int | float | str | Decimal) else []
+    return value if isinstance(value, bool | int | float | str | Decimal) else float("nan")
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fieldfare.matching import kernels
 from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
 from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
@@ -43,6 +44,7 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "subscriptions": Subscriptions,
     "texts": Texts,
 }
+
 
 Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
 """(event, subscription number) of every match, in no order."""
@@ -129,7 +131,6 @@ class Part:
         self.valid_within = valid_within
         """All versions are valid for offsets in [first, second): no need to look at each."""
         self._compile_filter = compile_filter or _default_compile
-        self._filters: dict[int, Any] = {}
         self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
         self._boundaries: dict[int, list[Decimal]] = {}
 
@@ -269,27 +270,27 @@ class Part:
 
     def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
+        places = np.flatnonzero(pairs[:count, 1] < 0)
+        if not len(places):
+            return count
+        pairs[places, 1] = ~pairs[places, 1]
+        filters = np.searchsorted(self.arrays.texts.filter_place, pairs[places, 1])
         keep = np.ones(count, bool)
-        for i in np.flatnonzero(pairs[:count, 1] < 0).tolist():
-            event, subscription = first + int(pairs[i, 0]), ~int(pairs[i, 1])
-            keep[i] = self._filter(subscription).matches_lookup(
-                lambda path, event=event: columns.value(path, event)
-            )
-            pairs[i, 1] = subscription
+        keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
         kept = int(np.count_nonzero(keep))
         pairs[:kept] = pairs[:count][keep]
         return kept
 
-    def _filter(self, subscription: int) -> Any:
-        """The filter of a subscription whose normal form is not exact, parsed once."""
-        parsed = self._filters.get(subscription)
-        if parsed is None:
-            texts = self.arrays.texts
-            i = int(np.searchsorted(texts.filter_place, subscription))
-            raw = texts.filter_text[texts.filter_offset[i] : texts.filter_offset[i + 1]].tobytes()
-            dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
-            parsed = self._filters[subscription] = self._compile_filter(text, dialect)
-        return parsed
+    @cached_property
+    def _confirmer(self) -> Confirmer:
+        return Confirmer(len(self.arrays.texts.filter_place), self._filter)
+
+    def _filter(self, place: int) -> Any:
+        """The filter of a subscription whose normal form is not exact."""
+        texts = self.arrays.texts
+        raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
+        dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
+        return self._compile_filter(text, dialect)
 
     def overlay(self, closings: Closings | None) -> Overlay:
         """Which of this part's versions the closings end; kept for the closings last asked for."""

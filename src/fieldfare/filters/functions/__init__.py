@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.functions import cesql, strings
+from fieldfare.filters.functions import cesql, matching, networks, strings
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*strings.FUNCTIONS, *cesql.FUNCTIONS)
+    function.name: function
+    for module in (strings, networks, matching, cesql)
+    for function in module.FUNCTIONS
 }
 
 __all__ = ["FUNCTIONS", "Function", "Parameter", "Requirements", "Type"]

@@ -1,0 +1,1 @@
+"""The ``eventbridge`` dialect: Amazon EventBridge event patterns."""

@@ -1,0 +1,94 @@
+"""An event pattern as it is written: objects of fields, and for each field the tests of its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+from fieldfare.filters.expression import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """The value is this string, number, boolean or null."""
+
+    value: str | int | Decimal | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualsIgnoreCase:
+    """The value is this string, whatever its case."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The value is a string that starts so."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suffix:
+    """The value is a string that ends so."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    """The value is a string that fits a pattern in which ``*`` stands for any characters."""
+
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """The value is a number for which all comparisons hold: pairs of operator and number."""
+
+    comparisons: tuple[tuple[str, int | Decimal], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """The value is a string, an address in this block."""
+
+    block: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnythingBut:
+    """There is a value, and none of these tests holds for it."""
+
+    tests: tuple[Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """There is a value (wanted), or there is none."""
+
+    wanted: bool
+
+
+Test: TypeAlias = (
+    Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard | Numeric | Cidr | AnythingBut | Exists
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The tests of a field's values, of which one must hold for one value."""
+
+    tests: tuple[Test, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An object of a pattern: all of its fields must match, and one of the alternatives of its ``$or``."""
+
+    members: tuple[tuple[str, Fields | Values], ...]
+    alternatives: tuple[Fields, ...] = ()

@@ -1,0 +1,180 @@
+"""Functions for the dialects whose values are matched one by one: without regard to case, or as text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from fieldfare.filters import values as sets
+from fieldfare.filters.expression import Comparison, Expression, In, IsNull, IsTruth, Literal, Or
+from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
+from fieldfare.filters.values import ValueSet
+
+_MAX_SPELLINGS = 32
+"""How many spellings of a text the index looks for."""
+
+
+def _forms(character: str) -> tuple[str, ...]:
+    """A character and its lower and upper case; a case may be several characters, as SS is that of ß."""
+    return tuple(dict.fromkeys((character, character.lower(), character.upper())))
+
+
+def _fits(text: str, part: str, start: int) -> int:
+    """Where a part ends that stands at a place of the text, whatever its case; -1 if it does not."""
+    if part.isascii():
+        end = start + len(part)
+        found = text[start:end]
+        return end if found.isascii() and found.lower() == part.lower() else -1
+    for character in part:
+        for form in _forms(character):
+            if text.startswith(form, start):
+                start += len(form)
+                break
+        else:
+            return -1
+    return start
+
+
+def equals_ignoring_case(text: str, other: str) -> bool:
+    """Whether every character of ``text`` is one of ``other``, or its lower or upper case."""
+    return _fits(text, other, 0) == len(text)
+
+
+def starts_ignoring_case(text: str, part: str) -> bool:
+    return _fits(text, part, 0) >= 0
+
+
+def ends_ignoring_case(text: str, part: str) -> bool:
+    if part.isascii():
+        return len(text) >= len(part) and _fits(text, part, len(text) - len(part)) >= 0
+    end = len(text)
+    for character in reversed(part):
+        for form in _forms(character):
+            if text.endswith(form, 0, end):
+                end -= len(form)
+                break
+        else:
+            return False
+    return True
+
+
+def _spellings(text: str) -> tuple[list[str], bool]:
+    """How the text can start, whatever its case; and whether these are whole spellings of it."""
+    found = [""]
+    for character in text:
+        forms = _forms(character)
+        if len(found) * len(forms) > _MAX_SPELLINGS:
+            return found, False
+        found = [start + form for start in found for form in forms]
+    return found, True
+
+
+def _expand_equality(operands: tuple[Expression, ...]) -> Expression | None:
+    """All spellings of a short text, as constants."""
+    text, other = operands
+    if not isinstance(other, Literal) or not isinstance(other.value, str):
+        return None
+    found, are_whole = _spellings(other.value)
+    return In(text, tuple(map(Literal, dict.fromkeys(found)))) if are_whole else None
+
+
+def _implied_start(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
+    """What the text starts with if it is equal to, or starts with, a constant whatever the case."""
+    text, part = operands
+    if not isinstance(part, Literal) or not isinstance(part.value, str) or False in wanted:
+        return None
+    strings = sets.NOTHING
+    found, are_whole = _spellings(part.value)
+    for start in found:
+        strings = strings.union(sets.with_prefix(start))
+    return ([(text, ValueSet(strings=strings))], are_whole)
+
+
+def _implied_equality(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
+    found = _implied_start(operands, wanted)
+    return found and (found[0], False)  # a short text is expanded
+
+
+def _expand_scalar(operands: tuple[Expression, ...]) -> Expression:
+    (value,) = operands
+    zero = Literal(0)
+    tests = (
+        IsNull(value),
+        In(value, (Literal(True), Literal(False))),
+        Comparison(">=", value, Literal("")),
+        Comparison("<", value, zero),
+        Comparison(">=", value, zero),
+    )
+    return IsTruth(Or(tests), True)
+
+
+MAX_WHOLE_DIGITS = 18
+"""Whole numbers of more digits have no text."""
+
+
+def _as_text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | Decimal | Fraction) and abs(value) < 10**MAX_WHOLE_DIGITS:
+        whole = int(value)
+        return str(whole) if whole == value else None
+    return None  # an array, an object, a NaN
+
+
+def _implied_text(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
+    atoms = (sets.TRUE if "true" in wanted else 0) | (sets.FALSE if "false" in wanted else 0)
+    return ([(operands[0], ValueSet(atoms, sets.EVERYTHING, wanted.strings))], False)
+
+
+_TEXT, _OTHER = Parameter("text", Type.STRING), Parameter("other", Type.STRING)
+_PART = Parameter("part", Type.STRING)
+
+FUNCTIONS = [
+    Function(
+        name="EQUALS_IGNORE_CASE",
+        parameters=(_TEXT, _OTHER),
+        result=Type.BOOLEAN,
+        summary="whether every character of the text is that of the other, or its lower or upper case",
+        group="Strings",
+        compute=equals_ignoring_case,
+        expand=_expand_equality,
+        implied=_implied_equality,
+    ),
+    Function(
+        name="STARTS_WITH_IGNORE_CASE",
+        parameters=(_TEXT, _PART),
+        result=Type.BOOLEAN,
+        summary="as STARTS_WITH, but a character of the part also stands for its lower and upper case",
+        group="Strings",
+        compute=starts_ignoring_case,
+        implied=_implied_start,
+    ),
+    Function(
+        name="ENDS_WITH_IGNORE_CASE",
+        parameters=(_TEXT, _PART),
+        result=Type.BOOLEAN,
+        summary="as ENDS_WITH, but a character of the part also stands for its lower and upper case",
+        group="Strings",
+        compute=ends_ignoring_case,
+    ),
+    Function(
+        name="IS_SCALAR",
+        parameters=(Parameter("value", Type.ANY),),
+        result=Type.BOOLEAN,
+        summary="whether the value is a string, a number, a boolean, null or missing: no array and no object",
+        group="Values",
+        expand=_expand_scalar,
+    ),
+    Function(
+        name="AS_TEXT",
+        parameters=(Parameter("value", Type.ANY),),
+        result=Type.STRING,
+        summary="a string itself, true and false as words, a whole number of at most 18 digits in decimal",
+        group="Values",
+        compute=_as_text,
+        implied=_implied_text,
+    ),
+]

@@ -1,0 +1,274 @@
+"""From an expression to conditions by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.evaluator import MIRRORED, Compiler
+from fieldfare.filters.expression import (
+    CONDITIONS,
+    And,
+    AndThen,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    OrElse,
+    attribute_paths,
+    walk,
+    with_parts,
+)
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.predicate_sets import SETS
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.evaluation.conditions import (
+    ByTable,
+    Compared,
+    Condition,
+    Constant,
+    HasNoValue,
+    InOrder,
+    InPython,
+    Joined,
+    Negated,
+    Tested,
+    accepted,
+)
+from fieldfare.matching.evaluation.kernels import MOST_LEAVES
+from fieldfare.matching.evaluation.operands import (
+    AbsoluteOperand,
+    ArithmeticOperand,
+    AttributeOperand,
+    LiteralOperand,
+    Operand,
+    TruthOperand,
+    negated,
+)
+from fieldfare.matching.evaluation.tables import table_of
+from fieldfare.matching.evaluation.texts import CaseOperand, Fits, LengthOperand, pieces_of
+from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
+from fieldfare.matching.evaluation.view import Asked, View
+
+CHUNK_ROWS = 1 << 15
+"""Rows evaluated at once, at most: what is computed for them stays in the cache."""
+
+_MOST_COMPARISONS = 64
+"""An IN of something calculated and more constants than this is left to Python, which looks into a set."""
+
+_ACCEPTED = {
+    "=": accepted(False, True, False),
+    "<>": accepted(True, False, True),
+    "<": accepted(True, False, False),
+    "<=": accepted(True, True, False),
+    ">": accepted(False, False, True),
+    ">=": accepted(False, True, True),
+}
+
+
+class ColumnEvaluator:
+    """An expression, ready to be evaluated over batches of events."""
+
+    def __init__(self, expression: Expression) -> None:
+        self.condition = condition_of(expanded(expression))
+
+    def matches(self, batch: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """For each event, or each of some rows: whether the expression is true."""
+        size = batch.size if rows is None else len(rows)
+        if size <= CHUNK_ROWS:
+            matches: NDArray[np.bool_] = self.condition.truths(View(batch, rows), False) == TRUE
+            return matches
+        parts = []
+        for start in range(0, size, CHUNK_ROWS):
+            part = slice(start, min(start + CHUNK_ROWS, size))
+            view = View(batch, part if rows is None else rows[part])
+            parts.append(self.condition.truths(view, False) == TRUE)
+        return np.concatenate(parts)
+
+
+def expanded(e: Expression) -> Expression:
+    """The expression with every call that says the same as simpler parts replaced by them."""
+    if isinstance(e, Call):
+        function = FUNCTIONS[e.function]
+        simpler = function.expand(e.operands) if function.expand else None
+        if simpler is not None:
+            return expanded(simpler)
+        if all(isinstance(operand, Literal) for operand in e.operands):
+            return _constant(e)
+    return with_parts(e, expanded)
+
+
+def _constant(e: Call) -> Expression:
+    """A call of constants as what it gives, if that can be written as a literal."""
+    value = Compiler(lambda path: lambda row: None).value(e)(None)
+    if isinstance(value, Fraction):
+        value = int(value) if value.denominator == 1 else None
+        return e if value is None else Literal(value)
+    return Literal(value) if value is None or isinstance(value, str | bool | int | Decimal) else e
+
+
+def condition_of(e: Expression) -> Condition:
+    """The condition that an expression is."""
+    compile_condition = _CONDITIONS.get(type(e))
+    if compile_condition is None:
+        return InPython(Asked(e))
+    if not attribute_paths(e):
+        return Constant(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
+    return compile_condition(e)
+
+
+def operand_of(e: Expression) -> Operand | None:
+    """The values of an expression; None if there is no kernel for it."""
+    if isinstance(e, Literal):
+        return LiteralOperand(e.value)
+    if isinstance(e, Attribute):
+        return AttributeOperand(e.path)
+    if isinstance(e, CONDITIONS):
+        return TruthOperand(condition_of(e))
+    if isinstance(e, Call) and e.function in _CALLS and len(e.operands) == 1:
+        operand = operand_of(e.operands[0])
+        return None if operand is None else _CALLS[e.function](operand)
+    if isinstance(e, Arithmetic | Negate):
+        leaves = sum(isinstance(part, Literal | Attribute) for part in walk(e))
+        return _arithmetic(e) if leaves <= MOST_LEAVES else None
+    return None
+
+
+_CALLS: dict[str, Callable[[Operand], Operand]] = {
+    "ABS": AbsoluteOperand,
+    "LENGTH": LengthOperand,
+    "LOWER": lambda operand: CaseOperand(operand, True),
+    "UPPER": lambda operand: CaseOperand(operand, False),
+}
+"""The functions that have a kernel."""
+
+
+def _arithmetic(e: Arithmetic | Negate) -> Operand | None:
+    e = negated(e) if isinstance(e, Negate) else e
+    left, right = operand_of(e.left), operand_of(e.right)
+    return None if left is None or right is None else ArithmeticOperand(e.operator, left, right)
+
+
+def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
+    """The condition that a predicate on one value is (in its field ``place``), if a table tells it.
+
+    Python is asked about ``e``.
+    """
+    value = getattr(predicate, place)
+    if not isinstance(value, Attribute | Call) or (operand := operand_of(value)) is None:
+        return None
+    return _told(operand, replace(predicate, **{place: Attribute(())}), e)
+
+
+def _told(operand: Operand, predicate: Expression, e: Expression) -> Condition | None:
+    """The same for a predicate on an attribute, in whose place the operand stands."""
+    sets_of = SETS[type(predicate)]
+    true, false = sets_of(predicate, True), sets_of(predicate, False)
+    if true is None or false is None or not (true[2] and false[2]):
+        return None
+    return ByTable(operand, table_of(true[1], false[1]), Asked(e))
+
+
+def _bare(e: Attribute) -> Condition:
+    return _told(AttributeOperand(e.path), e, e) or InPython(Asked(e))
+
+
+def _comparison(e: Comparison) -> Condition:
+    operator, left, right = e.operator, e.left, e.right
+    if isinstance(left, Literal):
+        operator, left, right = MIRRORED[operator], right, left
+    if isinstance(right, Literal):
+        condition = _by_table(Comparison(operator, left, right), "left", e)
+        if condition is not None:
+            return condition
+    first, second = operand_of(left), operand_of(right)
+    if first is None or second is None:
+        return InPython(Asked(e))
+    return Compared(first, second, _ACCEPTED[operator], Asked(e))
+
+
+def _between(e: Between) -> Condition:
+    condition = _by_table(e, "operand", e)
+    if condition is not None:
+        return condition
+    bounds = (Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high))
+    return Joined([condition_of(bound) for bound in bounds], FALSE)
+
+
+def _in(e: In) -> Condition:
+    constants = tuple(item for item in e.items if isinstance(item, Literal))
+    others = [Comparison("=", e.operand, item) for item in e.items if not isinstance(item, Literal)]
+    if constants:
+        only = replace(e, items=constants)
+        found = _by_table(only, "operand", only)
+        if found is None and len(constants) > _MOST_COMPARISONS:
+            return InPython(Asked(e))
+        if found is None:
+            others += [Comparison("=", e.operand, constant) for constant in constants]
+    conditions = [condition_of(other) for other in others]
+    if constants and found is not None:
+        conditions.append(found)
+    return conditions[0] if len(conditions) == 1 else Joined(conditions, TRUE)
+
+
+def _like(e: Like) -> Condition:
+    if not any(isinstance(part, int) for part in e.pattern):  # see ``shapes``
+        condition = _by_table(e, "operand", e)
+        if condition is not None:
+            return condition
+    operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
+    return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces)
+
+
+def _is_null(e: IsNull) -> Condition:
+    if isinstance(e.operand, CONDITIONS):
+        return Tested(condition_of(e.operand), CODES[None])
+    if isinstance(e.operand, Attribute):
+        condition = _by_table(e, "operand", e)
+        if condition is not None:
+            return condition
+    operand = operand_of(e.operand)
+    return InPython(Asked(e)) if operand is None else HasNoValue(operand, Asked(e))
+
+
+def _joined(decisive: int) -> Callable[[And | Or], Condition]:
+    return lambda e: Joined([condition_of(operand) for operand in e.operands], decisive)
+
+
+def _in_order(goes_on: int) -> Callable[[AndThen | OrElse], Condition]:
+    return lambda e: InOrder([condition_of(operand) for operand in e.operands], goes_on)
+
+
+_CONDITIONS: dict[type, Callable[[Any], Condition]] = {
+    Literal: lambda e: Constant(CODES[e.value if isinstance(e.value, bool) else None]),
+    Attribute: _bare,
+    Exists: lambda e: _by_table(e, "operand", e) or InPython(Asked(e)),
+    Comparison: _comparison,
+    Between: _between,
+    In: _in,
+    Like: _like,
+    IsNull: _is_null,
+    IsTruth: lambda e: Tested(condition_of(e.operand), CODES[e.truth]),
+    Not: lambda e: Negated(condition_of(e.operand)),
+    And: _joined(FALSE),
+    Or: _joined(TRUE),
+    AndThen: _in_order(TRUE),
+    OrElse: _in_order(FALSE),
+}

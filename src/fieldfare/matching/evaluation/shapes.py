@@ -1,0 +1,184 @@
+"""Filters that differ in their constants only are evaluated together.
+
+The *shape* of an expression is itself with a parameter in the place of each constant. Many filters of a
+service are written by few programs, so they have few shapes. Then pairs of events and filters are
+evaluated over rows of which each has the constants of its own filter, as further columns: what a single
+filter with few candidates would pay for every kernel's call is paid once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.expression import (
+    Attribute,
+    Comparison,
+    Expression,
+    In,
+    Like,
+    Literal,
+    Scalar,
+    with_parts,
+)
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, expanded
+from fieldfare.matching.evaluation.operands import constants
+from fieldfare.matching.evaluation.tables import frozen
+from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
+from fieldfare.matching.evaluation.truth import TRUE, UNKNOWN
+from fieldfare.matching.evaluation.view import Asked, Pieces, Rows, Truths, Values, View
+from fieldfare.model import Path
+
+
+class _Parameter:
+    """The first step of a path that names a parameter; the second is its number."""
+
+    def __repr__(self) -> str:
+        return "PARAMETER"
+
+
+_PARAMETER: Any = _Parameter()
+_MOST_ITEMS = 16
+"""A longer list of IN stays as it is: it is looked up, not compared one by one."""
+
+
+def shape_of(expression: Expression) -> tuple[Expression, tuple[Scalar, ...]]:
+    """An expression's shape, and the constants that make it this expression."""
+    found: list[Scalar] = []
+
+    def change(e: Expression) -> Expression:
+        if isinstance(e, Literal):
+            if isinstance(e.value, bool) or not isinstance(e.value, int | Decimal | str):
+                return e
+            found.append(e.value)
+            return Attribute((_PARAMETER, len(found) - 1))
+        if isinstance(e, In) and len(e.items) > _MOST_ITEMS:
+            return e
+        return like(e) if isinstance(e, Like) else with_parts(e, change)
+
+    def like(e: Like) -> Expression:
+        operand = change(e.operand)
+        if not e.pattern or (len(e.pattern) == 1 and isinstance(e.pattern[0], str)):
+            return Comparison("=", operand, change(Literal(str(e.pattern[0]) if e.pattern else "")))
+        pieces = pieces_of(e.pattern)
+        if pieces is None:
+            return Like(operand, e.pattern)
+        parts: list[Any] = []
+        for part in e.pattern:
+            if isinstance(part, str):
+                found.append(part)
+                part = len(found) - 1  # type: ignore[assignment]
+            parts.append(part)
+        return Like(operand, tuple(parts))
+
+    return change(expanded(expression)), tuple(found)
+
+
+class Shape:
+    """The filters of one shape: their constants, and how they are evaluated together."""
+
+    def __init__(self, expression: Expression) -> None:
+        self.condition = condition_of(expression)
+        self._rows: list[tuple[Scalar, ...]] = []
+        self._parameters: dict[int, Values] = {}
+        self._pieces: dict[tuple[bytes | int, ...], Pieces] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, given: tuple[Scalar, ...]) -> int:
+        """Take a filter in by its constants; gives its place."""
+        self._rows.append(given)
+        self._parameters.clear()
+        self._pieces.clear()
+        return len(self._rows) - 1
+
+    def parameter(self, number: int) -> Values:
+        """The constants that all filters have in the place of a parameter."""
+        known = self._parameters.get(number)
+        if known is None:
+            known = self._parameters[number] = constants([row[number] for row in self._rows], 1)
+        return known
+
+    def pieces(self, parts: Sequence[bytes | int]) -> Pieces:
+        """The pieces of a pattern of all filters; a number among them stands for a parameter."""
+        key = tuple(parts)
+        known = self._pieces.get(key)
+        if known is None:
+            patterns = [
+                [
+                    part if isinstance(part, bytes) else str(row[part]).encode("utf-8", "surrogatepass")
+                    for part in parts
+                ]
+                for row in self._rows
+            ]
+            known = self._pieces[key] = pieces_as_arrays(patterns)
+        return known
+
+    def matches(
+        self, batch: ColumnBatch, events: Rows, filters: Rows
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each event matches its filter; and where that is not known, so that it must be asked.
+
+        Parameters
+        ----------
+        events : int64[n], places in the batch
+        filters : int64[n], places of filters as given by `add`
+        """
+        matches, doubtful = np.zeros(len(events), bool), np.zeros(len(events), bool)
+        for start in range(0, len(events), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            places = np.arange(start, min(start + CHUNK_ROWS, len(events)))
+            view = _PairView(self, batch, events[part], filters[part], places, doubtful)
+            matches[part] = self.condition.truths(view, False) == TRUE
+        return matches, doubtful
+
+
+class _PairView(View):
+    """Rows that are pairs of an event and a filter of one shape.
+
+    What only Python could tell is noted as doubtful: then the filter itself is asked, not its shape.
+    """
+
+    __slots__ = ("doubtful", "filters", "places", "shape")
+
+    def __init__(
+        self,
+        shape: Shape,
+        batch: ColumnBatch,
+        events: Rows,
+        filters: Rows,
+        places: Rows,
+        doubtful: NDArray[np.bool_],
+    ) -> None:
+        super().__init__(batch, events)
+        self.shape = shape
+        self.filters = filters
+        self.places = places
+        self.doubtful = doubtful
+
+    def operand(self, path: Path) -> Values:
+        if not path or path[0] is not _PARAMETER:
+            return super().operand(path)
+        given = self.shape.parameter(int(path[1]))
+        kinds, words = frozen(given.kinds.take(self.filters)), frozen(given.words.take(self.filters))
+        return Values(kinds, words, frozen(given.seconds.take(self.filters)), given.text, 1)
+
+    def pieces(self, fixed: Pieces, parts: Sequence[bytes | int]) -> Pieces:
+        pieces = self.shape.pieces(parts)
+        return Pieces(pieces.text, pieces.starts, frozen(self.filters.view()), 1)
+
+    def ask(self, asked: Asked) -> Truths:
+        self.doubtful[self.places] = True
+        return np.full(self.size, UNKNOWN, np.uint8)
+
+    def take(self, rows: Rows) -> View:
+        events: Any = self.rows
+        return _PairView(
+            self.shape, self.batch, events[rows], self.filters[rows], self.places[rows], self.doubtful
+        )

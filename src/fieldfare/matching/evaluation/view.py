@@ -1,0 +1,158 @@
+"""The rows of a batch that an evaluation looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.evaluator import Compiler, Condition
+from fieldfare.filters.expression import Expression, attribute_paths
+from fieldfare.matching.columns import KIND_MISSING, Column, ColumnBatch
+from fieldfare.matching.evaluation.tables import frozen
+from fieldfare.matching.evaluation.truth import CODES
+from fieldfare.model import Path
+
+Rows = NDArray[np.int64]
+Truths = NDArray[np.uint8]
+A = TypeVar("A", bound=NDArray[Any])
+
+
+def readable(array: A) -> A:
+    """An array as the kernels are compiled for: read-only, one value after the other."""
+    if array.flags.c_contiguous:
+        if not array.flags.writeable:
+            return array
+        view = array.view()
+    else:
+        view = np.ascontiguousarray(array)  # type: ignore[assignment]
+    view.flags.writeable = False
+    return view
+
+
+class Values(NamedTuple):
+    """One value a row, as the kernels read them; see ``kernels`` for the kinds.
+
+    Row i's are at ``i * step``, so a constant (step 0) is kept once.
+    """
+
+    kinds: NDArray[np.uint8]
+    words: NDArray[np.int64]
+    seconds: NDArray[np.int64]
+    text: NDArray[np.uint8]
+    step: int
+
+
+class Pieces(NamedTuple):
+    """Pieces of text to look for: those of row i begin at ``starts[owners[i * step] * count + piece]``."""
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    step: int
+
+
+NO_WORDS = frozen(np.zeros(0, np.int64))
+NO_TEXT = frozen(np.zeros(0, np.uint8))
+_MISSING = Values(
+    frozen(np.full(1, KIND_MISSING, np.uint8)), frozen(np.zeros(1, np.int64)), NO_WORDS, NO_TEXT, 0
+)
+
+
+class View:
+    """Some rows of a batch, or all: their columns, gathered when first asked for.
+
+    Attributes
+    ----------
+    size : how many rows
+    rows : their places in the batch: int64[size], or a slice with a start and an end, or None for all
+    memo : what was computed for these rows, by whoever computed it
+    """
+
+    __slots__ = ("_columns", "batch", "memo", "rows", "size", "text")
+
+    def __init__(self, batch: ColumnBatch, rows: Rows | slice | None = None) -> None:
+        self.batch = batch
+        self.rows = rows
+        if rows is None:
+            self.size = batch.size
+        else:
+            self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        self.text = readable(batch.text)
+        self.memo: dict[int, Any] = {}
+        self._columns: dict[Path, Column | None] = {}
+
+    def column(self, path: Path) -> Column | None:
+        """The column of an attribute; None if no row has it."""
+        try:
+            return self._columns[path]
+        except KeyError:
+            column = self.batch.columns.get(path)
+            if column is not None:
+                kinds, words = column.kinds, column.words
+                if isinstance(self.rows, slice):
+                    kinds, words = kinds[self.rows], words[self.rows]
+                elif self.rows is not None:
+                    kinds, words = kinds.take(self.rows), words.take(self.rows)
+                column = Column(readable(kinds), readable(words))
+            self._columns[path] = column
+            return column
+
+    def operand(self, path: Path) -> Values:
+        """The values of an attribute."""
+        column = self.column(path)
+        return _MISSING if column is None else Values(column.kinds, column.words, NO_WORDS, self.text, 1)
+
+    def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:
+        """The pieces of a pattern for each row: the same for all."""
+        return fixed
+
+    def ask(self, asked: Asked) -> Truths:
+        """What Python says of an expression for each row."""
+        return asked.evaluate(self)
+
+    def take(self, rows: Rows) -> View:
+        """The view of some of this one's rows."""
+        if self.rows is None:
+            return View(self.batch, rows)
+        return View(self.batch, rows + self.rows.start if isinstance(self.rows, slice) else self.rows[rows])
+
+    def values(self, path: Path) -> list[Any]:
+        """The Python values of an attribute, for each row."""
+        return self.batch.values(path, self.rows)
+
+
+class Asked:
+    """An expression that is evaluated in Python, row by row, where no kernel does it."""
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self.paths = sorted(attribute_paths(expression), key=repr)
+        self._condition: Condition | None = None
+
+    def truths(self, view: View) -> Truths:
+        """Its truth for each row of a view, as far as the view needs to know."""
+        return view.ask(self)
+
+    def evaluate(self, view: View) -> Truths:
+        """Its truth for each row of a view."""
+        condition = self._condition
+        if condition is None:
+            condition = self._condition = Compiler(self._getter).condition(self.expression)
+        if not self.paths:
+            return np.full(view.size, CODES[condition(())], np.uint8)
+        columns = [view.values(path) for path in self.paths]
+        codes = CODES
+        return np.array([codes[condition(row)] for row in zip(*columns, strict=True)], np.uint8)
+
+    def settle(self, view: View, truths: Truths, code: int) -> Truths:
+        """Replace a code among truths by what Python says of these rows."""
+        rows = np.flatnonzero(truths == code)
+        truths[rows] = self.truths(view.take(rows))
+        return truths
+
+    def _getter(self, path: Path) -> Callable[[Any], Any]:
+        return itemgetter(self.paths.index(path))
