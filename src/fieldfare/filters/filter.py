@@ -16,6 +16,7 @@ from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
+from fieldfare.filters.subscriptions_api import parse_subscriptions
 from fieldfare.model import Path
 
 if TYPE_CHECKING:
@@ -85,10 +86,16 @@ def _parse_eventbridge(text: str) -> Parsed:
     return Parsed(expression, warnings=warnings)
 
 
+def _parse_subscriptions(text: str) -> Parsed:
+    expression, warnings = parse_subscriptions(text)
+    return Parsed(expression, warnings=warnings)
+
+
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
     "cesql": Dialect(_parse_cesql),
     "eventbridge": Dialect(_parse_eventbridge, is_json=True),
+    "subscriptions": Dialect(_parse_subscriptions, is_json=True),
 }
 """The filter languages, by name."""
 

@@ -1,10 +1,6 @@
-"""Functions for the dialects whose values are matched one by one: without regard to case, or as text."""
+"""Functions that match strings without regard to case, and one that tells scalars from arrays and objects."""
 
 from __future__ import annotations
-
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any
 
 from fieldfare.filters import values as sets
 from fieldfare.filters.expression import Comparison, Expression, In, IsNull, IsTruth, Literal, Or
@@ -109,26 +105,6 @@ def _expand_scalar(operands: tuple[Expression, ...]) -> Expression:
     return IsTruth(Or(tests), True)
 
 
-MAX_WHOLE_DIGITS = 18
-"""Whole numbers of more digits have no text."""
-
-
-def _as_text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float | Decimal | Fraction) and abs(value) < 10**MAX_WHOLE_DIGITS:
-        whole = int(value)
-        return str(whole) if whole == value else None
-    return None  # an array, an object, a NaN
-
-
-def _implied_text(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
-    atoms = (sets.TRUE if "true" in wanted else 0) | (sets.FALSE if "false" in wanted else 0)
-    return ([(operands[0], ValueSet(atoms, sets.EVERYTHING, wanted.strings))], False)
-
-
 _TEXT, _OTHER = Parameter("text", Type.STRING), Parameter("other", Type.STRING)
 _PART = Parameter("part", Type.STRING)
 
@@ -167,14 +143,5 @@ FUNCTIONS = [
         summary="whether the value is a string, a number, a boolean, null or missing: no array and no object",
         group="Values",
         expand=_expand_scalar,
-    ),
-    Function(
-        name="AS_TEXT",
-        parameters=(Parameter("value", Type.ANY),),
-        result=Type.STRING,
-        summary="a string itself, true and false as words, a whole number of at most 18 digits in decimal",
-        group="Values",
-        compute=_as_text,
-        implied=_implied_text,
     ),
 ]
