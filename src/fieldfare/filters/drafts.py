@@ -69,14 +69,27 @@ def product(parts: Sequence[Disjunction]) -> Disjunction:
     if split:
         return _mostly_exact(single, [part for part in several if part not in split], split)
     result = [single]
+    hulls: Disjunction = []
     for part in sorted(several, key=len):
-        factors = part
         if len(result) * len(part) > MAX_CONJUNCTIONS or _cuts(result, part) > MAX_CUTS:
-            factors = [hull(part)]
-        result = [both for a in result for b in factors if (both := conjoin((a, b))) is not None]
+            hulls.append(hull(part))
+            continue
+        result = [both for a in result for b in part if (both := conjoin((a, b))) is not None]
         if not result:
             return []
-    return result if len(result) == 1 else _bounded(_merged(result))
+    if hulls:
+        result = _within(result, hulls)
+    return result if len(result) <= 1 else _bounded(_merged(result))
+
+
+def _within(drafts: Disjunction, hulls: Disjunction) -> Disjunction:
+    """Each of the conjunctions and all hulls; these are joined first, so that the work is linear in them."""
+    around = conjoin(hulls)
+    if around is None:
+        return []
+    if _cuts(drafts, [around]) > MAX_CUTS:
+        drafts = [hull(drafts)]
+    return [both for draft in drafts if (both := conjoin((draft, around))) is not None]
 
 
 def _to_split(several: list[Disjunction]) -> list[Disjunction]:

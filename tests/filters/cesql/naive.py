@@ -70,7 +70,7 @@ def attribute(name: str, event: dict[str, Any]) -> Any:
     if isinstance(found, list | dict) or found != found:
         raise Error("generic")
     # "If the value ... is not one of the primitive CESQL types, it MUST be represented by the String type."
-    if found in (float("inf"), float("-inf")):
+    if abs(found) >= 10**1000:  # the product's limit, and infinities
         return "Infinity" if found > 0 else "-Infinity"
     exact = Decimal(repr(found)) if isinstance(found, float) else Decimal(found)
     if exact == exact.to_integral_value() and -(2**31) <= exact <= 2**31 - 1:

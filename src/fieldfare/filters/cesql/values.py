@@ -18,11 +18,14 @@ INTEGER_MIN, INTEGER_MAX = -(1 << 31), (1 << 31) - 1
 
 Value = str | int | bool
 
-_MAX_POWER = 10_000
-"""A Decimal farther than so many powers of ten from 1 is no value: its digits would fill the memory."""
+_INFINITE = 10**1_000
+"""Numbers from here on count as infinite: to write out their digits would cost too much."""
+
+_MAX_PLACES = 10_000
+"""A Decimal with more places after the point than this is no value."""
 
 INFINITIES = ("Infinity", "-Infinity")
-"""What a number too great for a float is read as."""
+"""What an infinite number is as a string."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
@@ -79,14 +82,14 @@ def is_absent(value: Any) -> bool:
 
 
 def _from_number(value: int | float | Decimal | Fraction) -> Value | None:
+    if isinstance(value, float | Decimal) and math.isnan(value):
+        return None
+    if not -_INFINITE < value < _INFINITE:
+        return INFINITIES[value < 0]
     if isinstance(value, int):
         return int(value) if INTEGER_MIN <= value <= INTEGER_MAX else _digits(Decimal(value))
     if isinstance(value, Fraction):
         return _from_fraction(value)
-    if math.isnan(value):
-        return None
-    if math.isinf(value):
-        return INFINITIES[value < 0]
     exact = Decimal(repr(float(value))) if isinstance(value, float) else value
     if INTEGER_MIN <= exact <= INTEGER_MAX and exact == (whole := int(exact)):
         return whole
@@ -96,8 +99,7 @@ def _from_number(value: int | float | Decimal | Fraction) -> Value | None:
 def _digits(number: Decimal) -> str | None:
     """All digits of a number, without an exponent, so that equal numbers have equal texts."""
     exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)
-    if number.adjusted() > _MAX_POWER or exponent < -_MAX_POWER:
+    if int(exponent) < -_MAX_PLACES:
         return None
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -108,10 +110,10 @@ def _from_fraction(value: Fraction) -> Value | None:
     places, rest = 0, value.denominator
     for prime in 2, 5:
         count = 0
-        while rest % prime == 0 and count <= _MAX_POWER:
+        while rest % prime == 0 and count <= _MAX_PLACES:
             rest, count = rest // prime, count + 1
         places = max(places, count)
-    if rest != 1 or places > _MAX_POWER:
+    if rest != 1 or places > _MAX_PLACES:
         return None
     sign, digits, _ = Decimal((value * 10**places).numerator).as_tuple()
     return _from_number(Decimal((sign, digits, -places)))
@@ -119,9 +121,11 @@ def _from_fraction(value: Fraction) -> Value | None:
 
 def number_with_text(text: str) -> int | Decimal | None:
     """The number, if there is one, that STRING makes this text of; infinities aside."""
-    if not _NUMBER.fullmatch(text) or text == "-0" or len(text) > _MAX_POWER:
+    if text == "-0" or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
+    if abs(number) >= _INFINITE:
+        return None
     return int(number) if INTEGER_MIN <= number <= INTEGER_MAX and "." not in text else number
 
 

@@ -1,0 +1,143 @@
+"""Hostile CESQL filters: refused by a documented limit, or handled in linear time."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
+from fieldfare.filters.expression import MAX_DEPTH, parts_of
+from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
+from fieldfare.filters.text import MAX_TEXT_BYTES
+
+QUICKLY_S = 5.0
+"""CPU time; generous: these take milliseconds; what is quadratic or worse takes minutes."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(" * 1_000_000, "too long: 1,000,000 bytes"),
+        ("'" + "é" * (MAX_TEXT_BYTES // 2) + "'", "too long: 65,538 bytes"),
+        ("(" * MAX_TEXT_BYTES, "nested too deeply"),
+        ("NOT " * 10_000 + "a", "nested too deeply"),
+        ("a = " + "- " * 10_000 + "b", "nested too deeply"),
+        ("a = " + "-" * 10_000 + "5", "nested too deeply"),
+        ("a > 1" + " + 1" * 10_000, "nested too deeply"),
+        ("a" + " = b" * 10_000, "nested too deeply"),
+        ("a" + " LIKE '1'" * 5_000, "nested too deeply"),
+        ("a" + " IN (1)" * 5_000, "nested too deeply"),
+        ("a" + " AND b OR c" * 5_000, "nested too deeply"),
+        ("a IN (" * 10_000, "nested too deeply"),
+        ("LENGTH(" * 9_000, "nested too deeply"),
+        ("(" * 90 + "a < b" + ") < c" * 90, "with its casts more than 100 levels"),
+        ("a = " + "9" * 60_000, "lies between -2147483648 and 2147483647"),
+        ("a LIKE '" + "%a" * MAX_PATTERN_CHARACTERS + "'", "at most 4,096 characters"),
+        (")" * MAX_TEXT_BYTES, "closes nothing"),
+        ("," * MAX_TEXT_BYTES, "expected a value"),
+        ("'" * (MAX_TEXT_BYTES - 1), "inside a string needs a \\"),
+        ("'" + "\\'" * (MAX_TEXT_BYTES // 2 - 1), "never ends"),
+        ("\0" * MAX_TEXT_BYTES, "unexpected character"),
+        ("[" * MAX_TEXT_BYTES, "unexpected '['"),
+        ("a." * 30_000, "is not the name of an attribute"),
+        ("_" * MAX_TEXT_BYTES, "is not the name of an attribute"),
+        ("a = '\ud800'", "half of a character"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> None:
+    started = time.process_time()
+    with pytest.raises(FilterError) as caught:
+        compile_filter(text, "cesql")
+    assert time.process_time() - started < QUICKLY_S
+    assert len(str(caught.value)) < 5_000
+    assert message in caught.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH,
+        "NOT " * (MAX_DEPTH - 2) + "a",
+        "a > 1" + " + 1" * (MAX_DEPTH - 3),
+        "a" + " AND b OR c" * (MAX_DEPTH // 2 - 2),
+        "a" + " OR b XOR c AND d" * (MAX_DEPTH // 3 - 2),
+        "(" * 45 + "a < b" + ") < c" * 45,
+        "LENGTH(" * 90 + "a" + ")" * 90 + " = 1",
+        "a IN (" * 90 + "b" + ")" * 90,
+        "a IN (" + ",".join(map(str, range(10_000))) + ")",
+        "a NOT IN (" + ",".join(map(str, range(10_000))) + ")",
+        "a IN (" + ",".join(f"'{i}'" for i in range(8_000)) + ")",
+        "a IN (" + ",".join(["b"] * 30_000) + ")",
+        "(a + 1) IN (" + ",".join(f"b{i}" for i in range(9_000)) + ")",
+        " AND ".join(f"a <> {i}" for i in range(4_000)),
+        " AND ".join(f"a{i} = '1'" for i in range(4_000)),
+        " OR ".join(f"a = {i}" for i in range(5_000)),
+        " OR ".join(f"a = '{i}'" for i in range(4_000)),
+        " OR ".join(f"a{i} = '1'" for i in range(4_000)),
+        " XOR ".join(f"a{i}" for i in range(6_000)),
+        " AND ".join(f"(a{i} = 1 OR b{i} = 2)" for i in range(2_000)),
+        " OR ".join(f"(a{i} = 1 AND b{i} = 2)" for i in range(2_000)),
+        "NOT (" + " OR ".join(f"(a{i} LIKE '1%' AND b{i} NOT IN (2))" for i in range(1_500)) + ")",
+        "CONCAT(" + ",".join(["a"] * 30_000) + ") = b",
+        "x" * 60_000 + " = 1",
+        "a = '" + "\\" * 60_000 + "'",
+        'a = "' + "'" * 60_000 + '"',
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_within_the_limits_works_quickly(text: str) -> None:
+    started = time.process_time()
+    compiled = compile_filter(text, "cesql")
+    form = compiled.normal_form
+    for event in ({"a": 1, "b": "true", "c": 3, "d": False}, {"a": "x" * 1000, "b": 10**4000}, {}):
+        evaluation = compiled.evaluate(event)
+        assert compiled.matches(event) is (evaluation.value is True and not evaluation.errors)
+    assert decode_normal_form(encode_normal_form(form)) == form
+    assert time.process_time() - started < QUICKLY_S
+    level = [compiled.expression]
+    for _ in range(MAX_DEPTH):
+        level = [part for e in level for part in parts_of(e)]
+    assert not level
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["%a" * 2_000 + "%b", "%" + "a_" * 2_000 + "b%", "%" * 4_000 + "b", "%_" * 2_000 + "b", "_" * 4_096],
+    ids=lambda pattern: pattern[:10],
+)
+def test_like_takes_linear_time(pattern: str) -> None:
+    compiled = compile_filter(f"a LIKE '{pattern}'", "cesql")
+    started = time.process_time()
+    assert not compiled.matches({"a": "a" * 100_000})
+    assert compiled.evaluate({"a": "a" * 100_000}).value is False
+    assert time.process_time() - started < QUICKLY_S
+
+
+_PIECES = """
+AND OR XOR NOT IN LIKE EXISTS TRUE FALSE AND OR XOR ( ) ( ) , = <> != < <= > >= == => + - * / % . [ ] [0] a b
+a b id n m TRUE FALSE EXISTS NOT - AND OR = a = 1 data.x data NULL 'x' "x" '%a_' 1 2.5 1e3 01 -5 +5 2147483648
+'' "" ' " \\' '\\'' ; ? ! && || -- ` ~ ^ adn LENGTH( LEFT(a,1) NOSUCH( CONCAT() x_y é ٣ \x00 \u2028 IS BETWEEN
+"""
+
+
+def test_no_text_raises_anything_but_a_filter_error() -> None:
+    """Pieces of the language in random order; what parses also evaluates and has a normal form."""
+    rng, pieces = random.Random(5), _PIECES.split()
+    parsed = 0
+    for _ in range(10_000):
+        text = rng.choice([" ", "", "\n"]).join(rng.choice(pieces) for _ in range(rng.randint(1, 12)))
+        try:
+            compiled = compile_filter(text, "cesql")
+        except FilterError as error:
+            assert 1 <= len(error.problems) <= 10
+            str(error).encode()
+            continue
+        parsed += 1
+        for event in {"a": 1, "b": "x"}, {"a": "TRUE", "data": {}}:
+            evaluation = compiled.evaluate(event)
+            assert compiled.matches(event) is (evaluation.value is True and not evaluation.errors), text
+        encode_normal_form(compiled.normal_form)
+    assert parsed > 400
