@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fieldfare import __version__
-from fieldfare.cli import follow, job, publishing, service, spaces, subscriptions, watch
+from fieldfare.cli import filters, follow, job, publishing, service, spaces, subscriptions, watch
 from fieldfare.cli.demo import demo
 from fieldfare.cli.output import EXIT_INTERRUPTED, fail, leave_closed_pipe
 from fieldfare.client.errors import FieldfareError
@@ -46,6 +46,7 @@ app.command("publish")(publishing.publish)
 app.command("subscribe")(follow.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(spaces.app, name="spaces")
+app.add_typer(filters.app, name="filter")
 app.command("match")(job.match)
 app.command("top")(watch.top)
 app.command("demo")(demo)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
 
 from fieldfare.cli.connection import connect
+from fieldfare.cli.event_files import open_lines
 from fieldfare.cli.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -26,7 +24,6 @@ from fieldfare.cli.output import (
     SpaceOption,
     UrlOption,
     err,
-    fail,
     out,
     print_json,
     report_error,
@@ -126,7 +123,7 @@ def publish(
     tail -f quotes.log | fieldfare publish - --type quote --source /quotes
     ```
     """
-    lines, total_bytes = _open_lines(file)
+    lines, total_bytes = open_lines(file)
     settings = BatchSettings(max_events=batch_events)
     tally = Tally()
     started_s = time.monotonic()
@@ -203,47 +200,6 @@ def _describe_bad_line(error: Exception, type: str | None) -> str:
             return f"{error}\nhint: --type NAME publishes plain JSON as the data of events"
         return str(error)
     return f"not JSON: {error}"
-
-
-def _open_lines(file: str) -> tuple[Iterator[bytes], int | None]:
-    """The events of a file, one a line, and its size where that is known."""
-    if file == "-":
-        return _split(sys.stdin.buffer), None
-    path = Path(file)
-    try:
-        return _split(path.open("rb")), path.stat().st_size
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}")
-
-
-def _split(stream: BinaryIO) -> Iterator[bytes]:
-    """JSON lines as they come; a JSON array, or an object over several lines, is read as a whole."""
-    first = b""
-    for first in stream:
-        if first.strip():
-            break
-    if _is_complete(first):
-        return itertools.chain((first,), stream)
-    content = first + stream.read()
-    try:
-        if content.lstrip()[:1] == b"[":
-            items = msgspec.json.decode(content, type=list[msgspec.Raw])
-        else:
-            items = [msgspec.json.decode(content, type=msgspec.Raw)]
-    except msgspec.DecodeError:
-        return iter(content.splitlines(keepends=True))  # Lines after all; the broken ones get their errors.
-    return (msgspec.json.format(bytes(item), indent=-1) for item in items)
-
-
-def _is_complete(line: bytes) -> bool:
-    """Whether the first line is a JSON value by itself and so, presumably, is every other."""
-    if line.lstrip()[:1] == b"[":
-        return False
-    try:
-        msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return False
-    return True
 
 
 @contextmanager

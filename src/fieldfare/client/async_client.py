@@ -173,6 +173,16 @@ class AsyncClient:
             if after is None:
                 return
 
+    async def explain_filter(
+        self, filter: str, dialect: str = "sql", sample_events: int = 1000
+    ) -> dict[str, Any]:
+        """What a filter means, and how selective it is for the newest events of the space.
+
+        ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
+        space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
+        """
+        return await self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
+
     # Receiving
 
     def subscribe(

@@ -261,6 +261,12 @@ def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) 
     return f"{_subscription_path(space, id)}/stream?{urlencode(query)}"
 
 
+def explain_filter(space: str, filter: str, dialect: str, sample_events: int) -> Call[dict[str, Any]]:
+    """Explain a filter against the newest events of a space."""
+    body = {"filter": filter, "dialect": dialect, "space": space, "sample_events": sample_events}
+    return Call("POST", "/v1/filters:explain", _read_object, *_json(body))
+
+
 def stats() -> Call[dict[str, Any]]:
     """The service's live figures."""
     return Call("GET", "/v1/stats", _read_object)

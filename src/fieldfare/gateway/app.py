@@ -13,7 +13,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fieldfare.gateway import delivery_routes, event_routes, service_routes, subscription_routes
+from fieldfare.gateway import (
+    delivery_routes,
+    event_routes,
+    filter_routes,
+    service_routes,
+    subscription_routes,
+)
 from fieldfare.gateway.background import Background
 from fieldfare.gateway.events import Limits
 from fieldfare.gateway.match_tail import MatchTail
@@ -73,6 +79,7 @@ class Gateway:
             poll_s=settings.poll_ms / 1000,
             window_max=settings.window_max,
         )
+        self.filter_help = filter_routes.FilterHelp()
         self.background = Background(self)
 
     async def start(self) -> None:
@@ -87,6 +94,7 @@ class Gateway:
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
+        self.filter_help.close()
         self.log.close()
         self.registry.close()
 
@@ -125,6 +133,10 @@ ROUTES = [
     Route("/v1/spaces/{space}/subscriptions/{id}/ack", delivery_routes.ack, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/nack", delivery_routes.nack, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/stream", delivery_routes.stream, methods=["GET"]),
+    Route("/v1/filters:check", filter_routes.check_filter, methods=["POST"]),
+    Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),
+    Route("/v1/filters:test", filter_routes.test_filter, methods=["POST"]),
+    Route("/v1/filters:convert", filter_routes.convert_filter, methods=["POST"]),
     Route("/v1/stats", service_routes.stats, methods=["GET"]),
     Route("/healthz", service_routes.healthz, methods=["GET"]),
     Route("/readyz", service_routes.readyz, methods=["GET"]),

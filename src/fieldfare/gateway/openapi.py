@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fieldfare import __version__
 from fieldfare.filters.filter import DIALECTS
-
-Json = dict[str, Any]
+from fieldfare.gateway import openapi_filters
+from fieldfare.gateway.openapi_parts import (
+    Json,
+    answer,
+    array,
+    body,
+    content,
+    integer,
+    number,
+    parameter,
+    path_parameter,
+    problem,
+    record,
+    ref,
+    string,
+)
 
 _EVENT: Json = {
     "specversion": "1.0",
@@ -28,187 +40,117 @@ _SUBSCRIPTION: Json = {
 _APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "duplicate": False}
 
 
-def _object(properties: Json, required: list[str] | None = None, **more: Any) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties) if required is None else required,
-        **more,
-    }
-
-
-def _string(description: str = "", **more: Any) -> Json:
-    return {"type": "string", **({"description": description} if description else {}), **more}
-
-
-def _integer(description: str = "", **more: Any) -> Json:
-    return {"type": "integer", **({"description": description} if description else {}), **more}
-
-
-def _number(description: str = "", **more: Any) -> Json:
-    return {"type": "number", **({"description": description} if description else {}), **more}
-
-
-def _array(items: Json, **more: Any) -> Json:
-    return {"type": "array", "items": items, **more}
-
-
-def _ref(name: str) -> Json:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-_POSITION = _string("Where an event stands: partition-offset-index.", pattern=r"^\d+-\d+-\d+$")
+_POSITION = string("Where an event stands: partition-offset-index.", pattern=r"^\d+-\d+-\d+$")
 _NULLABLE_NUMBER: Json = {"type": ["number", "null"]}
 
 _PLACE: Json = {
-    "pointer": _string("A JSON pointer into the request or the event."),
-    "byte": _integer("Byte of the request's body, from 0."),
-    "line": _integer("Line of the text, from 1."),
-    "column": _integer("Character of the line, from 1."),
-    "hint": _string("What may have been meant."),
-    "display": _string("The text with a caret under the place."),
+    "pointer": string("A JSON pointer into the request or the event."),
+    "byte": integer("Byte of the request's body, from 0."),
+    "line": integer("Line of the text, from 1."),
+    "column": integer("Character of the line, from 1."),
+    "hint": string("What may have been meant."),
+    "display": string("The text with a caret under the place."),
 }
 
 _SCHEMAS: Json = {
-    "Problem": _object(
+    "Problem": record(
         {
-            "type": _string("The kind of problem, a URN."),
-            "title": _string(),
-            "status": _integer(),
-            "detail": _string("What is wrong, for a person."),
+            "type": string("The kind of problem, a URN."),
+            "title": string(),
+            "status": integer(),
+            "detail": string("What is wrong, for a person."),
             **_PLACE,
-            "refused": _array(_ref("Refused")),
+            "refused": array(ref("Refused")),
         },
         ["type", "title", "status", "detail"],
     ),
-    "Refused": _object(
-        {"index": _integer("Place in the request, from 0."), "detail": _string(), **_PLACE},
+    "Refused": record(
+        {"index": integer("Place in the request, from 0."), "detail": string(), **_PLACE},
         ["index", "detail"],
     ),
-    "Event": _object(
+    "Event": record(
         {
-            "specversion": _string(enum=["1.0"]),
-            "id": _string(minLength=1),
-            "source": _string(minLength=1),
-            "type": _string(minLength=1),
-            "subject": _string(),
-            "time": _string(format="date-time"),
-            "datacontenttype": _string(),
-            "dataschema": _string(),
+            "specversion": string(enum=["1.0"]),
+            "id": string(minLength=1),
+            "source": string(minLength=1),
+            "type": string(minLength=1),
+            "subject": string(),
+            "time": string(format="date-time"),
+            "datacontenttype": string(),
+            "dataschema": string(),
             "data": {"description": "Any JSON value."},
-            "data_base64": _string(),
+            "data_base64": string(),
         },
         ["specversion", "id", "source", "type"],
         additionalProperties={"type": ["string", "integer", "boolean", "null"]},
     ),
-    "Appended": _object(
+    "Appended": record(
         {
-            "partition": _integer(),
-            "offset": _integer("Offset of the record; event i of it stands at partition-offset-i."),
-            "count": _integer("Events appended."),
+            "partition": integer(),
+            "offset": integer("Offset of the record; event i of it stands at partition-offset-i."),
+            "count": integer("Events appended."),
             "duplicate": {"type": "boolean", "description": "A repeat: the first one's place."},
         }
     ),
-    "PartlyAppended": _object(
+    "PartlyAppended": record(
         {
-            "title": _string(),
-            "partition": _integer(),
-            "offset": _integer(),
-            "count": _integer(),
+            "title": string(),
+            "partition": integer(),
+            "offset": integer(),
+            "count": integer(),
             "duplicate": {"type": "boolean"},
-            "accepted": _array(_object({"index": _integer(), "position": _POSITION})),
-            "refused": _array(_ref("Refused")),
+            "accepted": array(record({"index": integer(), "position": _POSITION})),
+            "refused": array(ref("Refused")),
         }
     ),
-    "Space": _object({"name": _string()}),
-    "Filter": _object(
+    "Space": record({"name": string()}),
+    "Filter": record(
         {
-            "filter": {
-                "description": "The filter's text; in a dialect that is JSON also the JSON itself.",
-                "type": ["string", "object", "array"],
-            },
-            "dialect": _string(enum=list(DIALECTS)),
-            "id": _string(),
+            "filter": openapi_filters.FILTER,
+            "dialect": string(enum=sorted(DIALECTS), default="sql"),
+            "id": string(),
         },
         ["filter"],
     ),
-    "Subscription": _object(
+    **openapi_filters.SCHEMAS,
+    "Subscription": record(
         {
-            "id": _string(),
-            "space": _string(),
-            "filter": _string(),
-            "dialect": _string(),
-            "revision": _integer("The registry revision that wrote this version."),
+            "id": string(),
+            "space": string(),
+            "filter": string(),
+            "dialect": string(),
+            "revision": integer("The registry revision that wrote this version."),
             "valid_from": _POSITION,
         }
     ),
-    "Message": _object({"position": _POSITION, "event": _ref("Event")}),
-    "Stats": _object(
+    "Message": record({"position": _POSITION, "event": ref("Event")}),
+    "Stats": record(
         {
-            "log_end": _integer("The offset that the next record gets."),
-            "matched_end": _integer("The records before this offset are matched."),
-            "lag_events": _integer("Events appended and not matched yet."),
-            "events_total": _integer("Events appended since the gateway's start."),
-            "matches_total": _integer("Matches found since the gateway's start."),
-            "delivered_total": _integer("Messages given to subscribers since the gateway's start."),
-            "subscriptions": _integer(),
-            "connected": _integer("Open streams."),
-            "events_per_s": _number(),
-            "matches_per_s": _number(),
-            "match_latency_ms": _object({"p50": _NULLABLE_NUMBER, "p99": _NULLABLE_NUMBER}),
-            "log_bytes": _integer(),
-            "disk_free_bytes": _integer(),
-            "pid": _integer(),
+            "log_end": integer("The offset that the next record gets."),
+            "matched_end": integer("The records before this offset are matched."),
+            "lag_events": integer("Events appended and not matched yet."),
+            "events_total": integer("Events appended since the gateway's start."),
+            "matches_total": integer("Matches found since the gateway's start."),
+            "delivered_total": integer("Messages given to subscribers since the gateway's start."),
+            "subscriptions": integer(),
+            "connected": integer("Open streams."),
+            "events_per_s": number(),
+            "matches_per_s": number(),
+            "match_latency_ms": record({"p50": _NULLABLE_NUMBER, "p99": _NULLABLE_NUMBER}),
+            "log_bytes": integer(),
+            "disk_free_bytes": integer(),
+            "pid": integer(),
         }
     ),
 }
 
 
-def _content(schema: Json, example: Any = None, media: str = "application/json") -> Json:
-    body: Json = {"schema": schema}
-    if example is not None:
-        body["example"] = example
-    return {media: body}
-
-
-def _answer(description: str, schema: Json | None = None, example: Any = None) -> Json:
-    answer: Json = {"description": description}
-    if schema is not None:
-        answer["content"] = _content(schema, example)
-    return answer
-
-
-def _problem(description: str) -> Json:
-    return {
-        "description": description,
-        "content": _content(_ref("Problem"), None, "application/problem+json"),
-    }
-
-
-def _body(schema: Json, example: Any, *, required: bool = True) -> Json:
-    return {"required": required, "content": _content(schema, example)}
-
-
-def _path_parameter(name: str, description: str) -> Json:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": description,
-        "schema": {"type": "string"},
-    }
-
-
-def _parameter(name: str, place: str, schema: Json, description: str) -> Json:
-    return {"name": name, "in": place, "required": False, "description": description, "schema": schema}
-
-
-_SPACE = _path_parameter("space", "The space's name.")
-_ID = _path_parameter("id", "The subscription's id.")
-_UNKNOWN = _problem("Unknown space or subscription.")
-_BAD = _problem("The request is wrong; the answer names the place.")
-_LARGE = _problem("The body or the batch is too large.")
-_MEDIA = _problem("The content type is not taken.")
+_SPACE = path_parameter("space", "The space's name.")
+_ID = path_parameter("id", "The subscription's id.")
+_UNKNOWN = problem("Unknown space or subscription.")
+_BAD = problem("The request is wrong; the answer names the place.")
+_LARGE = problem("The body or the batch is too large.")
+_MEDIA = problem("The content type is not taken.")
 
 _PUBLISH: Json = {
     "operationId": "publish",
@@ -216,13 +158,13 @@ _PUBLISH: Json = {
     "description": "CloudEvents 1.0 in structured, batch or binary mode (attributes as ce- headers), or one "
     "event a line. The events of one request are appended as one record; acknowledged is durable.",
     "parameters": [
-        _parameter(
+        parameter(
             "Fieldfare-Producer",
             "header",
             {"type": "string", "maxLength": 128},
             "Who publishes; with Fieldfare-Sequence it makes a repeat harmless.",
         ),
-        _parameter(
+        parameter(
             "Fieldfare-Sequence",
             "header",
             {"type": "integer", "minimum": 0},
@@ -232,23 +174,23 @@ _PUBLISH: Json = {
     "requestBody": {
         "required": True,
         "content": {
-            **_content(_ref("Event"), _EVENT, "application/cloudevents+json"),
-            **_content(_array(_ref("Event")), [_EVENT], "application/cloudevents-batch+json"),
+            **content(ref("Event"), _EVENT, "application/cloudevents+json"),
+            **content(array(ref("Event")), [_EVENT], "application/cloudevents-batch+json"),
             "application/x-ndjson": {"schema": {"type": "string", "description": "One event a line."}},
             "*/*": {"schema": {"description": "The data of one event in binary mode."}},
         },
     },
     "responses": {
-        "200": _answer("All events were appended.", _ref("Appended"), _APPENDED),
+        "200": answer("All events were appended.", ref("Appended"), _APPENDED),
         "207": {
             "description": "Some events were refused; the others were appended.",
-            "content": _content(_ref("PartlyAppended")),
+            "content": content(ref("PartlyAppended")),
         },
-        "400": _problem("No event was appended."),
+        "400": problem("No event was appended."),
         "404": _UNKNOWN,
         "413": _LARGE,
         "415": _MEDIA,
-        "429": _problem("Publishers must wait: see Retry-After."),
+        "429": problem("Publishers must wait: see Retry-After."),
     },
 }
 
@@ -258,9 +200,9 @@ _PATHS: Json = {
             "operationId": "list_spaces",
             "summary": "List the spaces",
             "responses": {
-                "200": _answer(
+                "200": answer(
                     "The spaces.",
-                    _object({"spaces": _array(_ref("Space"))}),
+                    record({"spaces": array(ref("Space"))}),
                     {"spaces": [{"name": "default"}]},
                 )
             },
@@ -268,11 +210,11 @@ _PATHS: Json = {
         "post": {
             "operationId": "create_space",
             "summary": "Create a space",
-            "requestBody": _body(_ref("Space"), {"name": "market"}),
+            "requestBody": body(ref("Space"), {"name": "market"}),
             "responses": {
-                "201": _answer("The space was created.", _ref("Space"), {"name": "market"}),
+                "201": answer("The space was created.", ref("Space"), {"name": "market"}),
                 "400": _BAD,
-                "409": _problem("There is such a space already."),
+                "409": problem("There is such a space already."),
             },
         },
     },
@@ -283,8 +225,8 @@ _PATHS: Json = {
             "operationId": "list_subscriptions",
             "summary": "List subscriptions, sorted by id",
             "parameters": [
-                _parameter("after", "query", {"type": "string"}, "Only ids after this one."),
-                _parameter(
+                parameter("after", "query", {"type": "string"}, "Only ids after this one."),
+                parameter(
                     "limit",
                     "query",
                     {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
@@ -292,10 +234,10 @@ _PATHS: Json = {
                 ),
             ],
             "responses": {
-                "200": _answer(
+                "200": answer(
                     "A page; next is the last id when there are more.",
-                    _object(
-                        {"subscriptions": _array(_ref("Subscription")), "next": {"type": ["string", "null"]}}
+                    record(
+                        {"subscriptions": array(ref("Subscription")), "next": {"type": ["string", "null"]}}
                     ),
                     {"subscriptions": [_SUBSCRIPTION], "next": None},
                 ),
@@ -308,32 +250,32 @@ _PATHS: Json = {
             "summary": "Create one subscription, or put many",
             "description": "Of many, each is judged for itself; the good ones are stored, those with an id "
             "that exists replace it.",
-            "requestBody": _body(
+            "requestBody": body(
                 {
                     "oneOf": [
-                        _ref("Filter"),
-                        _object({"subscriptions": _array(_ref("Filter"), maxItems=10000)}),
+                        ref("Filter"),
+                        record({"subscriptions": array(ref("Filter"), maxItems=10000)}),
                     ]
                 },
                 {"subscriptions": [{"id": "cheap-yahoo", "filter": _SUBSCRIPTION["filter"]}]},
             ),
             "responses": {
-                "200": _answer(
+                "200": answer(
                     "What became of many (or the one exists already, with this filter).",
-                    _object(
+                    record(
                         {
-                            "created": _integer(),
-                            "replaced": _integer(),
-                            "unchanged": _integer(),
-                            "refused": _array(_ref("Refused")),
+                            "created": integer(),
+                            "replaced": integer(),
+                            "unchanged": integer(),
+                            "refused": array(ref("Refused")),
                         }
                     ),
                     {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
                 ),
-                "201": _answer("The one was created.", _ref("Subscription"), _SUBSCRIPTION),
+                "201": answer("The one was created.", ref("Subscription"), _SUBSCRIPTION),
                 "400": _BAD,
                 "404": _UNKNOWN,
-                "409": _problem("There is a subscription of this id with another filter."),
+                "409": problem("There is a subscription of this id with another filter."),
                 "413": _LARGE,
             },
         },
@@ -344,7 +286,7 @@ _PATHS: Json = {
             "operationId": "get_subscription",
             "summary": "Read a subscription",
             "responses": {
-                "200": _answer("The subscription.", _ref("Subscription"), _SUBSCRIPTION),
+                "200": answer("The subscription.", ref("Subscription"), _SUBSCRIPTION),
                 "404": _UNKNOWN,
             },
         },
@@ -352,10 +294,10 @@ _PATHS: Json = {
             "operationId": "put_subscription",
             "summary": "Create a subscription or replace its filter",
             "description": "Events published after the answer meet exactly the new filter. The cursor stays.",
-            "requestBody": _body(_ref("Filter"), {"filter": _SUBSCRIPTION["filter"], "dialect": "sql"}),
+            "requestBody": body(ref("Filter"), {"filter": _SUBSCRIPTION["filter"], "dialect": "sql"}),
             "responses": {
-                "200": _answer("It was replaced, or stood so already.", _ref("Subscription"), _SUBSCRIPTION),
-                "201": _answer("It was created.", _ref("Subscription"), _SUBSCRIPTION),
+                "200": answer("It was replaced, or stood so already.", ref("Subscription"), _SUBSCRIPTION),
+                "201": answer("It was created.", ref("Subscription"), _SUBSCRIPTION),
                 "400": _BAD,
                 "404": _UNKNOWN,
             },
@@ -364,7 +306,7 @@ _PATHS: Json = {
             "operationId": "delete_subscription",
             "summary": "Delete a subscription",
             "description": "Its streams end with the event deleted.",
-            "responses": {"204": _answer("It was deleted."), "404": _UNKNOWN},
+            "responses": {"204": answer("It was deleted."), "404": _UNKNOWN},
         },
     },
     "/v1/spaces/{space}/subscriptions/{id}/pull": {
@@ -372,12 +314,12 @@ _PATHS: Json = {
         "post": {
             "operationId": "pull",
             "summary": "Take messages",
-            "requestBody": _body(
-                _object(
+            "requestBody": body(
+                record(
                     {
-                        "max": _integer("At most so many messages.", minimum=1, default=100),
-                        "wait_s": _number("Seconds to wait when there is none.", minimum=0, default=0),
-                        "ack_deadline_s": _number(
+                        "max": integer("At most so many messages.", minimum=1, default=100),
+                        "wait_s": number("Seconds to wait when there is none.", minimum=0, default=0),
+                        "ack_deadline_s": number(
                             "Seconds until a message that was not acked comes again.", exclusiveMinimum=0
                         ),
                     },
@@ -387,9 +329,9 @@ _PATHS: Json = {
                 required=False,
             ),
             "responses": {
-                "200": _answer(
+                "200": answer(
                     "The messages, in order; none when the time was over.",
-                    _object({"messages": _array(_ref("Message"))}),
+                    record({"messages": array(ref("Message"))}),
                     {"messages": [{"position": "0-5-0", "event": _EVENT}]},
                 ),
                 "400": _BAD,
@@ -402,18 +344,18 @@ _PATHS: Json = {
         "post": {
             "operationId": "ack",
             "summary": "Acknowledge messages, one by one or all up to one",
-            "requestBody": _body(
+            "requestBody": body(
                 {
                     "oneOf": [
-                        _object({"positions": _array(_POSITION)}),
-                        _object({"up_to": _POSITION}),
+                        record({"positions": array(_POSITION)}),
+                        record({"up_to": _POSITION}),
                     ]
                 },
                 {"positions": []},
             ),
             "responses": {
-                "200": _answer(
-                    "Durable: none of these comes again.", _object({"cursor": _POSITION}), {"cursor": "0-6-0"}
+                "200": answer(
+                    "Durable: none of these comes again.", record({"cursor": _POSITION}), {"cursor": "0-6-0"}
                 ),
                 "400": _BAD,
                 "404": _UNKNOWN,
@@ -425,10 +367,10 @@ _PATHS: Json = {
         "post": {
             "operationId": "nack",
             "summary": "Give messages back; they come again at once",
-            "requestBody": _body(_object({"positions": _array(_POSITION)}), {"positions": []}),
+            "requestBody": body(record({"positions": array(_POSITION)}), {"positions": []}),
             "responses": {
-                "200": _answer(
-                    "How many were leased and came back.", _object({"returned": _integer()}), {"returned": 0}
+                "200": answer(
+                    "How many were leased and came back.", record({"returned": integer()}), {"returned": 0}
                 ),
                 "400": _BAD,
                 "404": _UNKNOWN,
@@ -444,13 +386,13 @@ _PATHS: Json = {
             "than window messages are unacked. A comment comes when there is nothing else to send; the event "
             "deleted ends the stream.",
             "parameters": [
-                _parameter(
+                parameter(
                     "window",
                     "query",
                     {"type": "integer", "minimum": 1, "maximum": 20000, "default": 1000},
                     "Messages that may be unacked.",
                 ),
-                _parameter(
+                parameter(
                     "ack_deadline_s",
                     "query",
                     {"type": "number", "exclusiveMinimum": 0, "default": 30},
@@ -467,18 +409,19 @@ _PATHS: Json = {
             },
         },
     },
+    **openapi_filters.PATHS,
     "/v1/stats": {
         "get": {
             "operationId": "stats",
             "summary": "Live figures",
-            "responses": {"200": _answer("The figures.", _ref("Stats"))},
+            "responses": {"200": answer("The figures.", ref("Stats"))},
         }
     },
     "/healthz": {
         "get": {
             "operationId": "healthz",
             "summary": "Whether the gateway answers",
-            "responses": {"200": _answer("Alive.", _object({"status": _string()}), {"status": "alive"})},
+            "responses": {"200": answer("Alive.", record({"status": string()}), {"status": "alive"})},
         }
     },
     "/readyz": {
@@ -486,11 +429,11 @@ _PATHS: Json = {
             "operationId": "readyz",
             "summary": "Whether events are taken and matched",
             "responses": {
-                code: _answer(
+                code: answer(
                     description,
-                    _object(
+                    record(
                         {
-                            "status": _string(),
+                            "status": string(),
                             "checks": {"type": "object", "additionalProperties": {"type": "string"}},
                         }
                     ),
@@ -512,7 +455,7 @@ _PATHS: Json = {
         "get": {
             "operationId": "openapi",
             "summary": "This document",
-            "responses": {"200": _answer("OpenAPI 3.1.", {"type": "object"})},
+            "responses": {"200": answer("OpenAPI 3.1.", {"type": "object"})},
         }
     },
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fieldfare.filters import FilterError, compile_filter, encode_normal_form
+from fieldfare.filters import Filter, FilterError, compile_filter, encode_normal_form
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
@@ -217,30 +217,10 @@ class Subscriptions:
             id = f"sub-{secrets.token_hex(4)}"
         if not isinstance(id, str) or not NAME.fullmatch(id):
             return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
-        if not isinstance(dialect, str) or dialect not in DIALECTS:
-            return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
-        if DIALECTS[dialect].is_json and isinstance(text, dict | list):
-            text = msgspec.json.encode(text).decode()
-        if not isinstance(text, str) or not text.strip():
-            what = "a JSON object or array" if DIALECTS[dialect].is_json else "a non-empty string"
-            return RefusedFilter(f"the filter must be {what}", "/filter")
-        size_bytes = len(text.encode("utf-8", "surrogatepass"))
-        if size_bytes > self._filter_max_bytes:
-            return RefusedFilter(
-                f"the filter has {size_bytes} bytes; at most {self._filter_max_bytes} are taken",
-                "/filter",
-                hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
-            )
-        try:
-            compiled = encode_normal_form(compile_filter(text, dialect).normal_form)
-        except FilterError as error:
-            first = error.problems[0]
-            return RefusedFilter(
-                first.message, "/filter", first.line, first.column, first.hint or None, str(error)
-            )
-        except RecursionError:
-            return RefusedFilter("the filter nests too deeply", "/filter")
-        return Put(space, id, text, dialect, compiled)
+        found = compile_checked(text, dialect, self._filter_max_bytes)
+        if isinstance(found, RefusedFilter):
+            return found
+        return Put(space, id, found.text, dialect, encode_normal_form(found.normal_form))
 
     def _hold(self, subscription: Subscription) -> None:
         self._held[(subscription.space, subscription.id)] = subscription
@@ -254,6 +234,38 @@ class Subscriptions:
         hint = f"Did you mean {near[0]}?" if near else None
         detail = f"There is no subscription {id!r} in the space {space!r}."
         return Problem(404, "unknown-subscription", detail, hint=hint)
+
+
+def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | RefusedFilter:
+    """A filter as a client sends it, compiled; or why it is not taken."""
+    refused = refuse_text(filter, dialect, max_bytes)
+    if refused is not None:
+        return refused
+    try:
+        return compile_filter(filter, dialect)
+    except FilterError as error:
+        first = error.problems[0]
+        line, column = (first.line, first.column) if first.length else (None, None)
+        return RefusedFilter(first.message, "/filter", line, column, first.hint or None, str(error))
+    except RecursionError:
+        return RefusedFilter("the filter nests too deeply", "/filter")
+
+
+def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | None:
+    """Why a filter is not even looked at: its type, its dialect, its length."""
+    if dialect not in DIALECTS:
+        return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
+    is_json = DIALECTS[dialect].is_json and isinstance(filter, dict | list)
+    if not is_json and not (isinstance(filter, str) and filter.strip()):
+        return RefusedFilter("the filter must be a non-empty string", "/filter")
+    text = msgspec.json.encode(filter) if is_json else filter.encode("utf-8", "surrogatepass")
+    if len(text) > max_bytes:
+        return RefusedFilter(
+            f"the filter has {len(text)} bytes; at most {max_bytes} are taken",
+            "/filter",
+            hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
+        )
+    return None
 
 
 def _apply(registry: Registry, puts: Sequence[Put], end: int, *, replace: bool) -> list[Stored]:

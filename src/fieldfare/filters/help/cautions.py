@@ -139,10 +139,12 @@ def _contradiction(e: And | Or | AndThen | OrElse, wanted: bool) -> Caution:
 
 
 def _says_nothing(e: And | Or | AndThen | OrElse, wanted: bool) -> bool:
-    """Whether a choice holds whenever it can be told, though each of its parts may fail."""
+    """Whether a choice holds for all values for which one of its parts fails, as `a <> 1 OR a <> 2` does."""
     if len(attribute_paths(e)) != 1 or not isinstance(e, And | Or):
         return False
-    return not always(e, wanted) and never(e, not wanted)
+    a_part_fails = Or(tuple(IsTruth(operand, not wanted) for operand in e.operands))
+    fails = Not(IsTruth(e, wanted))
+    return not always(e, wanted) and not never(a_part_fails) and never(And((a_part_fails, fails)))
 
 
 def _tautology(e: Expression, wanted: bool) -> Caution:

@@ -240,7 +240,7 @@ def _blamed(step: Step, e: Expression, wanted: bool) -> Step:
             if reached is not None:
                 blamed[reached:] = step.parts[reached:]
         return replace(step, parts=tuple(blamed))
-    if isinstance(e, Not):
+    if isinstance(e, Not) and isinstance(e.operand, And | Or | AndThen | OrElse | Not | IsTruth | Quantified):
         return replace(step, parts=(_blamed(step.parts[0], e.operand, not wanted),))
     if isinstance(e, IsTruth) and wanted and e.truth is not None:
         return replace(step, parts=(_blamed(step.parts[0], e.operand, e.truth),))
