@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,8 @@ from .eventbridge.generators import Generator
 
 Event = dict[str, Any]
 
-many = settings(max_examples=250, derandomize=True, deadline=None)
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+many = settings(max_examples=150 if COMPILED else 8, derandomize=True, deadline=None)
 
 
 def filter_of(expression: ast.Expression) -> Filter:
@@ -291,3 +296,15 @@ def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:
     for text in "data.x % 7 = 3 AND data.y LIKE '%3%'", "other = 1", "other IS NULL AND data.x < 5", "TRUE":
         assert_same(compile_filter(text), columns, events)
     assert compile_filter("data.x = 1").matches_batch([]).tolist() == []
+
+
+@pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")
+def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
+    """The same tests without numba's compiler: numpy raises where compiled code would overrun."""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", __file__]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, env=environment, cwd=root, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout
