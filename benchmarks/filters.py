@@ -1,20 +1,27 @@
-"""How long it takes to compile, encode and evaluate filters. Prints one JSON object.
+"""How long it takes to compile, encode and evaluate filters.
 
-    PYTHONPATH=src python benchmarks/filters.py
+    python benchmarks/filters.py           # a table
+    python benchmarks/filters.py --json    # one JSON object
 
-Each figure is the least of many short runs, in microseconds for one call, so that what else runs on
-the machine counts little.
+Figures in microseconds are for one call, the least of many short runs, so that what else runs on the
+machine counts little. Figures by columns are evaluations (one filter on one event) a second of the
+processor, on one core, the best of many passes over a batch that is decoded before the clock starts.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import random
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fieldfare.filters import compile_filter, decode_normal_form, encode_normal_form
 from fieldfare.filters.filter import Filter
+from fieldfare.matching.json_decoder import decode_json_lines
 
 FIVE_PREDICATES = (
     "data.origin = 'JFK' AND data.carrier IN ('AA', 'B6', 'DL') AND data.dep_delay > 30 "
@@ -30,6 +37,68 @@ OTHER_ORIGIN = {
 
 RUNS = 200
 CALLS = 100
+
+BY_COLUMNS = {
+    "five_predicates": (
+        "data.origin = 'JFK' AND data.carrier IN ('AA', 'B6') AND data.dep_delay BETWEEN 30 AND 120 "
+        "AND data.distance > 500 AND NOT data.cancelled"
+    ),
+    "number": "data.distance > 500",
+    "string": "data.origin = 'JFK'",
+    "two_attributes": "data.high > data.low",
+    "arithmetic_decimals": "data.high - data.low > 2",
+    "arithmetic_long_floats": "data.x * data.y < 0.25",
+    "like_contains": "data.name LIKE '%abc%'",
+    "lower_case": "LOWER(data.name) LIKE '%abc%' AND LENGTH(data.name) > 12",
+    "or_of_four": "data.origin = 'LGA' OR data.carrier = 'UA' OR data.distance < 100 OR data.cancelled",
+    "like_in_python": "data.name LIKE 'a_c%'",
+    "any_of_array": "ANY leg IN data.legs SATISFIES (leg > 4900)",
+}
+"""Filters by what they ask of the evaluator."""
+BATCHES = (4096, 65_536)
+PASSES = 15
+
+
+def event(rng: random.Random) -> dict[str, Any]:
+    low = round(rng.uniform(1, 100), 2)
+    return {
+        "origin": rng.choice(["JFK", "LGA", "EWR"]),
+        "carrier": rng.choice(["AA", "B6", "UA", "DL"]),
+        "dep_delay": rng.randrange(-20, 300),
+        "distance": rng.randrange(80, 5000),
+        "cancelled": rng.random() < 0.1,
+        "low": low,
+        "high": round(low + rng.uniform(-5, 5), 2),
+        "x": rng.random(),
+        "y": rng.random(),
+        "name": "".join(rng.choices("abcdefgH", k=rng.randint(5, 30))),
+        "legs": [rng.randrange(80, 5000) for _ in range(rng.randrange(4))],
+    }
+
+
+def evaluations_per_s(text: str, lines: list[bytes]) -> int:
+    """Evaluations of a filter by columns, a second of the processor."""
+    filter = compile_filter(text)
+    batch = decode_json_lines(b"".join(lines), len(lines), sorted(filter.column_paths))
+    some = filter.matches_batch(batch, np.arange(50)).tolist()
+    assert some == [filter.matches(json.loads(line)) for line in lines[:50]]
+    best_s = float("inf")
+    for _ in range(PASSES):
+        started = time.process_time()
+        repeats = max(1, 65_536 // len(lines))
+        for _ in range(repeats):
+            filter.matches_batch(batch)
+        best_s = min(best_s, (time.process_time() - started) / repeats)
+    return round(len(lines) / best_s)
+
+
+def by_columns() -> dict[str, dict[str, int]]:
+    rng = random.Random(7)
+    lines = [json.dumps({"data": event(rng)}).encode() + b"\n" for _ in range(max(BATCHES))]
+    return {
+        name: {f"batch_{size}": evaluations_per_s(text, lines[:size]) for size in BATCHES}
+        for name, text in BY_COLUMNS.items()
+    }
 
 
 def least_us(call: Callable[[], Any]) -> float:
@@ -50,6 +119,9 @@ def compiled_with_normal_form() -> Filter:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
     form = compiled_with_normal_form().normal_form
     encoded = encode_normal_form(form)
     three = compile_filter(THREE_PREDICATES)
@@ -63,7 +135,15 @@ def main() -> None:
         "matches_first_predicate_fails_us": least_us(lambda: three.matches(OTHER_ORIGIN)),
         "matches_all_three_hold_us": least_us(lambda: three.matches(MATCHING)),
     }
-    print(json.dumps(figures, indent=2))
+    columns = by_columns()
+    if options.json:
+        print(json.dumps({**figures, "evaluations_per_s": columns}))
+        return
+    for name, figure in figures.items():
+        print(f"{name:36}{figure:>10,}")
+    print(f"{'evaluations/s by columns':36}", *(f"batch {size:,}".rjust(16) for size in BATCHES))
+    for name, rates in columns.items():
+        print(f"  {name:34}", *(f"{rate:16,}" for rate in rates.values()))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +22,20 @@ from hypothesis import strategies as st
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
+from fieldfare.filters.functions import FUNCTIONS, Function, Parameter, Type
 from fieldfare.matching.evaluation import compiler, conditions
 from fieldfare.matching.event_columns import columns_of_events
 from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.naive_decoder import arrow_events, decode_json_lines_naive
 
 from . import strategies as some
+from .cesql import strategies as cesql
+from .eventbridge.generators import Generator
 
 Event = dict[str, Any]
 
-many = settings(max_examples=250, derandomize=True, deadline=None)
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+many = settings(max_examples=150 if COMPILED else 8, derandomize=True, deadline=None)
 
 
 def filter_of(expression: ast.Expression) -> Filter:
@@ -202,9 +211,100 @@ def test_quantifiers_over_arrays_and_over_what_is_none(e: ast.Expression, events
         assert_same(condition, decode_json_lines(b"".join(lines), len(lines), list(paths)), read)
 
 
+def test_absolute_numbers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    absolute = Function(
+        name="ABS",
+        parameters=(Parameter("number", Type.NUMBER),),
+        result=Type.NUMBER,
+        summary="",
+        group="",
+        compute=abs,
+    )
+    monkeypatch.setitem(FUNCTIONS, "ABS", absolute)
+    values = [
+        -(2**63),
+        2**63,
+        -3,
+        3,
+        -0.1,
+        -0.0,
+        1e300,
+        -(10**30),
+        None,
+        "x",
+        True,
+        float("-inf"),
+        Decimal("-2.5"),
+    ]
+    events = [{"a": value, "b": other} for value in values for other in (0, 0.1, 2**63, -7)]
+    for inner in a, ast.Arithmetic("-", a, b), ast.Arithmetic("/", a, ast.Literal(3)):
+        call = ast.Call("ABS", (inner,))
+        for other in ast.Literal(3), ast.Literal(Decimal("0.1")), ast.Literal(2**63), b:
+            assert_same(filter_of(ast.Comparison(">=", call, other)), events, events)
+        assert_same(filter_of(ast.IsNull(call)), events, events)
+        assert_same(
+            filter_of(ast.Comparison(">", ast.Arithmetic("+", call, b), ast.Literal(1))), events, events
+        )
+
+
+@many
+@given(cesql.filters(), st.lists(cesql.events, min_size=1, max_size=6))
+def test_cesql_with_its_casts(found: tuple[Any, str], events: list[Event]) -> None:
+    assert_same(compile_filter(found[1], "cesql"), events, events)
+
+
+casts = st.builds(
+    ast.Call, st.sampled_from(["CESQL_INT", "CESQL_STRING", "CESQL_BOOL"]), st.tuples(st.sampled_from([a, b]))
+)
+of_casts = st.one_of(
+    casts,
+    st.builds(ast.Call, st.sampled_from(["LENGTH", "LOWER", "UPPER"]), st.tuples(casts)),
+    st.builds(ast.Arithmetic, st.sampled_from(["+", "/"]), casts, st.sampled_from([a, ast.Literal(3)])),
+)
+
+
+@many
+@given(
+    st.one_of(
+        casts,
+        st.builds(ast.Comparison, some.operators, of_casts, some.literals | of_casts | st.just(b)),
+        st.builds(ast.In, of_casts, st.lists(some.literals, min_size=1, max_size=3).map(tuple)),
+        st.builds(ast.Like, of_casts, some.patterns),
+        st.builds(ast.IsNull, of_casts),
+    ),
+    st.lists(cesql.events, min_size=1, max_size=6),
+)
+def test_casts_inside_of_other_expressions(e: ast.Expression, events: list[Event]) -> None:
+    assert_same(filter_of(e), events, events)
+
+
+@many
+@given(st.integers(0, 2**32))
+def test_eventbridge_patterns(seed: int) -> None:
+    generator = Generator(random.Random(seed))
+    condition = compile_filter(generator.pattern(), "eventbridge")
+    events = [generator.event() for _ in range(8)]
+    assert_same(condition, events, events)
+    lines = [json_line(event) for event in events]
+    for paths in condition.paths, condition.column_paths:
+        assert_same(condition, decode_json_lines(b"".join(lines), len(lines), list(paths)), events)
+
+
 def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:
     events = [{"data": {"x": n, "y": str(n)}} for n in range(2000)]
     columns = columns_of_events(events, [("data", "x"), ("data", "y"), ("other",)])
     for text in "data.x % 7 = 3 AND data.y LIKE '%3%'", "other = 1", "other IS NULL AND data.x < 5", "TRUE":
         assert_same(compile_filter(text), columns, events)
     assert compile_filter("data.x = 1").matches_batch([]).tolist() == []
+
+
+@pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")
+def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
+    """The same tests without numba's compiler: numpy raises where compiled code would overrun."""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", __file__]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, env=environment, cwd=root, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout

@@ -40,7 +40,7 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.columns import KIND_FALSE, KIND_INT, KIND_STRING, KIND_TRUE, ColumnBatch
 from fieldfare.matching.evaluation.conditions import (
     ByTable,
     Compared,
@@ -60,6 +60,7 @@ from fieldfare.matching.evaluation.operands import (
     AbsoluteOperand,
     ArithmeticOperand,
     AttributeOperand,
+    CastOperand,
     LiteralOperand,
     Operand,
     TruthOperand,
@@ -159,6 +160,9 @@ _CALLS: dict[str, Callable[[Operand], Operand]] = {
     "LENGTH": LengthOperand,
     "LOWER": lambda operand: CaseOperand(operand, True),
     "UPPER": lambda operand: CaseOperand(operand, False),
+    "CESQL_INT": lambda operand: CastOperand(operand, KIND_INT, KIND_INT, bits=32),
+    "CESQL_STRING": lambda operand: CastOperand(operand, KIND_STRING, KIND_STRING),
+    "CESQL_BOOL": lambda operand: CastOperand(operand, KIND_FALSE, KIND_TRUE),
 }
 """The functions that have a kernel."""
 
@@ -189,8 +193,10 @@ def _told(operand: Operand, predicate: Expression, e: Expression) -> Condition |
     return ByTable(operand, table_of(true[1], false[1]), Asked(e))
 
 
-def _bare(e: Attribute) -> Condition:
-    return _told(AttributeOperand(e.path), e, e) or InPython(Asked(e))
+def _bare(e: Attribute | Call) -> Condition:
+    operand = operand_of(e)
+    condition = None if operand is None else _told(operand, Attribute(()), e)
+    return InPython(Asked(e)) if condition is None else condition
 
 
 def _comparison(e: Comparison) -> Condition:
@@ -237,7 +243,7 @@ def _like(e: Like) -> Condition:
         if condition is not None:
             return condition
     operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
-    return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces)
+    return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces, Asked(e))
 
 
 def _is_null(e: IsNull) -> Condition:
@@ -269,6 +275,7 @@ def _in_order(goes_on: int) -> Callable[[AndThen | OrElse], Condition]:
 _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
     Literal: lambda e: Constant(CODES[e.value if isinstance(e.value, bool) else None]),
     Attribute: _bare,
+    Call: _bare,
     Exists: lambda e: _by_table(e, "operand", e) or InPython(Asked(e)),
     Comparison: _comparison,
     Between: _between,

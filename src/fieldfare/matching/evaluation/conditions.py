@@ -98,7 +98,7 @@ class HasNoValue:
         values = self.operand.values(view)
         kinds = values.kinds if values.step else np.broadcast_to(values.kinds, view.size)
         truths: Truths = ((kinds == KIND_NULL) | (kinds == KIND_MISSING)).astype(np.uint8) * np.uint8(TRUE)
-        unknown = kinds == kernels.KIND_ASK
+        unknown = kinds >= kernels.KIND_ASK
         if unknown.any():
             truths[unknown] = ASK
             self.asked.settle(view, truths, ASK)

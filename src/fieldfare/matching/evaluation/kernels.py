@@ -1,6 +1,6 @@
 """The compiled loops of the evaluation by columns: values in, truth values (``truth``) out.
 
-Beyond the kinds of ``matching.columns`` there are three for computed numbers. None of these numbers
+Beyond the kinds of ``matching.columns`` there are some for computed values. None of the numbers
 was rounded unnoticed: what cannot be kept exactly says how far it may be off, and a comparison that
 this leaves open is answered by ASK.
 """
@@ -30,7 +30,9 @@ KIND_NEAR = 10
 """A number near the float64 whose bits are the word, at most the float64 of the second word away."""
 KIND_ASK = 11
 """A number, or none: only Python can tell."""
-KINDS = 12
+KIND_ANY = 12
+"""A value of any type, or none: only Python can tell."""
+KINDS = 13
 
 LOOK = 4
 """In a table's truth by kind: it depends on the value."""
@@ -308,7 +310,13 @@ def _order_of_strings(text: Any, word: Any, other_text: Any, other_word: Any) ->
 
 @inlined
 def _is_number(kind: Any) -> Any:
-    return KIND_INT <= kind <= KIND_EXACT or kind >= KIND_RATIO
+    return KIND_INT <= kind <= KIND_EXACT or KIND_RATIO <= kind <= KIND_ASK
+
+
+@inlined
+def _second(kind: Any, seconds: Any, i: Any) -> Any:
+    """The second word of a number, if its kind has one."""
+    return seconds[i] if KIND_RATIO <= kind <= KIND_NEAR else np.int64(0)
 
 
 @compiled
@@ -328,8 +336,7 @@ def compare_values(a: Any, b: Any, accepted: Any, truths: Any) -> Any:
         kind, other = kinds[j], other_kinds[k]
         truth = np.uint8(UNKNOWN)
         if _is_number(kind) and _is_number(other):
-            second = seconds[j] if kind >= KIND_RATIO else np.int64(0)
-            other_second = other_seconds[k] if other >= KIND_RATIO else np.int64(0)
+            second, other_second = _second(kind, seconds, j), _second(other, other_seconds, k)
             order, guess = _order_of_numbers(
                 kind, words[j], second, other, other_words[k], other_second, guess
             )
@@ -338,6 +345,8 @@ def compare_values(a: Any, b: Any, accepted: Any, truths: Any) -> Any:
             truth = accepted[_order_of_strings(text, words[j], other_text, other_words[k]) + 1]
         elif KIND_FALSE <= kind <= KIND_TRUE and KIND_FALSE <= other <= KIND_TRUE:
             truth = accepted[np.int64(kind > other) - np.int64(kind < other) + 1]
+        elif kind == KIND_ANY or other == KIND_ANY:
+            truth = np.uint8(ASK)
         asked += truth == ASK
         truths[i] = truth
     return asked
@@ -411,7 +420,7 @@ def _calculate_nearly(operator: Any, a: Any, away: Any, b: Any, other_away: Any)
 def _has_arithmetic(kind: Any, word: Any) -> Any:
     if kind == KIND_FLOAT:
         return abs(as_float(word)) < np.inf
-    return _is_number(kind)
+    return _is_number(kind) or kind == KIND_ANY
 
 
 @inlined
@@ -465,8 +474,7 @@ def calculate_values(operator: Any, a: Any, b: Any, kinds: Any, words: Any, seco
     for i in range(kinds.size):
         j, k = i * step, i * other_step
         kind, other = left_kinds[j], right_kinds[k]
-        second = left_seconds[j] if kind >= KIND_RATIO else np.int64(0)
-        other_second = right_seconds[k] if other >= KIND_RATIO else np.int64(0)
+        second, other_second = _second(kind, left_seconds, j), _second(other, right_seconds, k)
         kinds[i], words[i], seconds[i], guess = _calculated(
             operator, kind, left_words[j], second, other, right_words[k], other_second, guess
         )
@@ -483,8 +491,25 @@ def absolute_values(kinds: Any, words: Any, out_kinds: Any, out_words: Any) -> N
             kind, word = np.uint8(KIND_NULL), np.int64(0)
         elif kind in (KIND_FLOAT, KIND_NEAR):
             word = as_word(abs(as_float(word)))
-        elif kind == KIND_EXACT or word == _LEAST:
+        elif kind in (KIND_EXACT, KIND_ANY) or word == _LEAST:
             kind = np.uint8(KIND_ASK)
         else:
             word = abs(word)
         out_kinds[i], out_words[i] = kind, word
+
+
+@compiled
+def cast_values(kinds: Any, words: Any, least: Any, most: Any, reach: Any, out_kinds: Any) -> None:
+    """Keep values whose kind is from ``least`` to ``most``; the rest is null or, if there is one, KIND_ANY.
+
+    Whole numbers are kept from ``-reach - 1`` to ``reach``.
+    """
+    kinds, words, out_kinds = borrowed(kinds), borrowed(words), borrowed(out_kinds)
+    for i in range(kinds.size):
+        kind = kinds[i]
+        if kind <= KIND_NULL:
+            out_kinds[i] = KIND_NULL
+        elif kind < least or kind > most or (kind == KIND_INT and not -reach - 1 <= words[i] <= reach):
+            out_kinds[i] = KIND_ANY
+        else:
+            out_kinds[i] = kind

@@ -145,6 +145,29 @@ class AbsoluteOperand:
         return Values(frozen(kinds), frozen(words), given.seconds, NO_TEXT, 1)
 
 
+class CastOperand:
+    """A value that stays as it is if it is of some kinds, and small enough; else Python casts it.
+
+    Parameters
+    ----------
+    operand : the value; null and missing ones stay null
+    least, most : the kinds from the least to the most
+    bits : how many bits a whole number has at most, with its sign
+    """
+
+    def __init__(self, operand: Operand, least: int, most: int, bits: int = 64) -> None:
+        self.operand = operand
+        self.kinds = (least, most)
+        self.reach = (1 << bits - 1) - 1
+        self.cost_ns = operand.cost_ns + 2
+
+    def values(self, view: View) -> Values:
+        given = spread(self.operand.values(view), view.size)
+        kinds: Any = np.empty(view.size, np.uint8)
+        kernels.cast_values(given.kinds, given.words, *self.kinds, self.reach, kinds)
+        return Values(frozen(kinds), given.words, given.seconds, given.text, 1)
+
+
 class TruthOperand:
     """A condition as a value: true, false, or none."""
 

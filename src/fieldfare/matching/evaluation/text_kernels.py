@@ -11,7 +11,8 @@ import numpy as np
 
 from fieldfare.matching.columns import KIND_INT, KIND_NULL, KIND_STRING
 from fieldfare.matching.compiled import borrowed, compiled, inlined
-from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
+from fieldfare.matching.evaluation.kernels import KIND_ANY, KIND_ASK
+from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 from fieldfare.matching.json_bytes import load_part, same_bytes
 
 MOST_PIECE_BYTES = 64
@@ -33,17 +34,19 @@ def _after(text: Any, i: Any, end: Any, pieces: Any, at: Any, length: Any) -> An
 
 
 @compiled
-def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, truths: Any) -> None:
+def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, truths: Any) -> Any:
     """Whether each string begins with the first piece, ends with the last, and has the others between.
 
-    ``pieces`` (``view.Pieces``) has ``count`` for each row, at least two.
+    ``pieces`` (``view.Pieces``) has ``count`` for each row, at least two. Gives how many are ASK.
     """
     kinds, words, text, truths = borrowed(kinds), borrowed(words), borrowed(text), borrowed(truths)
     wanted, starts, owners = borrowed(pieces.text), borrowed(pieces.starts), borrowed(pieces.owners)
     step = pieces.step
+    asked = 0
     for row in range(kinds.size):
         if kinds[row] != KIND_STRING:
-            truths[row] = UNKNOWN
+            truths[row] = ASK if kinds[row] == KIND_ANY else UNKNOWN
+            asked += kinds[row] == KIND_ANY
             continue
         truths[row] = FALSE
         start = words[row] >> 32
@@ -65,6 +68,7 @@ def fit_values(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, truth
                 break
         if i >= 0:
             truths[row] = TRUE
+    return asked
 
 
 @compiled
@@ -75,7 +79,7 @@ def measure_values(kinds: Any, words: Any, text: Any, out_kinds: Any, lengths: A
     for row in range(kinds.size):
         lengths[row] = 0
         if kinds[row] != KIND_STRING:
-            out_kinds[row] = KIND_NULL
+            out_kinds[row] = KIND_ASK if kinds[row] == KIND_ANY else KIND_NULL
             continue
         start = words[row] >> 32
         count = np.int64(0)
@@ -98,7 +102,7 @@ def change_case(
     for row in range(kinds.size):
         out_words[row] = 0
         if kinds[row] != KIND_STRING:
-            out_kinds[row] = KIND_NULL
+            out_kinds[row] = KIND_ANY if kinds[row] == KIND_ANY else KIND_NULL
             continue
         out_kinds[row] = KIND_STRING
         start, length = words[row] >> 32, words[row] & 0xFFFFFFFF

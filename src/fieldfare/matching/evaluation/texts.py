@@ -12,7 +12,8 @@ from fieldfare.matching.columns import KIND_STRING
 from fieldfare.matching.evaluation import text_kernels
 from fieldfare.matching.evaluation.operands import Operand, spread
 from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Pieces, Truths, Values, View
+from fieldfare.matching.evaluation.truth import ASK
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Asked, Pieces, Truths, Values, View
 
 _LENGTH_BITS = 0xFFFFFFFF
 
@@ -26,8 +27,9 @@ class Fits:
     parts : the pieces; a number stands for one that each row has its own of
     """
 
-    def __init__(self, operand: Operand, parts: list[bytes | int]) -> None:
+    def __init__(self, operand: Operand, parts: list[bytes | int], asked: Asked) -> None:
         self.operand = operand
+        self.asked = asked
         self.parts = parts
         self.pieces = pieces_as_arrays([[part if isinstance(part, bytes) else b"" for part in parts]])
         self.cost_ns = operand.cost_ns + (30.0 if len(parts) > 2 else 8.0)
@@ -36,7 +38,8 @@ class Fits:
         values = spread(self.operand.values(view), view.size)
         truths = np.empty(view.size, np.uint8)
         pieces = view.pieces(self.pieces, self.parts)
-        text_kernels.fit_values(values.kinds, values.words, values.text, pieces, len(self.parts), truths)
+        if text_kernels.fit_values(values.kinds, values.words, values.text, pieces, len(self.parts), truths):
+            self.asked.settle(view, truths, ASK)
         return truths
 
 

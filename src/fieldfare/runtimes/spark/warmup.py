@@ -33,6 +33,11 @@ KEEP_ALIVE_S = 25.0
 """How often idle workers get something to do; Spark ends them after a minute."""
 
 _WORDS = ("AA", "UA", "DL", "B6")
+_EVERY_KERNEL = (
+    *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
+    "CESQL_INT(b) > 2",
+)
+"""Filters that together use every kernel of the evaluation by columns."""
 
 
 def _nothing(batches: Batches) -> Batches:
@@ -65,6 +70,8 @@ def run_kernels_once() -> None:
     )
     for closings in (Closings(), Closings(*(pa.array([1]).to_numpy() for _ in range(2)))):
         matches = match_batch(records, {"default": Index((part,), closings)})
+    for text in _EVERY_KERNEL:
+        compile_filter(text).matches_batch([{"a": 1.5, "b": 2, "s": "x"}])
     with tempfile.TemporaryDirectory() as folder:
         match_log = MatchLog(Path(folder))
         counts = np.array([1, 3], np.int32)
