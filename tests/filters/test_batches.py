@@ -76,7 +76,8 @@ def test_json_lines_match_as_they_do_one_by_one(e: ast.Expression, events: list[
     lines = [json_line(as_json(event)) for event in events]
     payload, read = b"".join(lines), [json.loads(line) for line in lines]
     for decode in decode_json_lines, decode_json_lines_naive:
-        assert_same(condition, decode(payload, len(lines), list(condition.paths)), read)
+        for paths in condition.paths, condition.column_paths:
+            assert_same(condition, decode(payload, len(lines), list(paths)), read)
 
 
 def column_of(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[pa.Array]:
@@ -183,6 +184,22 @@ def test_patterns_and_functions_of_strings(
         f"CONTAINS({name}, '{pattern}') OR STARTS_WITH({name}, '{pattern}') OR LENGTH({name}) IN (1, 2)",
     ):
         assert_same(compile_filter(text), events, events)
+
+
+quantified = st.lists(some.quantified_over(some.bare), min_size=1, max_size=2).map(tuple)
+
+
+@many
+@given(
+    st.builds(ast.And, quantified.map(lambda q: (*q, *q))) | quantified.map(lambda q: q[0]), lists_of_events
+)
+def test_quantifiers_over_arrays_and_over_what_is_none(e: ast.Expression, events: list[Event]) -> None:
+    condition = filter_of(e)
+    assert_same(condition, events, events)
+    lines = [json_line(as_json(event)) for event in events]
+    read = [json.loads(line) for line in lines]
+    for paths in condition.paths, condition.column_paths:
+        assert_same(condition, decode_json_lines(b"".join(lines), len(lines), list(paths)), read)
 
 
 def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:

@@ -127,3 +127,13 @@ def test_equal_normal_forms_have_equal_bytes() -> None:
 def test_numbers_beyond_64_bits_survive_encoding() -> None:
     form = form_of("a IN (9223372036854775808, -9223372036854775809, 1e300, 1e-300, 0.1, -5)")
     assert decode_normal_form(encode_normal_form(form)) == form
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_what_merges_to_all_values_of_an_attribute_is_not_merged_on_as_if_it_named_it(order) -> None:
+    """`a` may be anything beside b = 1; that says nothing of a beside b = 7."""
+    parts = ["a = 1 AND b = 1", "(a = 1) IS NOT TRUE AND b = 1", "a = 5 AND b = 7"]
+    form = form_of(" OR ".join(parts[place] for place in order))
+    assert sorted(len(conjunction.constraints) for conjunction in form.conjunctions) == [1, 2]
+    assert naive.candidates(form, {"a": 5, "b": 7}) and naive.candidates(form, {"a": 2, "b": 1})
+    assert not naive.candidates(form, {"a": 1, "b": 7})

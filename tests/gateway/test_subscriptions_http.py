@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 from gateway_support import EVENTS, SUBSCRIPTIONS, event, run, running
@@ -46,6 +47,32 @@ def test_what_is_compiled_is_what_the_index_reads(tmp_path):
             await r.subscribe("a", "data.x = 1")
             (version,) = r.gateway.registry.versions(r.gateway.registry.revision(), 0)
             assert decode_normal_form(version.compiled).conjunctions
+
+    run(work)
+
+
+def test_every_dialect_is_taken_and_a_json_filter_as_text_or_as_json(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            pattern = {"data": {"x": [{"numeric": [">", 5]}]}}
+            for id, body in (
+                ("text", {"filter": "type LIKE 'com.%'", "dialect": "cesql"}),
+                ("json", {"filter": pattern, "dialect": "eventbridge"}),
+                ("json-text", {"filter": json.dumps(pattern), "dialect": "eventbridge"}),
+            ):
+                created = await r.client.put(f"{SUBSCRIPTIONS}/{id}", json=body)
+                assert created.status_code == 201, created.text
+                assert isinstance(created.json()["filter"], str)
+            again = await r.client.put(
+                f"{SUBSCRIPTIONS}/json", json={"filter": pattern, "dialect": "eventbridge"}
+            )
+            assert again.status_code == 200 and again.json()["revision"] == 2, "nothing changed"
+            wrong = await r.client.put(f"{SUBSCRIPTIONS}/a", json={"filter": pattern})
+            assert problem(wrong, 400)["detail"] == "the filter must be a non-empty string"
+            wrong = await r.client.put(
+                f"{SUBSCRIPTIONS}/a", json={"filter": {"a": 1}, "dialect": "eventbridge"}
+            )
+            assert problem(wrong, 400)["pointer"] == "/filter"
 
     run(work)
 

@@ -61,6 +61,10 @@ class NormalForm:
         named = {path for conjunction in self.conjunctions for path, _ in conjunction.constraints}
         return frozenset(named | ({("a",)} if self.refused else set()))
 
+    @property
+    def column_paths(self) -> frozenset[tuple[str | int, ...]]:
+        return self.paths
+
     def matches_lookup(self, get: Any) -> bool:
         for conjunction in self.conjunctions:
             if all(get(path) in values for path, values in conjunction.constraints) and (

@@ -155,9 +155,10 @@ def _merged(drafts: Disjunction) -> Disjunction:
         if len(paths) <= _MAX_WIDTH_TO_MERGE:
             for path in sorted(paths, key=repr):
                 if len(alike) > 1:
-                    alike = _merged_in(alike, path)
-                    result += [draft for draft in alike if path not in draft.sets]
-                    alike = [draft for draft in alike if path in draft.sets]
+                    merged = _merged_in(alike, path)
+                    # What merged to all values of an attribute does not name it any more.
+                    result += [draft for draft in merged if path not in draft.sets]
+                    alike = [draft for draft in merged if path in draft.sets]
         result += alike
     if len(result) > 1 and any(not draft.sets for draft in result):
         return [Draft({}, any(draft.exact for draft in result if not draft.sets))]

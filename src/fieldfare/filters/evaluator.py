@@ -79,12 +79,13 @@ def event_getter(path: Path) -> Getter:
 def _step(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
         return value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
-    if _is_array(value) and step < len(value):
+    if is_array(value) and step < len(value):
         return value[step]
     return ABSENT
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
+    """Whether an event's value is an array."""
     return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
@@ -384,7 +385,7 @@ class Compiler:
             if array is ABSENT:
                 return None
             result: bool | None = not decisive
-            for element in array if _is_array(array) else (array,):
+            for element in array if is_array(array) else (array,):
                 value = condition((subject, element))
                 if value is decisive:
                     return decisive

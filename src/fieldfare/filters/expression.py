@@ -296,3 +296,14 @@ def with_element(condition: Expression, variable: str, value: Attribute) -> Expr
         return with_parts(part, change)
 
     return change(condition)
+
+
+def without_quantifiers(e: Expression) -> Expression:
+    """What an expression says where no value that it quantifies over is an array.
+
+    A quantifier over an attribute becomes its condition for the attribute itself. (Where the attribute
+    is missing, the quantifier is unknown, whatever the condition is.)
+    """
+    if isinstance(e, Quantified) and isinstance(e.array, Attribute):
+        return without_quantifiers(with_element(e.condition, e.variable, e.array))
+    return with_parts(e, without_quantifiers)

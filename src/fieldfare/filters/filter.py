@@ -13,12 +13,14 @@ from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.eventbridge.dialect import parse_eventbridge
-from fieldfare.filters.expression import Expression, attribute_paths
+from fieldfare.filters.expression import Expression, attribute_paths, without_quantifiers
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import parse_sql
 from fieldfare.filters.subscriptions_api import parse_subscriptions
 from fieldfare.model import Path
 
+if TYPE_CHECKING:
+    from fieldfare.filters.help.explanation import Explanation
 if TYPE_CHECKING:  # the base install has no numpy
     import numpy as np
     import pyarrow as pa
@@ -152,6 +154,11 @@ class Filter:
             self._paths = attribute_paths(self.expression)
         return self._paths
 
+    @property
+    def column_paths(self) -> frozenset[Path]:
+        """The attributes that make ``matches_batch`` fastest: also parts of what it quantifies over."""
+        return self.paths | attribute_paths(without_quantifiers(self.expression))
+
     def matches(self, event: Mapping[str, Any]) -> bool:
         """Whether an event matches: a CloudEvent as its JSON object, already parsed."""
         match = self._match_event
@@ -182,9 +189,9 @@ class Filter:
 
         Parameters
         ----------
-        batch : n events, as columns (with one for every path of ``paths`` that some event has), as an
-            Arrow batch, or as parsed JSON objects. Of many filters over the same events it is cheaper
-            to make the columns once: ``matching.event_columns.columns_of_events``,
+        batch : n events, as columns (with one for every path of ``paths`` that some event has, better
+            of ``column_paths``), as an Arrow batch, or as parsed JSON objects. Of many filters over the
+            same events it is cheaper to make the columns once: ``matching.event_columns.columns_of_events``,
             ``matching.json_decoder.decode_json_lines``, ``matching.arrow_decoder.columns_from_arrow``.
         rows : int64[k], look at these events only.
 
@@ -198,7 +205,7 @@ class Filter:
         evaluator = self._evaluate_columns
         if evaluator is None:
             evaluator = self._evaluate_columns = ColumnEvaluator(self.expression)
-        return evaluator.matches(columns_of(batch, self.paths), rows)
+        return evaluator.matches(columns_of(batch, self.column_paths), rows)
 
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
         """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
@@ -207,6 +214,15 @@ class Filter:
             condition = Compiler(event_getter).condition(self.expression)
             evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
         return evaluate(event)
+
+    def explain(self, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
+        """What the filter means, what the index uses of it, and what in it is most likely not meant.
+
+        With a sample of events also how selective it is for them. ``str()`` of it is text for people.
+        """
+        from fieldfare.filters.help.explanation import explain  # what only matches needs none of it
+
+        return explain(self, events)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"

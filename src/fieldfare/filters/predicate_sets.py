@@ -26,7 +26,8 @@ from fieldfare.filters.expression import (
 from fieldfare.filters.values import AFTER, BEFORE, Ranges, ValueSet
 from fieldfare.model import Path
 
-_INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+"""For each comparison the one that is true where it is false, and unknown where it is unknown."""
 
 _Found = tuple[Path, ValueSet, bool]
 """A path, the values of it for which a predicate is true (or false), and whether that is exact."""
@@ -38,7 +39,7 @@ def _comparison_set(e: Comparison, truth: bool) -> _Found | None:
         operator, left, right = MIRRORED[operator], right, left
     if not isinstance(left, Attribute) or not isinstance(right, Literal):
         return None
-    return left.path, _compared(operator if truth else _INVERSE[operator], right.value), True
+    return left.path, _compared(operator if truth else INVERSE[operator], right.value), True
 
 
 def _compared(operator: str, constant: Scalar) -> ValueSet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fieldfare import __version__
+from fieldfare.filters.filter import DIALECTS
 
 Json = dict[str, Any]
 
@@ -121,7 +122,14 @@ _SCHEMAS: Json = {
     ),
     "Space": _object({"name": _string()}),
     "Filter": _object(
-        {"filter": _string("The filter's text."), "dialect": _string(enum=["sql"]), "id": _string()},
+        {
+            "filter": {
+                "description": "The filter's text; in a dialect that is JSON also the JSON itself.",
+                "type": ["string", "object", "array"],
+            },
+            "dialect": _string(enum=list(DIALECTS)),
+            "id": _string(),
+        },
         ["filter"],
     ),
     "Subscription": _object(

@@ -21,7 +21,7 @@ class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
-    filter: str
+    filter: str | dict[str, Any] | list[Any]
     dialect: str = "sql"
     id: str | None = None
 
@@ -29,7 +29,7 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     """One subscription, or many: then each is judged for itself, whatever it is."""
 
-    filter: str | None = None
+    filter: str | dict[str, Any] | list[Any] | None = None
     dialect: str = "sql"
     id: str | None = None
     subscriptions: list[Any] | None = None

@@ -13,14 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fieldfare.filters import FilterError, compile_filter, encode_normal_form
+from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
 from fieldfare.storage.errors import SpaceExistsError
 from fieldfare.storage.registry import Conflict, Cursor, Put, Registry, Remove
 
-DIALECTS = ("sql",)
 COMPILE_AT_ONCE = 50
 HELD_MAX = 100_000
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
@@ -215,10 +217,13 @@ class Subscriptions:
             id = f"sub-{secrets.token_hex(4)}"
         if not isinstance(id, str) or not NAME.fullmatch(id):
             return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
-        if not isinstance(text, str) or not text.strip():
-            return RefusedFilter("the filter must be a non-empty string", "/filter")
-        if dialect not in DIALECTS:
+        if not isinstance(dialect, str) or dialect not in DIALECTS:
             return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
+        if DIALECTS[dialect].is_json and isinstance(text, dict | list):
+            text = msgspec.json.encode(text).decode()
+        if not isinstance(text, str) or not text.strip():
+            what = "a JSON object or array" if DIALECTS[dialect].is_json else "a non-empty string"
+            return RefusedFilter(f"the filter must be {what}", "/filter")
         size_bytes = len(text.encode("utf-8", "surrogatepass"))
         if size_bytes > self._filter_max_bytes:
             return RefusedFilter(

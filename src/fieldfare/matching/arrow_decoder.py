@@ -82,7 +82,7 @@ def columns_from_arrow(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBa
         if cells is not None:
             columns[path] = _column(cells, shared)
     others = ArrowOthers(resolved, _scalars)
-    return ColumnBatch(batch.num_rows, columns, shared.text(), tuple(shared.exact), others)
+    return ColumnBatch(batch.num_rows, columns, shared.text(), tuple(shared.exact), others, frozenset(paths))
 
 
 def _scalars(values: pa.Array) -> list[Any]:

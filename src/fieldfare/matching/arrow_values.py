@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fieldfare.matching.arrow_paths import Cells, null_mask, plain
 from fieldfare.model import Path
@@ -47,6 +49,13 @@ class ArrowOthers:
                 return nested_values(cells.values.slice(event, 1), self._scalars)[0]
             whole = self._whole[path] = nested_values(cells.values, self._scalars)
         return whole[event]
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the attribute's type is one of lists."""
+        cells = self._resolved[path]
+        assert cells is not None
+        reader = _reader(plain(cells.values).type)
+        return np.full(len(events), reader in (_lists, _list_views, _fixed_lists))
 
 
 def nested_values(values: pa.Array, scalars: Scalars) -> list[Any]:

@@ -137,7 +137,7 @@ def build_arrays(
     paths = tuple(gatherer.places)
     further: dict[Path, None] = {}
     for i in confirmed:
-        for path in compile_filter(ordered[i].text, ordered[i].dialect).paths:
+        for path in compile_filter(ordered[i].text, ordered[i].dialect).column_paths:
             if path not in gatherer.places:
                 further[path] = None
     return paths, tuple(further), arrays

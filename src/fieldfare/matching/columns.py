@@ -15,10 +15,10 @@ The order of the kinds is the order of the regions in ``filters.values``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -61,6 +61,8 @@ class ColumnBatch:
     text: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     exact: tuple[int | Decimal, ...] = ()
     others: Others | None = None
+    asked: frozenset[Path] = frozenset()
+    """The paths that were asked for, whether some event has them or not, as far as that is known."""
 
     def value(self, path: Path, event: int) -> Any:
         """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
@@ -109,6 +111,16 @@ class ColumnBatch:
             values[place] = self._other(path, event, values[place])
         return values
 
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether an attribute of some events, all of KIND_OTHER, is an array."""
+        words = self.columns[path].words[events]
+        arrays = np.zeros(len(events), bool)
+        in_text = words != 0
+        arrays[in_text] = self.text[words[in_text] >> 32] == ord("[")
+        if self.others is not None and not in_text.all():
+            arrays[~in_text] = self.others.are_arrays(path, events[~in_text])
+        return arrays
+
     def _string(self, word: int) -> str:
         start = word >> 32
         return self.text[start : start + (word & 0xFFFFFFFF)].tobytes().decode("utf-8", "surrogatepass")
@@ -125,8 +137,15 @@ class ColumnBatch:
         return _NAN if self.others is None else self.others(path, event)
 
 
-Others = Callable[[Path, int], Any]
-"""Reads an attribute of an event that is neither number, string, boolean nor null."""
+class Others(Protocol):
+    """Knows the attributes that are neither number, string, boolean nor null."""
+
+    def __call__(self, path: Path, event: int) -> Any:
+        """The array, the object, or a NaN."""
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them are arrays."""
+
 
 _NAN = float("nan")
 _read_json = msgspec.json.Decoder().decode

@@ -1,8 +1,8 @@
 """The last step of a match: filters whose normal form is a superset are evaluated for their candidates.
 
-Python costs a microsecond or several for a pair of an event and a filter. So pairs are evaluated
-together: all those of filters that differ in their constants only (``evaluation.shapes``), or of one
-filter if it has many. What is left are filters unlike all others with few candidates.
+Python takes a microsecond or several for a pair of an event and a filter. So pairs are evaluated
+together: all those of filters that differ in their constants only (``evaluation.shapes``). One by one
+go only those of a filter that is unlike all others and has few candidates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Truth = NDArray[np.bool_]
 
 PAIRS_MIN = 8
 """Evaluating by columns costs about as much as so many pairs one by one."""
-PAIRS_OF_FILTER = 256
-"""With so many pairs for each filter, a filter alone is faster than with others of its shape."""
+PAIRS_MAX = 1 << 20
+"""Pairs looked at together, at most: bounds memory where filters say little to the index."""
 
 _NEW = -1
 
@@ -50,6 +50,15 @@ class Confirmer:
 
     def confirm(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
         """Whether each event matches: int64[n] places in the batch, and int64[n] places of filters."""
+        matches = np.zeros(len(events), bool)
+        for start in range(0, len(events), PAIRS_MAX):
+            part = slice(start, start + PAIRS_MAX)
+            matches[part] = self._confirm_part(columns, events[part], filters[part])
+        return matches
+
+    def _confirm_part(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
+        if len(events) < PAIRS_MIN:
+            return self._one_by_one(columns, events, filters)
         shapes = self._shape[filters]
         if (shapes == _NEW).any():
             for place in np.unique(filters[shapes == _NEW]).tolist():
@@ -60,9 +69,14 @@ class Confirmer:
             matches[pairs] = self._of_shape(columns, self._shapes[shape], events[pairs], filters[pairs])
         return matches
 
+    def _filter(self, place: int) -> Any:
+        condition = self._filters[place]
+        if condition is None:
+            condition = self._filters[place] = self._filter_at(place)
+        return condition
+
     def _learn(self, place: int) -> None:
-        condition = self._filters[place] = self._filter_at(place)
-        expression = getattr(condition, "expression", None)
+        expression = getattr(self._filter(place), "expression", None)
         if expression is None:
             self._shape[place] = 0
             return
@@ -77,14 +91,11 @@ class Confirmer:
     def _of_shape(self, columns: ColumnBatch, shape: Shape | None, events: Places, filters: Places) -> Truth:
         if shape is None or len(events) < PAIRS_MIN:
             return self._one_by_one(columns, events, filters)
-        places = self._place[filters]
-        if len(events) >= PAIRS_OF_FILTER * np.count_nonzero(np.bincount(places)):
-            matches = np.zeros(len(events), bool)
-            for _, pairs in _groups(places):
-                condition = self._filters[int(filters[pairs[0]])]
-                matches[pairs] = condition.matches_batch(columns, events[pairs])
-            return matches
-        matches, doubtful = shape.matches(columns, events, places.astype(np.int64))
+        if (filters == filters[0]).all():
+            found: Truth = self._filter(int(filters[0])).matches_batch(columns, events)
+            return found
+        places = self._place[filters].astype(np.int64)
+        matches, doubtful = shape.matches(columns, events, places)
         if doubtful.any():
             matches[doubtful] = self._one_by_one(columns, events[doubtful], filters[doubtful])
         return matches
@@ -92,7 +103,7 @@ class Confirmer:
     def _one_by_one(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
         matches = np.zeros(len(events), bool)
         for pair, (event, place) in enumerate(zip(events.tolist(), filters.tolist(), strict=True)):
-            matches[pair] = self._filters[place].matches_lookup(
+            matches[pair] = self._filter(place).matches_lookup(
                 lambda path, event=event: columns.value(path, event)
             )
         return matches

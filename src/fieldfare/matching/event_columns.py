@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fieldfare.filters.evaluator import event_getter
+from fieldfare.filters.evaluator import event_getter, is_array
 from fieldfare.filters.values import ABSENT
 from fieldfare.matching.columns import (
     KIND_EXACT,
@@ -48,9 +49,30 @@ def columns_of_events(events: Sequence[Mapping[str, Any]], paths: Iterable[Path]
             column.words.flags.writeable = False
             columns[path] = column
     text = np.frombuffer(bytes(writer.text), np.uint8)
-    return ColumnBatch(
-        len(events), columns, text, tuple(writer.exact), lambda path, event: getters[path](events[event])
-    )
+    others = EventOthers(events, event_getter)
+    return ColumnBatch(len(events), columns, text, tuple(writer.exact), others, frozenset(getters))
+
+
+class EventOthers:
+    """Reads arrays and objects from the events themselves.
+
+    Parameters
+    ----------
+    events : the events
+    getter : gives the function that reads an attribute of one
+    """
+
+    def __init__(self, events: Sequence[Any], getter: Callable[[Path], Callable[[Any], Any]]) -> None:
+        self._events = events
+        self._getter = getter
+
+    def __call__(self, path: Path, event: int) -> Any:
+        return self._getter(path)(self._events[event])
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them are sequences, but no strings or bytes."""
+        get = self._getter(path)
+        return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
 
 
 class _Writer:

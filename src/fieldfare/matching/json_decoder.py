@@ -123,7 +123,7 @@ def decode_json_lines(payload: Payload, size: int, paths: Sequence[Path]) -> Col
     columns = {
         path: Column(kinds[row, :size], words[row, :size]) for path, row in plan.rows.items() if present[row]
     }
-    return ColumnBatch(size, columns, text, exact)
+    return ColumnBatch(size, columns, text, exact, None, plan.asked)
 
 
 def _as_bytes(payload: Payload) -> NDArray[np.uint8]:
@@ -199,10 +199,11 @@ class Trie(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The trie of some paths, and the row of each path that a JSON event can have."""
+    """The trie of some paths, the row of each path that a JSON event can have, and all the paths."""
 
     trie: Trie
     rows: dict[Path, int]
+    asked: frozenset[Path]
 
 
 @lru_cache(maxsize=_PLANS_KEPT)
@@ -213,7 +214,7 @@ def _plan(paths: tuple[Path, ...]) -> _Plan:
     nodes = sorted(prefixes, key=lambda path: [(isinstance(step, str), step) for step in path])
     named = np.array([node in wanted for node in nodes])
     rows = {node: row for row, node in enumerate(node for node in nodes if node in wanted)}
-    return _Plan(_build_trie(nodes, named), rows)
+    return _Plan(_build_trie(nodes, named), rows, frozenset(paths))
 
 
 def _can_be_present(path: Path) -> bool:

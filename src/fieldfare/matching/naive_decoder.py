@@ -27,6 +27,7 @@ from fieldfare.matching.columns import (
     Column,
     ColumnBatch,
 )
+from fieldfare.matching.event_columns import EventOthers
 from fieldfare.matching.json_decoder import DecodeError
 from fieldfare.model import Path
 
@@ -69,7 +70,8 @@ def _columns(events: list[Any], paths: Sequence[Path]) -> ColumnBatch:
         columns,
         np.frombuffer(bytes(text), np.uint8),
         tuple(exact),
-        lambda path, event: _valid(_lookup(events[event], path)),
+        EventOthers(events, lambda path: lambda event: _valid(_lookup(event, path))),
+        frozenset(paths),
     )
 
 

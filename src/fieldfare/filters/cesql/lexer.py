@@ -39,7 +39,7 @@ _SCANNER = re.compile(
     | (?P<operator><=|>=|<>|!=|=(?![=>])|<(?!=)|>|[(),+*/%-])
     | (?P<string>'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+")
     | (?P<end>\Z)
-    | (?P<wrong>==|=>|&&|\|\||['"`].*+|.)
+    | (?P<wrong>==|=>|&&|\|\||['"`].*+|\[[^\]]*+\]?+|.)
     )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -54,7 +54,6 @@ _MISTAKES = {
     "^": ("'^' is not an operator", "write XOR, or one of + - * / %", "XOR"),
     ";": ("unexpected ';'", "a filter is one expression, without ; at its end", "wrong"),
     "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", "wrong"),
-    "[": ("unexpected '['", "CESQL has no arrays; the sql dialect has", "wrong"),
 }
 _DATA = "CESQL reads only an event's context attributes, not its data; the sql dialect reads both"
 
@@ -144,6 +143,8 @@ def _mistake(text: str, piece: str, start: int) -> tuple[Problem, str]:
     if quote == "`":
         hint = "a name has no quotes, a string has ' or \" around it"
         return problem_at(text, start, start + 1, "'`' is not a quote here", hint), "name"
+    if quote == "[":
+        return problem_at(text, start, start + 1, "unexpected '['", "CESQL has no arrays; sql has"), "wrong"
     if piece.isspace():
         message = f"this is a space that CESQL does not know (U+{ord(piece):04X})"
         return problem_at(text, start, end, message, "write a plain space"), "wrong"

@@ -38,6 +38,8 @@ def missing_operator(tokens: Sequence[Token], index: int, *, in_list: bool = Fal
     hint = "join two conditions with AND or OR"
     if token.kind == "NOT":
         hint = "write != for 'not equal', NOT LIKE, NOT IN, or NOT before the whole condition"
+    elif before.kind == "name" and before.text.upper() in BUILTINS:
+        hint = f"write {CALLS[before.text.upper()]}"
     elif token.kind == "name" and token.text.upper() in _OF_SQL:
         hint = _OF_SQL[token.text.upper()]
     elif token.kind == "name" and (guess := nearest(token.text, _OPERATORS)):
@@ -81,6 +83,8 @@ def unknown_function(token: Token) -> Mistake:
     """For a name with a parenthesis after it that is no function."""
     guess = nearest(token.text, BUILTINS)
     hint = f"did you mean {guess}?" if guess else f"the functions are: {', '.join(BUILTINS)}"
+    if token.text.upper() == "CAST":
+        hint = "write INT(value), BOOL(value) or STRING(value)"
     return Mistake(token.start, token.end, f"there is no function {token.text.upper()}", hint)
 
 

@@ -177,7 +177,7 @@ class _Parser:
         """Everything from here on that binds at least as tightly as ``least``."""
         start = self.index
         left = self.operand()
-        negation = self.tokens[start].kind == "NOT"
+        first: Token | None = None
         last = 0
         while True:
             operator = self.token
@@ -186,7 +186,7 @@ class _Parser:
                 operator = self.tokens[self.index + 1]
             level = _LEVELS.get(operator.kind, 0)
             if level < least:
-                return left
+                break
             if level == _TEST:
                 self.index += negated
                 before = self.tokens[start - 1]
@@ -198,10 +198,10 @@ class _Parser:
                 if level == _COMPARE == last:
                     self.warn(mistakes.chained(self.text, operator))
                 left = self.binary(left, start, level)
-            if negation:
-                self.warn(mistakes.tight_not(self.text, self.tokens, start, self.index - 1, operator))
-                negation = False
-            last = level
+            first, last = first or operator, level
+        if first and self.tokens[start].kind == "NOT":
+            self.warn(mistakes.tight_not(self.text, self.tokens, start, self.index - 1, first))
+        return left
 
     def binary(self, left: syntax.Node, start: int, level: int) -> syntax.Node:
         operator, height = self.kind, self.height
@@ -352,6 +352,8 @@ class _Parser:
             return ()
         while True:
             token = self.token
+            if self.kind == "end":
+                break
             if self.kind == ")":
                 message = "a comma with nothing after it" if items else "IN needs at least one value"
                 raise Mistake(token.start, token.end, message, "write IN ('a', 'b')" if not items else "")

@@ -7,12 +7,8 @@ from fieldfare.filters.functions.table import Function, Parameter, Requirements,
 
 FUNCTIONS: dict[str, Function] = {
     function.name: function
-    for function in (
-        *strings.FUNCTIONS,
-        *networks.FUNCTIONS,
-        *matching.FUNCTIONS,
-        *cesql.FUNCTIONS,
-    )
+    for module in (strings, networks, matching, cesql)
+    for function in module.FUNCTIONS
 }
 
 __all__ = ["FUNCTIONS", "Function", "Parameter", "Requirements", "Type"]

@@ -32,8 +32,10 @@ from fieldfare.filters.expression import (
     Not,
     Or,
     OrElse,
+    Quantified,
     attribute_paths,
     walk,
+    with_element,
     with_parts,
 )
 from fieldfare.filters.functions import FUNCTIONS
@@ -49,6 +51,7 @@ from fieldfare.matching.evaluation.conditions import (
     InPython,
     Joined,
     Negated,
+    OverValue,
     Tested,
     accepted,
 )
@@ -248,6 +251,13 @@ def _is_null(e: IsNull) -> Condition:
     return InPython(Asked(e)) if operand is None else HasNoValue(operand, Asked(e))
 
 
+def _quantified(e: Quantified) -> Condition:
+    if not isinstance(e.array, Attribute):
+        return InPython(Asked(e))
+    condition = with_element(e.condition, e.variable, e.array)
+    return OverValue(e.array.path, condition_of(condition), attribute_paths(condition), Asked(e))
+
+
 def _joined(decisive: int) -> Callable[[And | Or], Condition]:
     return lambda e: Joined([condition_of(operand) for operand in e.operands], decisive)
 
@@ -271,4 +281,5 @@ _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
     Or: _joined(TRUE),
     AndThen: _in_order(TRUE),
     OrElse: _in_order(FALSE),
+    Quantified: _quantified,
 }

@@ -17,8 +17,9 @@ from fieldfare.matching.columns import KIND_MISSING, KIND_NULL
 from fieldfare.matching.evaluation import kernels
 from fieldfare.matching.evaluation.operands import Operand
 from fieldfare.matching.evaluation.tables import Table
-from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE
+from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import Asked, Truths, View
+from fieldfare.model import Path
 
 TAKE_NS = 6_000
 """What it costs to go on with fewer rows, and for each of them."""
@@ -114,6 +115,36 @@ class InPython:
 
     def truths(self, view: View, exactly: bool) -> Truths:
         return self.asked.truths(view)
+
+
+class OverValue:
+    """A quantifier: of a value that is no array it is its condition; Python goes through arrays.
+
+    Parameters
+    ----------
+    path : what is quantified over
+    condition : the condition, with the attribute itself in the place of the element
+    paths : the attributes that the condition reads
+    """
+
+    def __init__(self, path: Path, condition: Condition, paths: frozenset[Path], asked: Asked) -> None:
+        self.path = path
+        self.condition = condition
+        self.paths = paths
+        self.asked = asked
+        self.cost_ns = condition.cost_ns + 10
+
+    def truths(self, view: View, exactly: bool) -> Truths:
+        arrays = view.arrays(self.path)
+        if arrays.all() or not view.knows(self.paths):
+            return self.asked.truths(view)
+        truths = self.condition.truths(view, exactly)
+        missing = view.operand(self.path).kinds == KIND_MISSING
+        truths[np.broadcast_to(missing, view.size)] = UNKNOWN
+        if arrays.any():
+            truths[arrays] = ASK
+            self.asked.settle(view, truths, ASK)
+        return truths
 
 
 class Negated:

@@ -8,7 +8,7 @@ filter with few candidates would pay for every kernel's call is paid once for al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -168,6 +168,9 @@ class _PairView(View):
         given = self.shape.parameter(int(path[1]))
         kinds, words = frozen(given.kinds.take(self.filters)), frozen(given.words.take(self.filters))
         return Values(kinds, words, frozen(given.seconds.take(self.filters)), given.text, 1)
+
+    def knows(self, paths: Iterable[Path]) -> bool:
+        return super().knows(path for path in paths if not path or path[0] is not _PARAMETER)
 
     def pieces(self, fixed: Pieces, parts: Sequence[bytes | int]) -> Pieces:
         pieces = self.shape.pieces(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.evaluator import Compiler, Condition
 from fieldfare.filters.expression import Expression, attribute_paths
-from fieldfare.matching.columns import KIND_MISSING, Column, ColumnBatch
+from fieldfare.matching.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import CODES
 from fieldfare.model import Path
@@ -101,6 +101,22 @@ class View:
             self._columns[path] = column
             return column
 
+    def arrays(self, path: Path) -> NDArray[np.bool_]:
+        """The rows in which an attribute is an array."""
+        column = self.column(path)
+        if column is None:
+            return np.zeros(self.size, bool)
+        arrays: NDArray[np.bool_] = column.kinds == KIND_OTHER
+        rows = np.flatnonzero(arrays)
+        if len(rows):
+            arrays[rows] = self.batch.are_arrays(path, self._events(rows))
+        return arrays
+
+    def knows(self, paths: Iterable[Path]) -> bool:
+        """Whether an attribute that has no column is missing, rather than not asked for."""
+        batch = self.batch
+        return all(path in batch.columns or path in batch.asked for path in paths)
+
     def operand(self, path: Path) -> Values:
         """The values of an attribute."""
         column = self.column(path)
@@ -116,9 +132,13 @@ class View:
 
     def take(self, rows: Rows) -> View:
         """The view of some of this one's rows."""
+        return View(self.batch, self._events(rows))
+
+    def _events(self, rows: Rows) -> Rows:
+        """Where some of the rows are in the batch."""
         if self.rows is None:
-            return View(self.batch, rows)
-        return View(self.batch, rows + self.rows.start if isinstance(self.rows, slice) else self.rows[rows])
+            return rows
+        return rows + self.rows.start if isinstance(self.rows, slice) else self.rows[rows]
 
     def values(self, path: Path) -> list[Any]:
         """The Python values of an attribute, for each row."""

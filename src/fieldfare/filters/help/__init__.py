@@ -1,0 +1,31 @@
+"""Help for the people who write filters: check, explain, trace, convert."""
+
+from fieldfare.filters.help.cautions import Caution
+from fieldfare.filters.help.checking import Check, check
+from fieldfare.filters.help.conversion import convert
+from fieldfare.filters.help.explanation import (
+    ConjunctionUse,
+    Explanation,
+    PredicateUse,
+    SampleFigures,
+    explain,
+)
+from fieldfare.filters.help.statements import Statement
+from fieldfare.filters.help.tracing import Reading, Step, Trace, trace
+
+__all__ = [
+    "Caution",
+    "Check",
+    "ConjunctionUse",
+    "Explanation",
+    "PredicateUse",
+    "Reading",
+    "SampleFigures",
+    "Statement",
+    "Step",
+    "Trace",
+    "check",
+    "convert",
+    "explain",
+    "trace",
+]

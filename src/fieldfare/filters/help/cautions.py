@@ -1,0 +1,250 @@
+"""Parts of a filter that can never hold, or always do: allowed, but most likely not meant.
+
+All of it follows from the normal form: it contains every event for which a part takes a truth value,
+so where it is empty there is none. What it cannot tell is not warned of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from fieldfare.filters.expression import (
+    And,
+    AndThen,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    OrElse,
+    Quantified,
+    attribute_paths,
+    walk,
+    with_element,
+)
+from fieldfare.filters.functions import FUNCTIONS, Type
+from fieldfare.filters.help.statements import written
+from fieldfare.filters.normal_form import normal_form
+from fieldfare.filters.predicate_sets import INVERSE
+
+MAX_WORK = 20_000
+"""How many parts of a filter are looked at, counting a part once for each part that it is in."""
+
+_MAX_OPERANDS_TO_PAIR = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something that is allowed, but most likely not meant.
+
+    Attributes
+    ----------
+    message : what it is, a sentence without a full stop.
+    hint : what to write instead, or "".
+    """
+
+    message: str
+    hint: str = ""
+
+
+def never(e: Expression, wanted: bool = True) -> bool:
+    """Whether it is certain that no event makes an expression true (or false)."""
+    return not normal_form(e if wanted else Not(e)).conjunctions
+
+
+def always(e: Expression, wanted: bool = True) -> bool:
+    """Whether it is certain that every event makes an expression true (or false)."""
+    return not normal_form(Not(IsTruth(e, wanted))).conjunctions
+
+
+def cautions_of(e: Expression) -> list[Caution]:
+    """What a filter's parts are warned of, in the order of the text."""
+    search = _Search()
+    if never(e):
+        found = [Caution("this filter can never match an event")]
+    elif always(e):
+        found = [Caution("this filter matches every event")]
+    else:
+        found = []
+    found += search.part(e, True)
+    return list(dict.fromkeys(found))
+
+
+class _Search:
+    """Goes down to the parts that are to be true, or to be false, as long as there is work left."""
+
+    def __init__(self) -> None:
+        self.work_left = MAX_WORK
+
+    def part(self, e: Expression, wanted: bool) -> Iterator[Caution]:
+        """The cautions of a part that helps a filter to match where it is as wanted."""
+        self.work_left -= sum(1 for _ in walk(e))
+        if self.work_left < 0:
+            return
+        if isinstance(e, Not):
+            yield from self.part(e.operand, not wanted)
+        elif isinstance(e, And | Or | AndThen | OrElse):
+            yield from self.joined(e, wanted)
+        elif isinstance(e, IsTruth):
+            if wanted and e.truth is not None:
+                yield from self.part(e.operand, e.truth)
+        elif isinstance(e, Quantified):
+            element = Attribute((e.variable,))
+            yield from self.part(with_element(e.condition, e.variable, element), wanted)
+        elif _is_mismatched(e) or never(e, wanted):
+            yield _why_never(e, wanted)
+        else:
+            yield from _useless_items(e)
+
+    def joined(self, e: And | Or | AndThen | OrElse, wanted: bool) -> Iterator[Caution]:
+        """The operands' cautions; if they have none, those of the whole."""
+        found = [caution for operand in e.operands for caution in self.part(operand, wanted)]
+        yield from found
+        all_are_needed = isinstance(e, And | AndThen) is wanted
+        if not found and self.work_left > 0:
+            if all_are_needed and never(e, wanted):
+                yield _contradiction(e, wanted)
+            elif not all_are_needed and _says_nothing(e, wanted):
+                yield _tautology(e, wanted)
+
+
+def _contradiction(e: And | Or | AndThen | OrElse, wanted: bool) -> Caution:
+    """The first two operands that exclude each other, or all."""
+    operands = e.operands
+    if len(operands) <= _MAX_OPERANDS_TO_PAIR:
+        for pair in combinations(operands, 2):
+            if never(replace(e, operands=pair), wanted):
+                operands = pair
+                break
+    part = replace(e, operands=operands)
+    shared = frozenset.intersection(*(attribute_paths(operand) for operand in operands))
+    equal = all(isinstance(operand, Comparison) and operand.operator == "=" for operand in operands)
+    hint = "did you mean OR?" if wanted and equal else ""
+    if len(shared) == 1:
+        name = written(Attribute(*shared))
+        return Caution(f"{_quoted(part, wanted)} is never true: no value of {name} fits both", hint)
+    return Caution(f"{_quoted(part, wanted)} is never true: its parts exclude each other", hint)
+
+
+def _says_nothing(e: And | Or | AndThen | OrElse, wanted: bool) -> bool:
+    """Whether a choice holds whenever it can be told, though each of its parts may fail."""
+    if len(attribute_paths(e)) != 1 or not isinstance(e, And | Or):
+        return False
+    return not always(e, wanted) and never(e, not wanted)
+
+
+def _tautology(e: Expression, wanted: bool) -> Caution:
+    (path,) = attribute_paths(e)
+    name = written(Attribute(path))
+    message = f"{_quoted(e, wanted)} holds for every value of {name} that its parts can be compared with"
+    word = "AND" if isinstance(e, Or) is wanted else "OR"
+    return Caution(message, f"did you mean {word}?")
+
+
+def _why_never(e: Expression, wanted: bool) -> Caution:
+    """Why a predicate is never as wanted."""
+    what = _quoted(e, wanted)
+    if isinstance(e, Comparison):
+        return _why_comparison_never(e, what, wanted)
+    if isinstance(e, In):
+        return _why_in_never(e, what, wanted)
+    if isinstance(e, Between) and isinstance(e.low, Literal) and isinstance(e.high, Literal):
+        low, high = _kind(e.low), _kind(e.high)
+        if None in (e.low.value, e.high.value):
+            return Caution(f"{what} is never true: nothing can be compared with NULL")
+        if low != high:
+            message = f"{what} is never true: no value can be compared with a {low} and with a {high}"
+            return Caution(message)
+        hint = f"the lower bound comes first: {written(replace(e, low=e.high, high=e.low))}"
+        return Caution(f"{what} is never true: {written(e.low)} is above {written(e.high)}", hint)
+    if isinstance(e, Literal):
+        return Caution(f"{what} is never true")
+    if isinstance(e, Exists | IsNull | Like | Call):
+        return Caution(f"{what} is never true")
+    return Caution(f"{what} is never true: it is a value, and no condition")
+
+
+def _why_comparison_never(e: Comparison, what: str, wanted: bool) -> Caution:
+    sides = (e.left, e.right)
+    if any(isinstance(side, Literal) and side.value is None for side in sides):
+        other = e.right if isinstance(e.left, Literal) and e.left.value is None else e.left
+        operator = e.operator if wanted else INVERSE[e.operator]
+        test = {"=": " IS NULL", "<>": " IS NOT NULL"}.get(operator)
+        hint = f"write {written(other)}{test}" if test and not isinstance(other, Literal) else ""
+        return Caution(f"{what} is never true: nothing can be compared with NULL", hint)
+    if _is_mismatched(e):
+        message = f"{what} is never true: a {_kind(e.left)} cannot be compared with a {_kind(e.right)}"
+        return Caution(message)
+    return Caution(f"{what} is never true")
+
+
+def _is_mismatched(e: Expression) -> bool:
+    """Whether a comparison's two sides are certain to be of two types."""
+    if not isinstance(e, Comparison):
+        return False
+    left, right = _kind(e.left), _kind(e.right)
+    return left is not None and right is not None and left != right
+
+
+def _why_in_never(e: In, what: str, wanted: bool) -> Caution:
+    items = [item for item in e.items if isinstance(item, Literal)]
+    others = [item for item in items if item.value is not None]
+    if len(others) < len(items):
+        if wanted:
+            return Caution(
+                f"{what} is never true: nothing equals NULL", f"write {written(e.operand)} IS NULL"
+            )
+        rest = written(Not(replace(e, items=tuple(others)))) if others else ""
+        hint = f"leave NULL out: {rest}" if rest else f"write {written(e.operand)} IS NOT NULL"
+        return Caution(f"{what} is never true: whether a value equals NULL is unknown", hint)
+    by_kind: dict[str | None, list[Literal]] = {}
+    for item in others:
+        by_kind.setdefault(_kind(item), []).append(item)
+    if not wanted and len(by_kind) > 1:
+        kinds = " and ".join(f"{kind}s" for kind in by_kind)
+        hint = " OR ".join(written(Not(replace(e, items=tuple(some)))) for some in by_kind.values())
+        message = f"{what} is never true: no value can be compared with {kinds} at once"
+        return Caution(message, f"write {hint}")
+    return Caution(f"{what} is never true")
+
+
+def _useless_items(e: Expression) -> Iterator[Caution]:
+    """NULL in a list that may be true for its other values."""
+    if isinstance(e, In) and Literal(None) in e.items and len(set(e.items)) > 1:
+        rest = written(replace(e, items=tuple(item for item in e.items if item != Literal(None))))
+        message = f"NULL in {_quoted(e, True)} adds nothing: no value equals it"
+        yield Caution(message, f"write {rest} OR {written(e.operand)} IS NULL")
+
+
+def _quoted(e: Expression, wanted: bool) -> str:
+    return f"`{written(e if wanted else Not(e))}`"
+
+
+_KINDS = {Type.NUMBER: "number", Type.STRING: "string", Type.BOOLEAN: "boolean"}
+
+
+def _kind(e: Expression) -> str | None:
+    """The type that a value has if it has one; None if that is open."""
+    if isinstance(e, Attribute):
+        return None
+    if isinstance(e, Literal):
+        if e.value is None:
+            return None
+        return "boolean" if isinstance(e.value, bool) else "string" if isinstance(e.value, str) else "number"
+    if isinstance(e, Arithmetic | Negate):
+        return "number"
+    if isinstance(e, Call):
+        return _KINDS.get(FUNCTIONS[e.function].result)
+    return None

@@ -1,0 +1,48 @@
+"""All that is wrong with a filter's text, and all that is allowed but most likely not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fieldfare.filters.errors import FilterError, Problem
+from fieldfare.filters.filter import compile_filter
+from fieldfare.filters.help.explanation import filter_cautions
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a check found; ``str()`` shows each problem and warning with its place.
+
+    Attributes
+    ----------
+    text, dialect : the filter.
+    problems : why it cannot be used, with line, column and hint; none if it can.
+    warnings : what is allowed but most likely not meant. One without a place has the length 0.
+    """
+
+    text: str
+    dialect: str
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the filter can be used."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        from fieldfare.filters.help.text import check_text
+
+        return check_text(self)
+
+
+def check(text: str | Mapping[str, Any] | Sequence[Any], dialect: str = "sql") -> Check:
+    """Check a filter without using it; takes what ``compile_filter`` takes, and does not raise."""
+    try:
+        filter = compile_filter(text, dialect)
+    except FilterError as error:
+        return Check(error.text, dialect, error.problems, ())
+    placeless = tuple(Problem(each.message, 1, 1, each.hint, 0) for each in filter_cautions(filter))
+    return Check(filter.text, dialect, (), filter.warnings + placeless)

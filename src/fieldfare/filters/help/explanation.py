@@ -1,0 +1,221 @@
+"""What a filter means and how it is matched, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fieldfare.filters import values as sets
+from fieldfare.filters.expression import (
+    And,
+    AndThen,
+    Call,
+    Expression,
+    Not,
+    Or,
+    OrElse,
+    Quantified,
+    walk,
+)
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.help.cautions import Caution, always, cautions_of, never
+from fieldfare.filters.help.sampling import Sample, sample_cautions
+from fieldfare.filters.help.statements import Statement, state, written
+from fieldfare.filters.help.value_words import describe_values
+from fieldfare.filters.normal_form import Conjunction, normal_form
+from fieldfare.filters.sql.paths import format_path
+from fieldfare.filters.values import ValueSet
+
+if TYPE_CHECKING:
+    from fieldfare.filters.filter import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateUse:
+    """A predicate of the index: an attribute, and the set that its value must lie in.
+
+    Attributes
+    ----------
+    attribute, values : in words.
+    sample_fits : how many events of the sample fit; None without a sample.
+    """
+
+    attribute: str
+    values: str
+    sample_fits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConjunctionUse:
+    """One way in which an event comes to be a candidate: it fits all these predicates.
+
+    Attributes
+    ----------
+    predicates : none if every event fits.
+    exact : whether an event that fits matches; if not, the filter is evaluated for it.
+    sample_fits : how many events of the sample fit; None without a sample.
+    """
+
+    predicates: tuple[PredicateUse, ...]
+    exact: bool
+    sample_fits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFigures:
+    """How selective a filter is.
+
+    Attributes
+    ----------
+    events : how many events the sample has.
+    candidates : how many of them fit the index's predicates.
+    matches : how many of them match.
+    """
+
+    events: int
+    candidates: int
+    matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a filter means and how it is matched; ``str()`` gives it as text.
+
+    Attributes
+    ----------
+    text, dialect : the filter.
+    statement : when an event matches, in words, part by part.
+    functions : what the functions that the filter calls do: pairs of a call's form and a sentence.
+    conjunctions : what the index looks for; an event that fits none of them cannot match. Empty if no
+        event can match.
+    matches : "never", "always", or "sometimes" where neither is certain.
+    cautions : what is most likely not meant.
+    sample : figures of the sample that was given, or None.
+    """
+
+    text: str
+    dialect: str
+    statement: Statement
+    functions: tuple[tuple[str, str], ...]
+    conjunctions: tuple[ConjunctionUse, ...]
+    matches: str
+    cautions: tuple[Caution, ...]
+    sample: SampleFigures | None = None
+
+    def __str__(self) -> str:
+        from fieldfare.filters.help.text import explanation_text
+
+        return explanation_text(self)
+
+
+def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
+    """Explain a filter.
+
+    Parameters
+    ----------
+    filter : the filter.
+    events : a sample of the events that it is for; with one the explanation says how selective the
+        filter is, and which attributes and types do not fit the events.
+    """
+    e = filter.expression
+    conjunctions = filter.normal_form.conjunctions
+    sample = Sample(events) if events is not None else None
+    found = [Caution(problem.message, problem.hint) for problem in filter.warnings]
+    found += filter_cautions(filter)
+    figures, uses = None, tuple(_use(conjunction) for conjunction in conjunctions)
+    if sample is not None:
+        found += sample_cautions(e, filter.paths, sample)
+        figures, uses = _figures(filter, conjunctions, sample)
+    called = dict.fromkeys(part.function for part in walk(e) if isinstance(part, Call))
+    functions = [(FUNCTIONS[name].signature, FUNCTIONS[name].summary) for name in called]
+    if any(isinstance(part, Quantified) for part in walk(e)):
+        functions.append(("an element", "a value that is no array counts as an array of just that value"))
+    return Explanation(
+        text=filter.text,
+        dialect=filter.dialect,
+        statement=state(e),
+        functions=tuple(functions),
+        conjunctions=uses,
+        matches="never" if never(e) else "always" if always(e) else "sometimes",
+        cautions=tuple(dict.fromkeys(found)),
+        sample=figures,
+    )
+
+
+def filter_cautions(filter: Filter) -> list[Caution]:
+    """What the filter itself is warned of, whatever the events, and by which dialect it was written."""
+    e = filter.expression
+    found = cautions_of(e)
+    if not never(e) and not always(e):
+        found += _index_cautions(e, filter.normal_form.conjunctions)
+    return found
+
+
+def _use(
+    conjunction: Conjunction, fits: Sequence[int | None] = (), total: int | None = None
+) -> ConjunctionUse:
+    fits = fits or [None] * len(conjunction.constraints)
+    predicates = tuple(
+        PredicateUse(format_path(path), describe_values(values), count)
+        for (path, values), count in zip(conjunction.constraints, fits, strict=True)
+    )
+    return ConjunctionUse(predicates, conjunction.exact, total)
+
+
+def _figures(
+    filter: Filter, conjunctions: Sequence[Conjunction], sample: Sample
+) -> tuple[SampleFigures, tuple[ConjunctionUse, ...]]:
+    size = len(sample.events)
+    candidates = [False] * size
+    uses = []
+    for conjunction in conjunctions:
+        columns = [sample.where(path, values) for path, values in conjunction.constraints]
+        fitting = [all(row) for row in zip(*columns, strict=True)] if columns else [True] * size
+        candidates = [a or b for a, b in zip(candidates, fitting, strict=True)]
+        uses.append(_use(conjunction, [sum(column) for column in columns], sum(fitting)))
+    matches = sum(filter.matches(event) for event in sample.events)
+    return SampleFigures(size, sum(candidates), matches), tuple(uses)
+
+
+def _index_cautions(e: Expression, conjunctions: Sequence[Conjunction]) -> list[Caution]:
+    """That the index is of no use, or of little."""
+    open_ended = [each for each in conjunctions if not each.constraints and not each.exact]
+    if open_ended:
+        part = _cause(e)
+        because = "" if part is e else f", because of `{written(part)}`"
+        return [
+            Caution(
+                f"every event is a candidate: the index cannot narrow this filter{because}",
+                "join it by AND with a comparison of an attribute with a value, such as type = 'order'",
+            )
+        ]
+    for each in conjunctions:
+        if not each.exact and all(_is_wide(values) for _, values in each.constraints):
+            path, values = each.constraints[0]
+            return [
+                Caution(
+                    "the index narrows this filter little: all it knows is that "
+                    f"{format_path(path)} is {describe_values(values)}",
+                    "join it by AND with a comparison of an attribute with a value, such as type = 'order'",
+                )
+            ]
+    return []
+
+
+def _cause(e: Expression, wanted: bool = True) -> Expression:
+    """The innermost part of an OR for which every event is a candidate."""
+    if isinstance(e, Not) and not wanted:
+        return _cause(e.operand, True)
+    any_is_enough = isinstance(e, Or | OrElse) if wanted else isinstance(e, And | AndThen)
+    if isinstance(e, Or | OrElse | And | AndThen) and any_is_enough:
+        for operand in e.operands:
+            form = normal_form(operand if wanted else Not(operand))
+            if any(not each.constraints for each in form.conjunctions):
+                return _cause(operand, wanted)
+    return e if wanted else Not(e)
+
+
+def _is_wide(values: ValueSet) -> bool:
+    """Whether a set has all numbers, all strings, or all that is present: too much to be selective."""
+    return values.numbers.is_full or values.strings.is_full or bool(values.atoms & sets.OTHER)
