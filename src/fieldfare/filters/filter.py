@@ -81,21 +81,23 @@ def _parse_cesql(text: str) -> Parsed:
     )
 
 
-def _parse_eventbridge(text: str) -> Parsed:
-    expression, warnings = parse_eventbridge(text)
-    return Parsed(expression, warnings=warnings)
+def _two_valued(expression: Expression, warnings: tuple[Problem, ...]) -> Parsed:
+    """A filter of a dialect that has no unknown: what is not true is false."""
+    found: list[Condition] = []
 
+    def evaluate(event: Mapping[str, Any]) -> Evaluation:
+        if not found:
+            found.append(Compiler(event_getter).matcher(expression))
+        return Evaluation(found[0](event) is True)
 
-def _parse_subscriptions(text: str) -> Parsed:
-    expression, warnings = parse_subscriptions(text)
-    return Parsed(expression, warnings=warnings)
+    return Parsed(expression, evaluate, warnings)
 
 
 DIALECTS: dict[str, Dialect] = {
     "sql": Dialect(lambda text: Parsed(parse_sql(text))),
     "cesql": Dialect(_parse_cesql),
-    "eventbridge": Dialect(_parse_eventbridge, is_json=True),
-    "subscriptions": Dialect(_parse_subscriptions, is_json=True),
+    "eventbridge": Dialect(lambda text: _two_valued(*parse_eventbridge(text)), is_json=True),
+    "subscriptions": Dialect(lambda text: _two_valued(*parse_subscriptions(text)), is_json=True),
 }
 """The filter languages, by name."""
 

@@ -228,7 +228,7 @@ def _equal(attribute: Attribute, text: str) -> Expression:
 
 
 def _like(attribute: Attribute, pattern: Pattern) -> Expression:
-    """Of the attribute itself, if no number or boolean can fit as a string: the index knows more then."""
+    """The attribute itself, of which the index knows most, if no number or boolean fits as a string."""
     texts = [part for part in pattern if isinstance(part, str)]
     if all(set(text) <= _NUMERIC for text in texts) or any(map(matcher_of(pattern), _WORDS)):
         return Like(Call("CESQL_STRING", (attribute,)), pattern)

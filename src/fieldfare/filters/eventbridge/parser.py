@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest
 from fieldfare.filters.eventbridge.overlaps import refuse_overlaps
@@ -26,7 +27,7 @@ from fieldfare.filters.eventbridge.syntax import (
     Wildcard,
 )
 from fieldfare.filters.expression import Pattern, Wild
-from fieldfare.filters.functions.networks import network_of
+from fieldfare.filters.functions.networks import address_of, network_of
 from fieldfare.filters.json_text import (
     MAX_PROBLEMS,
     Findings,
@@ -174,7 +175,7 @@ class _Parser:
                     item, "a list of values cannot hold a list", "write its values without the brackets"
                 )
             else:
-                tests.append(Equals(item.value))
+                tests.append(Equals(item.value, any_spelling=_is_ipv6(item.value)))
         return Values(tuple(tests))
 
     def only_member(self, value: JsonValue, what: str, names: tuple[str, ...]) -> Member | None:
@@ -319,6 +320,11 @@ _EXCLUDED: dict[str, Callable[[_Parser, JsonValue], EqualsIgnoreCase | Prefix | 
     "equals-ignore-case": lambda parser, value: EqualsIgnoreCase(value.value),
     "wildcard": _Parser.wildcard,
 }
+
+
+def _is_ipv6(value: Any) -> bool:
+    """Whether a constant is an IPv6 address, which has many spellings; event-ruler lets them all match."""
+    return isinstance(value, str) and ":" in value and "." not in value and address_of(value) is not None
 
 
 def _kind(value: JsonValue) -> str:

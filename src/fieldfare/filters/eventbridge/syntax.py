@@ -11,9 +11,15 @@ from fieldfare.filters.expression import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """The value is this string, number, boolean or null."""
+    """The value is this string, number, boolean or null.
+
+    Attributes
+    ----------
+    any_spelling : whether another spelling of an IPv6 address is the same.
+    """
 
     value: str | int | Decimal | bool | None
+    any_spelling: bool = False
 
 
 @dataclass(frozen=True, slots=True)

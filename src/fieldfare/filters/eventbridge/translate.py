@@ -34,7 +34,6 @@ from fieldfare.filters.eventbridge.syntax import (
     Wildcard,
 )
 from fieldfare.filters.expression import Attribute, Call, Element, Expression, Like, Literal, Pattern, Wild
-from fieldfare.filters.functions.networks import address_of
 
 MAX_CONDITIONS = 20_000
 """How many conditions a pattern may mean. Only absent fields in many nested lists mean more than they say."""
@@ -214,7 +213,7 @@ def _any_test(tests: list[Test], at: _Place) -> Expression:
     value = at.value
     assert value is not None
     equal = [test for test in tests if isinstance(test, Equals)]
-    constants = [test.value for test in equal if not _is_null(test) and not _is_ipv6(test.value)]
+    constants = [test.value for test in equal if not _is_null(test) and not test.any_spelling]
     ways: list[Expression] = []
     if len(constants) == 1:
         ways.append(ast.Comparison("=", value, Literal(constants[0])))
@@ -225,7 +224,7 @@ def _any_test(tests: list[Test], at: _Place) -> Expression:
         ways.append(ast.And((ast.Exists(value), null)) if isinstance(value, Attribute) else null)
     for test in tests:
         if isinstance(test, Equals):
-            if _is_ipv6(test.value):
+            if test.any_spelling:
                 ways.append(Call("IN_CIDR", (value, Literal(test.value))))
         elif isinstance(test, Exists):
             ways.append(_is_value(at))
@@ -245,11 +244,6 @@ def _any_excluded(test: AnythingBut, value: Expression) -> Expression:
 
 def _is_null(test: Equals) -> bool:
     return test.value is None
-
-
-def _is_ipv6(value: Any) -> bool:
-    """Whether a constant is an IPv6 address, which has many spellings; event-ruler lets them all match."""
-    return isinstance(value, str) and ":" in value and "." not in value and address_of(value) is not None
 
 
 def _text_test(function: str, pattern: Callable[[str], Pattern]) -> Callable[[Any, Expression], Expression]:
