@@ -5,20 +5,37 @@ Everything here may give a superset, which is then marked as not exact; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from fieldfare.filters.values import ValueSet
+from fieldfare.filters.values import ValueSet, intersection_of, union_of
 from fieldfare.model import Path
 
 MAX_CONJUNCTIONS = 64
 """How many conjunctions a normal form has at most."""
 
-MAX_CUTS = 100_000
+MAX_CUTS = 10_000
 """How many bounds of ranges a product of several conjunctions has at most, all together."""
+
+MAX_WORK = 12_000
+"""How many constraints and cuts are combined for one filter; what is left then is made coarse instead."""
 
 _MAX_WIDTH_TO_MERGE = 8
 """Conjunctions of more attributes than this are not compared with each other."""
+
+
+class Budget:
+    """How much may still be done for a filter, in constraints (sets of one attribute) and their cuts."""
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def allows(self, work: int) -> bool:
+        """Whether so much can be done; if so, it counts as done."""
+        if work > self.left:
+            return False
+        self.left -= work
+        return True
 
 
 class Draft:
@@ -51,31 +68,41 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
             else:
                 sets[path] = values
     for path, many in repeated.items():
-        sets[path] = _combined(many, ValueSet.intersection)
+        sets[path] = intersection_of(many)
         if sets[path].is_empty:
             return None
     return Draft(sets, exact)
 
 
-def product(parts: Sequence[Disjunction]) -> Disjunction:
+def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     """What lies in all parts. A part that would make too many conjunctions gives only its hull."""
     if not all(parts):
         return []
     single = conjoin([part[0] for part in parts if len(part) == 1])
     if single is None:
         return []
-    result = [single]
+    result, hulls, width = [single], [], len(single.sets)
     for part in sorted((part for part in parts if len(part) > 1), key=len):
-        factors = part
-        if len(result) * len(part) > MAX_CONJUNCTIONS or _cuts(result, part) > MAX_CUTS:
-            factors = [hull(part)]
-        result = [both for a in result for b in factors if (both := conjoin((a, b))) is not None]
+        wider = width + max(len(draft.sets) for draft in part)
+        count = len(result) * len(part)
+        if count > MAX_CONJUNCTIONS or not budget.allows(count * wider) or _cuts(result, part) > MAX_CUTS:
+            hulls.append(hull(part, budget))
+            continue
+        width = wider
+        result = [both for a in result for b in part if (both := conjoin((a, b))) is not None]
         if not result:
             return []
-    return result if len(result) == 1 else _bounded(_merged(result))
+    if hulls:
+        around = conjoin(hulls)
+        if around is None:
+            return []
+        if len(result) > 1 and not budget.allows(len(result) * (width + len(around.sets))):
+            result = [hull(result, budget)]
+        result = [both for a in result if (both := conjoin((a, around))) is not None]
+    return result if len(result) <= 1 else _bounded(_merged(result, budget), budget)
 
 
-def union(parts: Sequence[Disjunction]) -> Disjunction:
+def union(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     """What lies in any part, in as few conjunctions as merging finds, and within the bounds."""
     drafts = [draft for part in parts for draft in part]
     if len(drafts) <= 1:
@@ -83,34 +110,31 @@ def union(parts: Sequence[Disjunction]) -> Disjunction:
     everything = [draft for draft in drafts if not draft.sets]
     if everything:
         return [Draft({}, any(draft.exact for draft in everything))]
-    return _bounded(_merged(drafts))
+    return _bounded(_merged(drafts, budget), budget)
 
 
-def hull(drafts: Disjunction) -> Draft:
-    """One conjunction around several: for each attribute that all name, the union of its sets."""
+def hull(drafts: Disjunction, budget: Budget) -> Draft:
+    """One conjunction around several: for each attribute that all name, the union of its sets.
+
+    Without a constraint at all, if that would be too much work.
+    """
     if len(drafts) == 1:
         return drafts[0]
     sets = {}
+    if not budget.allows(sum(draft.cuts for draft in drafts) // 4):
+        return Draft({}, False)
     for path in set(drafts[0].sets).intersection(*(draft.sets for draft in drafts[1:])):
-        values = _combined([draft.sets[path] for draft in drafts], ValueSet.union)
+        values = union_of([draft.sets[path] for draft in drafts])
         if not values.is_full:
             sets[path] = values
     return Draft(sets, False)
-
-
-def _combined(many: list[ValueSet], combine: Callable[[ValueSet, ValueSet], ValueSet]) -> ValueSet:
-    """All sets combined pair by pair, so that the work is n log n."""
-    while len(many) > 1:
-        pairs = [combine(a, b) for a, b in zip(many[::2], many[1::2], strict=False)]
-        many = [*pairs, many[-1]] if len(many) % 2 else pairs
-    return many[0]
 
 
 def _cuts(a: Disjunction, b: Disjunction) -> int:
     return sum(draft.cuts for draft in a) * len(b) + sum(draft.cuts for draft in b) * len(a)
 
 
-def _merged(drafts: Disjunction) -> Disjunction:
+def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
     """The same events in fewer conjunctions: those that differ in one attribute only become one."""
     by_paths: dict[tuple[bool, frozenset[Path]], Disjunction] = {}
     for draft in drafts:
@@ -119,7 +143,7 @@ def _merged(drafts: Disjunction) -> Disjunction:
     for (_, paths), alike in by_paths.items():
         if len(paths) <= _MAX_WIDTH_TO_MERGE:
             for path in sorted(paths, key=repr):
-                if len(alike) > 1:
+                if len(alike) > 1 and budget.allows(sum(len(paths) + draft.cuts // 4 for draft in alike)):
                     alike = _merged_in(alike, path)
         result += alike
     if len(result) > 1 and any(not draft.sets for draft in result):
@@ -139,20 +163,20 @@ def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
             result.append(group[0])
             continue
         sets = dict(group[0].sets)
-        sets[path] = _combined([draft.sets[path] for draft in group], ValueSet.union)
+        sets[path] = union_of([draft.sets[path] for draft in group])
         if sets[path].is_full:
             del sets[path]
         result.append(Draft(sets, group[0].exact))
     return result
 
 
-def _bounded(drafts: Disjunction) -> Disjunction:
+def _bounded(drafts: Disjunction, budget: Budget) -> Disjunction:
     """At most ``MAX_CONJUNCTIONS``: neighbours over the same attributes give way to their hulls."""
     if len(drafts) <= MAX_CONJUNCTIONS:
         return drafts
     drafts = sorted(drafts, key=lambda draft: sorted(map(repr, draft.sets)))
     starts = [len(drafts) * i // MAX_CONJUNCTIONS for i in range(MAX_CONJUNCTIONS + 1)]
-    hulls = [hull(drafts[a:b]) for a, b in pairwise(starts)]
+    hulls = [hull(drafts[a:b], budget) for a, b in pairwise(starts)]
     if any(not draft.sets for draft in hulls):
         return [Draft({}, False)]
     return hulls

@@ -11,7 +11,7 @@ from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.filters.normal_form import NormalForm, normal_form
-from fieldfare.filters.sql.parser import parse_sql
+from fieldfare.filters.sql.parser import read_sql
 from fieldfare.model import Path
 
 
@@ -59,8 +59,13 @@ class Dialect:
     is_json: bool = False
 
 
+def _parse_sql(text: str) -> Parsed:
+    expression, warnings = read_sql(text)
+    return Parsed(expression, warnings=warnings)
+
+
 DIALECTS: dict[str, Dialect] = {
-    "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+    "sql": Dialect(_parse_sql),
 }
 """The filter languages, by name."""
 

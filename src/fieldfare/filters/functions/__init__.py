@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.functions import strings
+from fieldfare.filters.functions import geography, numbers, strings, times
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 
-FUNCTIONS: dict[str, Function] = {function.name: function for function in (*strings.FUNCTIONS,)}
+FUNCTIONS: dict[str, Function] = {
+    function.name: function
+    for function in (*strings.FUNCTIONS, *numbers.FUNCTIONS, *times.FUNCTIONS, *geography.FUNCTIONS)
+}
 
 __all__ = ["FUNCTIONS", "Function", "Parameter", "Requirements", "Type"]
