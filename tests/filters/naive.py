@@ -13,8 +13,11 @@ from math import inf as INFINITY
 from typing import Any
 
 from fieldfare.filters import expression as ast
+from fieldfare.filters.exact import MAX_BITS
 from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import ABSENT
+
+from . import naive_functions
 
 NO_VALUE = (ABSENT, None)
 
@@ -92,19 +95,8 @@ def evaluate(e: ast.Expression, event: Any) -> Any:
 
 
 def call(name: str, values: list[Any]) -> Any:
-    """The functions' results; None where a value is of the wrong type."""
-    if not all(isinstance(value, str) for value in values):
-        return None
-    text, *others = values
-    part = others[0] if others else ""
-    return {
-        "LENGTH": len(text),
-        "LOWER": text.lower(),
-        "UPPER": text.upper(),
-        "STARTS_WITH": text[: len(part)] == part,
-        "ENDS_WITH": text[len(text) - len(part) :] == part if len(part) <= len(text) else False,
-        "CONTAINS": part in text,
-    }[name]
+    """The functions' results; see ``naive_functions``."""
+    return naive_functions.call(name, values)
 
 
 def condition(e: ast.Expression, event: Any) -> bool | None:
@@ -149,7 +141,7 @@ def calculate(operator: str, left: Any, right: Any) -> Fraction | None:
 
 
 def is_long(value: Fraction) -> bool:
-    return max(abs(value.numerator), value.denominator) >= 2**32_768
+    return max(abs(value.numerator), value.denominator) >= 2**MAX_BITS
 
 
 def compare(operator: str, left: Any, right: Any) -> bool | None:

@@ -18,6 +18,27 @@ NUMBERS = [
 FLOATS = [0.1, 0.3, 0.1 + 0.2, 1.0, -0.0, 1e23, float(BIG), float(BIG + 2), 1e308, 5e-324, -0.5]
 ODD_FLOATS = [float("inf"), float("-inf"), float("nan")]
 STRINGS = ["", "a", "ab", "abc", "b", "%", "a_c", "aXc", "é", "a\U0010ffff", "it's", 'a"b', "\x00"]
+ODD_STRINGS = [" AB ", "Abc", "Straße", "STRASSE", "ΑΣ", "İ", "ΐb", "ﬀ", "-12.50", "1e3", "x" * 3_000]
+TIMES = [
+    *(
+        "2026-01-01T00:00:00Z",
+        "2025-12-31t23:59:59.25z",
+        "2026-01-01 02:00:00+02:00",
+        "2024-02-29T12:30:00-05:30",
+    ),
+    *("1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59.5-23:59"),
+    *("2016-12-31T23:59:60Z", "2016-12-31T15:59:60.75-08:00"),
+]
+NO_TIMES = [
+    "2026-02-29T00:00:00Z",
+    "2026-01-01T24:00:00Z",
+    "2026-01-01",
+    "2026-01-15T23:59:60Z",
+    "0000-01-01T00:00:00Z",
+]
+DAY_TIMES = ["09:30", "00:00:00.5", "23:59:59"]
+OFFSETS = ["Z", "+02:00", "-11:30"]
+DEGREES = [0, 40, -74, 90, -90, 180, -180, Decimal("40.7"), Decimal("-73.99"), Decimal("179.9"), 91]
 
 scalars = st.one_of(
     st.sampled_from(NUMBERS), st.integers(-3, 3), st.sampled_from(STRINGS), st.booleans(), st.none()
@@ -56,12 +77,93 @@ def _pattern(parts: list[str | ast.Wild]) -> ast.Pattern:
 patterns = st.builds(_pattern, pattern_parts)
 texts = st.text(alphabet="abc%_\\", max_size=12)
 
-strings = st.builds(ast.Literal, st.sampled_from(STRINGS))
-calls = st.recursive(
-    attributes | strings,
-    lambda inner: st.builds(ast.Call, st.sampled_from(["LOWER", "UPPER", "LENGTH"]), st.tuples(inner)),
-    max_leaves=3,
-).filter(lambda e: isinstance(e, ast.Call))
+strings = st.builds(ast.Literal, st.sampled_from(STRINGS + ODD_STRINGS))
+whole_literals = st.builds(ast.Literal, st.integers(-3, 5))
+
+
+def _quietly(strategy: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    """The same with a short representation, which hypothesis would warn of."""
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> ast.Expression:
+        return draw(strategy)
+
+    return drawn()
+
+
+def call(name: str, *operands: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    return st.builds(ast.Call, st.just(name), st.tuples(*operands))
+
+
+def any_call(
+    names: list[str], *operands: st.SearchStrategy[ast.Expression]
+) -> st.SearchStrategy[ast.Expression]:
+    return st.builds(ast.Call, st.sampled_from(names), st.tuples(*operands))
+
+
+def _string_calls(inner: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    return st.one_of(
+        any_call(["LOWER", "UPPER", "CASEFOLD"], inner),
+        any_call(["TRIM", "LTRIM", "RTRIM"], inner),
+        any_call(["TRIM", "LTRIM", "RTRIM"], inner, strings),
+        any_call(["LEFT", "RIGHT", "SUBSTRING"], inner, whole_literals | attributes),
+        call("SUBSTRING", inner, whole_literals, whole_literals | attributes),
+        any_call(["CONCAT"], inner, inner),
+        call("CONCAT", inner, strings, inner),
+        call("REPLACE", inner, strings, inner),
+    )
+
+
+texts_computed = _quietly(st.recursive(attributes | strings, _string_calls, max_leaves=4))
+number_calls = st.one_of(
+    call("LENGTH", texts_computed),
+    call("POSITION", strings, texts_computed),
+    any_call(["ABS", "ROUND", "FLOOR", "CEIL", "NUMBER"], numbers),
+    call("ROUND", numbers, st.builds(ast.Literal, st.sampled_from([0, 1, 2, -1, 101, Decimal("0.5"), None]))),
+    call("NUMBER", texts_computed),
+    call(
+        "DISTANCE_KM",
+        *(attributes, attributes, st.builds(ast.Literal, st.sampled_from([-90, 0, Decimal("40.7"), 90]))),
+        st.builds(ast.Literal, st.sampled_from(DEGREES[:-1])),
+    ),
+)
+degree_literals = st.builds(ast.Literal, st.sampled_from([-90, -45, 0, Decimal("40.7"), 90]))
+longitude_literals = st.builds(ast.Literal, st.sampled_from([-180, Decimal("-74.5"), 0, 170, 180]))
+boxes = st.builds(
+    lambda lat, lon, a, b, west, east: ast.Call(
+        "WITHIN_BOX", (lat, lon, *([a, west, b] if a.value <= b.value else [b, west, a]), east)
+    ),
+    *(attributes, attributes | numeric_literals.filter(lambda e: abs(e.value) <= 180)),
+    *(degree_literals, degree_literals, longitude_literals, longitude_literals),
+)
+
+time_literals = call("TIMESTAMP", st.builds(ast.Literal, st.sampled_from(TIMES)))
+time_attributes = call("TIMESTAMP", attributes)
+interval_literals = call(
+    "INTERVAL", st.builds(ast.Literal, st.sampled_from([0, 60, -90, 86_400, Decimal("0.25"), 10**12]))
+)
+timestamps = _quietly(
+    st.one_of(
+        time_attributes,
+        time_literals,
+        st.builds(ast.Arithmetic, st.sampled_from("+-"), time_attributes | time_literals, interval_literals),
+    )
+)
+offsets = st.builds(ast.Literal, st.sampled_from(OFFSETS))
+intervals = st.one_of(
+    interval_literals,
+    call("TIME", st.builds(ast.Literal, st.sampled_from(DAY_TIMES))),
+    call("TIME", attributes),
+    call("INTERVAL", attributes),
+    call("TIME_OF_DAY", timestamps),
+    call("TIME_OF_DAY", timestamps, offsets),
+    st.builds(ast.Arithmetic, st.just("-"), timestamps, timestamps),
+)
+time_parts = any_call(["WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"], timestamps) | any_call(
+    ["WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"], timestamps, offsets
+)
+calls = texts_computed.filter(lambda e: isinstance(e, ast.Call)) | number_calls | time_parts
+calls = _quietly(calls | call("COALESCE", attributes | calls, calls | literals))
 searches = st.sampled_from(["STARTS_WITH", "ENDS_WITH", "CONTAINS"])
 
 values = st.one_of(attributes, attributes, literals, numbers, calls)
@@ -76,12 +178,17 @@ def conditions_over(operands: st.SearchStrategy[ast.Expression]) -> st.SearchStr
         st.builds(ast.Between, operands, operands, operands),
         st.builds(ast.In, attributes, st.lists(literals, min_size=1, max_size=4).map(tuple)),
         st.builds(ast.In, operands, st.lists(operands, min_size=1, max_size=4).map(tuple)),
-        st.builds(ast.Like, attributes | literals, patterns),
+        st.builds(ast.Like, attributes | texts_computed, patterns),
         st.builds(ast.Exists, attributes),
         st.builds(ast.IsNull, attributes | numbers | calls),
         st.builds(ast.Comparison, operators, calls, literals),
         st.builds(ast.In, calls, st.lists(literals, min_size=1, max_size=4).map(tuple)),
-        st.builds(ast.Call, searches, st.tuples(attributes | calls, strings)),
+        st.builds(ast.Call, searches, st.tuples(texts_computed, strings)),
+        st.builds(ast.Comparison, operators, timestamps, timestamps),
+        st.builds(ast.Comparison, operators, intervals, intervals),
+        st.builds(ast.Between, timestamps, time_literals, timestamps),
+        st.builds(ast.In, intervals, st.lists(intervals, min_size=1, max_size=3).map(tuple)),
+        boxes,
     )
 
 
@@ -136,7 +243,10 @@ sql_expressions = expressions.filter(
 )
 """What the sql dialect writes as it is."""
 
-plain_values = st.one_of(scalars, st.sampled_from(FLOATS + ODD_FLOATS), st.sampled_from(STRINGS))
+plain_values = st.one_of(
+    *(scalars, st.sampled_from(FLOATS + ODD_FLOATS), st.sampled_from(STRINGS), st.sampled_from(ODD_STRINGS)),
+    *(st.sampled_from(TIMES + NO_TIMES), st.sampled_from(DAY_TIMES), st.sampled_from(DEGREES)),
+)
 event_values = plain_values | st.sampled_from(
     [
         [],

@@ -5,20 +5,37 @@ Everything here may give a superset, which is then marked as not exact; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from fieldfare.filters.values import ValueSet
+from fieldfare.filters.values import ValueSet, intersection_of, union_of
 from fieldfare.model import Path
 
 MAX_CONJUNCTIONS = 64
 """How many conjunctions a normal form has at most."""
 
-MAX_CUTS = 100_000
+MAX_CUTS = 10_000
 """How many bounds of ranges a product of several conjunctions has at most, all together."""
+
+MAX_WORK = 12_000
+"""How many constraints and cuts are combined for one filter; what is left then is made coarse instead."""
 
 _MAX_WIDTH_TO_MERGE = 8
 """Conjunctions of more attributes than this are not compared with each other."""
+
+
+class Budget:
+    """How much may still be done for a filter, in constraints (sets of one attribute) and their cuts."""
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def allows(self, work: int) -> bool:
+        """Whether so much can be done; if so, it counts as done."""
+        if work > self.left:
+            return False
+        self.left -= work
+        return True
 
 
 class Draft:
@@ -51,13 +68,13 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
             else:
                 sets[path] = values
     for path, many in repeated.items():
-        sets[path] = _combined(many, ValueSet.intersection)
+        sets[path] = intersection_of(many)
         if sets[path].is_empty:
             return None
     return Draft(sets, exact)
 
 
-def product(parts: Sequence[Disjunction]) -> Disjunction:
+def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     """What lies in all parts. A part that would make too many conjunctions gives only its hull."""
     if not all(parts):
         return []
@@ -65,65 +82,74 @@ def product(parts: Sequence[Disjunction]) -> Disjunction:
     if single is None:
         return []
     several = [part for part in parts if len(part) > 1]
-    split = _to_split(several)
+    split = _to_split(several, budget)
     if split:
-        return _mostly_exact(single, [part for part in several if part not in split], split)
-    result = [single]
-    hulls: Disjunction = []
+        return _mostly_exact(single, [part for part in several if part not in split], split, budget)
+    result, hulls, width = [single], [], len(single.sets)
     for part in sorted(several, key=len):
-        if len(result) * len(part) > MAX_CONJUNCTIONS or _cuts(result, part) > MAX_CUTS:
-            hulls.append(hull(part))
+        wider = width + max(len(draft.sets) for draft in part)
+        count = len(result) * len(part)
+        if count > MAX_CONJUNCTIONS or not budget.allows(count * wider) or _cuts(result, part) > MAX_CUTS:
+            hulls.append(hull(part, budget))
             continue
+        width = wider
         result = [both for a in result for b in part if (both := conjoin((a, b))) is not None]
         if not result:
             return []
     if hulls:
-        result = _within(result, hulls)
-    return result if len(result) <= 1 else _bounded(_merged(result))
+        result = _within(result, hulls, width, budget)
+    return result if len(result) <= 1 else _bounded(_merged(result, budget), budget)
 
 
-def _within(drafts: Disjunction, hulls: Disjunction) -> Disjunction:
+def _within(drafts: Disjunction, hulls: Disjunction, width: int, budget: Budget) -> Disjunction:
     """Each of the conjunctions and all hulls; these are joined first, so that the work is linear in them."""
     around = conjoin(hulls)
     if around is None:
         return []
-    if _cuts(drafts, [around]) > MAX_CUTS:
-        drafts = [hull(drafts)]
+    if len(drafts) > 1 and not (
+        budget.allows(len(drafts) * (width + len(around.sets))) and _cuts(drafts, [around]) <= MAX_CUTS
+    ):
+        drafts = [hull(drafts, budget)]
     return [both for draft in drafts if (both := conjoin((draft, around))) is not None]
 
 
-def _to_split(several: list[Disjunction]) -> list[Disjunction]:
+def _to_split(several: list[Disjunction], budget: Budget) -> list[Disjunction]:
     """The parts of which the exact and the other conjunctions are better multiplied separately.
 
     These are parts with some of both: those whose hull still says something, if there are two of
     them, and all if the whole product were too large.
     """
     mixed = [part for part in several if len({draft.exact for draft in part}) == 2]
+    if not mixed or not budget.allows(len(mixed) ** 2):
+        return []
     size = 1
     for part in several:
         size *= len(part)
     if size > MAX_CONJUNCTIONS:
         return mixed
-    split = [part for part in mixed if hull(part).sets]
+    split = [part for part in mixed if hull(part, budget).sets]
     return split if len(split) > 1 else []
 
 
-def _mostly_exact(single: Draft, others: list[Disjunction], split: list[Disjunction]) -> Disjunction:
+def _mostly_exact(
+    single: Draft, others: list[Disjunction], split: list[Disjunction], budget: Budget
+) -> Disjunction:
     """The product of the exact conjunctions, and what is left: one part not exact, the rest only their hulls.
 
     What is left is a superset, but of few events if a part's conjunctions are inexact for odd events
     only (those with an array, say); the full product would have 2 ** n conjunctions for n parts.
     """
     exact = [[draft for draft in part if draft.exact] for part in split]
-    result = product([[single], *others, *exact])
-    hulls = [hull(part) for part in split]
+    result = product([[single], *others, *exact], budget)
+    hulls = [hull(part, budget) for part in split]
     for place, part in enumerate(split):
         rest = [[around] for number, around in enumerate(hulls) if number != place]
-        result += product([[single], *others, [draft for draft in part if not draft.exact], *rest])
-    return _bounded(_merged(result)) if len(result) > 1 else result
+        inexact = [draft for draft in part if not draft.exact]
+        result += product([[single], *others, inexact, *rest], budget)
+    return _bounded(_merged(result, budget), budget) if len(result) > 1 else result
 
 
-def union(parts: Sequence[Disjunction]) -> Disjunction:
+def union(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     """What lies in any part, in as few conjunctions as merging finds, and within the bounds."""
     drafts = [draft for part in parts for draft in part]
     if len(drafts) <= 1:
@@ -131,34 +157,31 @@ def union(parts: Sequence[Disjunction]) -> Disjunction:
     everything = [draft for draft in drafts if not draft.sets]
     if everything:
         return [Draft({}, any(draft.exact for draft in everything))]
-    return _bounded(_merged(drafts))
+    return _bounded(_merged(drafts, budget), budget)
 
 
-def hull(drafts: Disjunction) -> Draft:
-    """One conjunction around several: for each attribute that all name, the union of its sets."""
+def hull(drafts: Disjunction, budget: Budget) -> Draft:
+    """One conjunction around several: for each attribute that all name, the union of its sets.
+
+    Without a constraint at all, if that would be too much work.
+    """
     if len(drafts) == 1:
         return drafts[0]
     sets = {}
+    if not budget.allows(sum(draft.cuts for draft in drafts) // 4):
+        return Draft({}, False)
     for path in set(drafts[0].sets).intersection(*(draft.sets for draft in drafts[1:])):
-        values = _combined([draft.sets[path] for draft in drafts], ValueSet.union)
+        values = union_of([draft.sets[path] for draft in drafts])
         if not values.is_full:
             sets[path] = values
     return Draft(sets, False)
-
-
-def _combined(many: list[ValueSet], combine: Callable[[ValueSet, ValueSet], ValueSet]) -> ValueSet:
-    """All sets combined pair by pair, so that the work is n log n."""
-    while len(many) > 1:
-        pairs = [combine(a, b) for a, b in zip(many[::2], many[1::2], strict=False)]
-        many = [*pairs, many[-1]] if len(many) % 2 else pairs
-    return many[0]
 
 
 def _cuts(a: Disjunction, b: Disjunction) -> int:
     return sum(draft.cuts for draft in a) * len(b) + sum(draft.cuts for draft in b) * len(a)
 
 
-def _merged(drafts: Disjunction) -> Disjunction:
+def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
     """The same events in fewer conjunctions: those that differ in one attribute only become one."""
     by_paths: dict[tuple[bool, frozenset[Path]], Disjunction] = {}
     for draft in drafts:
@@ -167,7 +190,7 @@ def _merged(drafts: Disjunction) -> Disjunction:
     for (_, paths), alike in by_paths.items():
         if len(paths) <= _MAX_WIDTH_TO_MERGE:
             for path in sorted(paths, key=repr):
-                if len(alike) > 1:
+                if len(alike) > 1 and budget.allows(sum(len(paths) + draft.cuts // 4 for draft in alike)):
                     merged = _merged_in(alike, path)
                     # What merged to all values of an attribute does not name it any more.
                     result += [draft for draft in merged if path not in draft.sets]
@@ -190,14 +213,14 @@ def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
             result.append(group[0])
             continue
         sets = dict(group[0].sets)
-        sets[path] = _combined([draft.sets[path] for draft in group], ValueSet.union)
+        sets[path] = union_of([draft.sets[path] for draft in group])
         if sets[path].is_full:
             del sets[path]
         result.append(Draft(sets, group[0].exact))
     return result
 
 
-def _bounded(drafts: Disjunction) -> Disjunction:
+def _bounded(drafts: Disjunction, budget: Budget) -> Disjunction:
     """At most ``MAX_CONJUNCTIONS``: neighbours over the same attributes give way to their hulls."""
     if len(drafts) <= MAX_CONJUNCTIONS:
         return drafts
@@ -208,7 +231,7 @@ def _bounded(drafts: Disjunction) -> Disjunction:
     given = [draft for draft in drafts if not (kept and draft.exact)]
     given.sort(key=lambda draft: sorted(map(repr, draft.sets)))
     starts = [len(given) * i // room for i in range(room + 1)]
-    hulls = [hull(given[a:b]) for a, b in pairwise(starts) if a < b]
+    hulls = [hull(given[a:b], budget) for a, b in pairwise(starts) if a < b]
     if any(not draft.sets for draft in hulls):
         return [Draft({}, False)]
     return kept + hulls

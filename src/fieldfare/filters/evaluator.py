@@ -99,6 +99,18 @@ def lookup_getter(path: Path) -> Getter:
     return lambda get: get(path)
 
 
+class Constant:
+    """The getter of what is the same for every subject: a literal, or what is computed from literals."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, subject: Subject) -> Any:
+        return self.value
+
+
 class Compiler:
     """Compiles expressions for one kind of subject.
 
@@ -129,8 +141,7 @@ class Compiler:
     def value(self, expression: Expression) -> Getter:
         """A function that gives the value of an expression; None or ABSENT where it has none."""
         if isinstance(expression, Literal):
-            constant = expression.value
-            return lambda subject: constant
+            return Constant(expression.value)
         if isinstance(expression, Attribute):
             return self.getter(expression.path)
         if isinstance(expression, Element):
@@ -145,6 +156,8 @@ class Compiler:
         """A function that gives an int or Fraction for arithmetic, or None."""
         if isinstance(expression, Negate):
             negated = self.number(expression.operand)
+            if isinstance(negated, Constant):
+                return Constant(None if negated.value is None else -negated.value)
 
             def negate(subject: Subject) -> exact.Rational | None:
                 operand = negated(subject)
@@ -154,6 +167,8 @@ class Compiler:
         if isinstance(expression, Arithmetic):
             return self._arithmetic(expression)
         value, rational = self.value(expression), exact.rational
+        if isinstance(value, Constant):
+            return Constant(rational(value.value))
         return lambda subject: rational(value(subject))
 
     def _arithmetic(self, e: Arithmetic) -> Callable[[Subject], exact.Rational | None]:
@@ -163,6 +178,9 @@ class Compiler:
             self.number(e.right),
             exact.calculate,
         )
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            known = left.value is not None and right.value is not None
+            return Constant(calculate(operator, left.value, right.value) if known else None)
 
         def arithmetic(subject: Subject) -> exact.Rational | None:
             a = left(subject)
@@ -201,18 +219,17 @@ class Compiler:
             self._typed(operand, function.parameter(place).type) for place, operand in enumerate(e.operands)
         ]
         call = _calling(function, operands)
-        if all(isinstance(operand, Literal) for operand in e.operands):
-            constant = call(None)
-            return lambda subject: constant
-        return call
+        return Constant(call(None)) if all(isinstance(get, Constant) for get in operands) else call
 
     def _typed(self, e: Expression, kind: Type) -> Getter:
         """The value of an operand; None where it is not of the type."""
-        if kind is Type.NUMBER:
+        if kind.is_numeric:
             return self.number(e)
         if kind is Type.BOOLEAN:
             return self.condition(e)
         get = self.value(e)
+        if isinstance(get, Constant):
+            return get if kind is Type.ANY or isinstance(get.value, str) else Constant(None)
         if kind is Type.ANY:
             return lambda subject: None if (value := get(subject)) is ABSENT else value
         return lambda subject: value if isinstance(value := get(subject), str) else None
@@ -227,13 +244,12 @@ class Compiler:
         return truth
 
     def _comparison(self, e: Comparison) -> Condition:
-        operator, left, right = e.operator, e.left, e.right
-        if isinstance(left, Literal):
-            operator, left, right = MIRRORED[operator], right, left
-        get = self.value(left)
-        if isinstance(right, Literal):
-            return _compare_with_constant(operator, get, right.value)
-        get_right, accepted, order = self.value(right), _ACCEPTED[operator], exact.order
+        operator, get, get_right = e.operator, self.value(e.left), self.value(e.right)
+        if isinstance(get, Constant):
+            operator, get, get_right = MIRRORED[operator], get_right, get
+        if isinstance(get_right, Constant):
+            return _compare_with_constant(operator, get, get_right.value)
+        accepted, order = _ACCEPTED[operator], exact.order
 
         def compare(subject: Subject) -> bool | None:
             found = order(get(subject), get_right(subject))
@@ -260,8 +276,9 @@ class Compiler:
 
     def _in(self, e: In) -> Condition:
         get = self.value(e.operand)
-        constants = [item.value for item in e.items if isinstance(item, Literal)]
-        others = [self.value(item) for item in e.items if not isinstance(item, Literal)]
+        getters = [self.value(item) for item in {id(item): item for item in e.items}.values()]
+        constants = [item.value for item in getters if isinstance(item, Constant)]
+        others = [item for item in getters if not isinstance(item, Constant)]
         find = _finder(constants)
         order = exact.order
         if not others:
@@ -540,7 +557,9 @@ def _finder(constants: Sequence[Scalar]) -> Callable[[Any], bool | None]:
     """Whether a value equals one of many constants, by one look into a set."""
     strings = frozenset(c for c in constants if isinstance(c, str))
     booleans = frozenset(c for c in constants if isinstance(c, bool))
-    numbers = frozenset(c for c in constants if isinstance(c, int | Decimal) and not isinstance(c, bool))
+    numbers = frozenset(
+        c for c in constants if isinstance(c, int | Decimal | Fraction) and not isinstance(c, bool)
+    )
     mixed = None in constants or sum(map(bool, (strings, booleans, numbers))) > 1
     absent = None if mixed else False
 

@@ -11,10 +11,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-MAX_BITS = 32_768
-"""Arithmetic is unknown where a number's numerator or denominator is longer (about 9,860 digits)."""
+MAX_BITS = 2_048
+"""Arithmetic is unknown where a number's numerator or denominator is longer (about 616 digits)."""
 
-MAX_POWER = 10_000
+MAX_POWER = 620
 """A power of ten that has more than ``MAX_BITS`` bits."""
 
 _EXACT_UP_TO = 2**53

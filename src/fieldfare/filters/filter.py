@@ -15,7 +15,7 @@ from fieldfare.filters.evaluator import Compiler, Condition, event_getter, looku
 from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, attribute_paths, without_quantifiers
 from fieldfare.filters.normal_form import NormalForm, normal_form
-from fieldfare.filters.sql.parser import parse_sql
+from fieldfare.filters.sql.parser import read_sql
 from fieldfare.filters.subscriptions_api import parse_subscriptions
 from fieldfare.model import Path
 
@@ -74,6 +74,11 @@ class Dialect:
     is_json: bool = False
 
 
+def _parse_sql(text: str) -> Parsed:
+    expression, warnings = read_sql(text)
+    return Parsed(expression, warnings=warnings)
+
+
 def _parse_cesql(text: str) -> Parsed:
     node, warnings = parse_cesql(text)
     return Parsed(
@@ -94,7 +99,7 @@ def _two_valued(expression: Expression, warnings: tuple[Problem, ...]) -> Parsed
 
 
 DIALECTS: dict[str, Dialect] = {
-    "sql": Dialect(lambda text: Parsed(parse_sql(text))),
+    "sql": Dialect(_parse_sql),
     "cesql": Dialect(_parse_cesql),
     "eventbridge": Dialect(lambda text: _two_valued(*parse_eventbridge(text)), is_json=True),
     "subscriptions": Dialect(lambda text: _two_valued(*parse_subscriptions(text)), is_json=True),

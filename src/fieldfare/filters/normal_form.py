@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Disjunction, Draft, conjoin, product, union
+from fieldfare.filters.constants import with_constants
+from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Budget, Disjunction, Draft, conjoin, product, union
 from fieldfare.filters.evaluator import Compiler, lookup_getter
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -37,7 +38,7 @@ from fieldfare.filters.expression import (
     Or,
     OrElse,
     Quantified,
-    attribute_paths,
+    parts_of,
     walk,
     with_element,
 )
@@ -91,15 +92,28 @@ def path_order(path: Path) -> tuple[tuple[bool, str | int], ...]:
 
 _TRUE, _FALSE, _UNKNOWN = 1, 2, 4
 _ALL = _TRUE | _FALSE | _UNKNOWN
+_ATTRIBUTES, _ELEMENTS = 1, 2
 _TRUTHS = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
 _NEVER: Disjunction = []
 
 
 class _Builder:
-    """Remembers what it has found, so that work is linear in the expression's size."""
+    """Remembers what it has found, so that work is linear in the expression's size.
+
+    What it remembers is found by the identity of expressions; so those that it makes itself are kept.
+    """
 
     def __init__(self) -> None:
+        self.budget = Budget()
         self.known: dict[tuple[int, int], Disjunction] = {}
+        self.read: dict[int, int] = {}
+        self.alone: dict[int, Expression] = {}
+        self.kept: list[Expression] = []
+
+    def derived(self, e: Expression, truths: int) -> Disjunction:
+        """``wanted`` of an expression that was made here."""
+        self.kept.append(e)
+        return self.wanted(e, truths)
 
     def wanted(self, e: Expression, truths: int) -> Disjunction:
         """Where the expression takes one of these truth values (a mask)."""
@@ -116,6 +130,12 @@ class _Builder:
             found = self.known[key] = build(self, e, truths)
         return found
 
+    def product(self, parts: list[Disjunction]) -> Disjunction:
+        return product(parts, self.budget)
+
+    def union(self, parts: list[Disjunction]) -> Disjunction:
+        return union(parts, self.budget)
+
     def conjunction(self, e: And, truths: int) -> Disjunction:
         return self.joined(e, truths, _TRUE)
 
@@ -125,11 +145,11 @@ class _Builder:
     def joined(self, e: And | Or, truths: int, shared: int) -> Disjunction:
         """AND and OR: one truth value (``shared``) that all operands must have, or one of them decides."""
         if truths == _UNKNOWN:  # not true, and not false
-            return product([self.wanted(e, _FALSE | _UNKNOWN), self.wanted(e, _TRUE | _UNKNOWN)])
+            return self.product([self.wanted(e, _FALSE | _UNKNOWN), self.wanted(e, _TRUE | _UNKNOWN)])
         if truths == _TRUE | _FALSE:
-            return union([self.wanted(e, _TRUE), self.wanted(e, _FALSE)])
+            return self.union([self.wanted(e, _TRUE), self.wanted(e, _FALSE)])
         parts = [self.wanted(operand, truths) for operand in e.operands]
-        return product(parts) if truths & shared else union(parts)
+        return self.product(parts) if truths & shared else self.union(parts)
 
     def negation(self, e: Not, truths: int) -> Disjunction:
         swapped = truths & _UNKNOWN | (_FALSE if truths & _TRUE else 0) | (_TRUE if truths & _FALSE else 0)
@@ -145,17 +165,23 @@ class _Builder:
         if truths == _TRUE and (found := SETS[Between](e, True)):
             path, values, _ = found
             return _NEVER if values.is_empty else [Draft({path: values})]
+        constant = with_constants(e)
+        if constant is not e and constant != e:
+            return self.derived(constant, truths)
         both = And((Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high)))
-        return _Builder().wanted(both, truths)
+        return self.derived(both, truths)
 
     def membership(self, e: In, truths: int) -> Disjunction:
         if isinstance(e.operand, Attribute | Call) and all(isinstance(item, Literal) for item in e.items):
             return self.predicate(e, truths)
+        constant = with_constants(e)
+        if constant is not e and constant != e:
+            return self.derived(constant, truths)
         items = dict.fromkeys(e.items)
         if sum(not isinstance(item, Literal) for item in items) > MAX_CONJUNCTIONS:
-            return _superset(e, truths)
+            return self.superset(e, truths)
         equalities = tuple(Comparison("=", e.operand, item) for item in items)
-        return _Builder().wanted(Or(equalities), truths)
+        return self.derived(Or(equalities), truths)
 
     def and_then(self, e: AndThen, truths: int) -> Disjunction:
         return self.in_order(e, truths, _TRUE)
@@ -167,17 +193,17 @@ class _Builder:
         """From left to right: all have the ``shared`` truth value, or the first that has not decides."""
         parts: list[Disjunction] = []
         if truths & shared:
-            parts.append(product([self.wanted(operand, shared) for operand in e.operands]))
+            parts.append(self.product([self.wanted(operand, shared) for operand in e.operands]))
         others = truths & ~shared
         if others and len(e.operands) > _MAX_IN_ORDER:
-            found = union([self.wanted(operand, others) for operand in e.operands])
+            found = self.union([self.wanted(operand, others) for operand in e.operands])
             parts.append([Draft(draft.sets, False) for draft in found])
         elif others:
             before: list[Disjunction] = []
             for operand in e.operands:
-                parts.append(product([*before, self.wanted(operand, others)]))
+                parts.append(self.product([*before, self.wanted(operand, others)]))
                 before.append(self.wanted(operand, shared))
-        return union(parts)
+        return self.union(parts)
 
     def quantified(self, e: Quantified, truths: int) -> Disjunction:
         """What holds if the attribute is no array; and the arrays, which no value set looks into.
@@ -188,6 +214,9 @@ class _Builder:
         if not isinstance(array, Attribute):
             return [Draft({}, False)]
         path = array.path
+        condition = self.alone.get(id(e))
+        if condition is None:
+            condition = self.alone[id(e)] = with_element(e.condition, e.variable, array)
         looks_inside = any(
             isinstance(part, Element) and part.variable == e.variable and part.path
             for part in walk(e.condition)
@@ -195,7 +224,7 @@ class _Builder:
         if_empty = bool(truths & (_FALSE if e.quantifier == "ANY" else _TRUE))
         if_missing = bool(truths & _UNKNOWN)
         found: Disjunction = [Draft({path: _MISSING})] if if_missing else []
-        for draft in _Builder().wanted(with_element(e.condition, e.variable, array), truths):
+        for draft in self.wanted(condition, truths):
             found += _if_no_array(draft, path, if_empty, if_missing)
         if not looks_inside:
             found.append(Draft({path: _OTHER}, False))
@@ -203,7 +232,7 @@ class _Builder:
             found.append(Draft({(*path, 0): _PRESENT}, False))
             if if_empty and not _holds_for_empty(e, truths):
                 found.append(Draft({(*path, 0): _MISSING, path: _OTHER}, False))
-        return union([found])
+        return self.union([found])
 
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
         if isinstance(e.operand, CONDITIONS):
@@ -211,8 +240,13 @@ class _Builder:
         return self.predicate(e, truths)
 
     def call(self, e: Call, truths: int) -> Disjunction:
-        simpler = expanded(e)
-        return self.predicate(e, truths) if simpler is e else _Builder().wanted(simpler, truths)
+        constant = with_constants(e)
+        assert isinstance(constant, Call)
+        simpler = expanded(constant)
+        if simpler is not constant:
+            return self.derived(simpler, truths)
+        self.kept.append(constant)
+        return self.superset(constant, truths)
 
     def predicate(self, e: Expression, truths: int) -> Disjunction:
         """A predicate: exact value sets if it is one on one attribute, else a superset.
@@ -222,7 +256,10 @@ class _Builder:
         set_where = SETS.get(type(e))
         found = set_where(e, bool(truths & _TRUE)) if set_where else None
         if found is None:
-            return _superset(e, truths)
+            constant = with_constants(e)
+            if constant is not e and constant != e:
+                return self.derived(constant, truths)
+            return self.superset(e, truths)
         path, values, is_exact = found
         if truths not in (_TRUE, _FALSE):
             opposite = set_where(e, not truths & _TRUE)  # type: ignore[misc]
@@ -236,6 +273,37 @@ class _Builder:
         if values.is_empty:
             return _NEVER
         return [Draft({} if values.is_full else {path: values}, is_exact)]
+
+    def superset(self, e: Expression, truths: int) -> Disjunction:
+        """What no value set can say: what its attributes must be for it to be true or false."""
+        reads = self.reads(e)
+        if not reads:
+            truth = Compiler(lookup_getter).condition(e)(None)
+            return [Draft({})] if _TRUTHS[truth] & truths else _NEVER
+        if truths & _UNKNOWN or not reads & _ATTRIBUTES:
+            return [Draft({}, False)]
+        found = implied_by(e, _TRUTH_OF.get(truths))
+        if found is None:
+            return [Draft({}, False)]
+        needed, is_exact = found
+        if any(values.is_empty for _, values in needed):
+            return _NEVER
+        draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
+        return _NEVER if draft is None else [Draft(draft.sets, is_exact)]
+
+    def reads(self, e: Expression) -> int:
+        """Whether an expression reads attributes, elements, both, or nothing."""
+        if isinstance(e, Attribute):
+            return _ATTRIBUTES
+        if isinstance(e, Element):
+            return _ELEMENTS
+        found = self.read.get(id(e))
+        if found is None:
+            found = 0
+            for part in parts_of(e):
+                found |= self.reads(part)
+            self.read[id(e)] = found
+        return found
 
 
 _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
@@ -305,25 +373,6 @@ def _holds_for_empty(e: Quantified, truths: int) -> bool:
         return False
     truth = Compiler(lookup_getter, {e.variable: lambda subject: subject}).condition(e.condition)([])
     return bool(_TRUTHS[truth] & truths)
-
-
-def _superset(e: Expression, truths: int) -> Disjunction:
-    """What no value set can say: what its attributes must be for it to be true or false."""
-    if not attribute_paths(e):
-        if any(isinstance(part, Element) for part in walk(e)):
-            return [Draft({}, False)]
-        truth = Compiler(lookup_getter).condition(e)(None)
-        return [Draft({})] if _TRUTHS[truth] & truths else _NEVER
-    if truths & _UNKNOWN:
-        return [Draft({}, False)]
-    found = implied_by(e, _TRUTH_OF.get(truths))
-    if found is None:
-        return [Draft({}, False)]
-    needed, is_exact = found
-    if any(values.is_empty for _, values in needed):
-        return _NEVER
-    draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
-    return _NEVER if draft is None else [Draft(draft.sets, is_exact)]
 
 
 _TRUTH_OF = {_TRUE: True, _FALSE: False}

@@ -43,6 +43,11 @@ def parse_like(text: str, escape: str | None) -> Pattern:
     return tuple(parts)
 
 
+def folded(pattern: Pattern) -> Pattern:
+    """The pattern without differences of case."""
+    return tuple([part if isinstance(part, Wild) else part.casefold() for part in pattern])
+
+
 def format_like(pattern: Pattern) -> tuple[str, str | None]:
     r"""The text of a pattern for LIKE, and its escape character: ``\``, or None if none is needed."""
     special = any(isinstance(part, str) and ("%" in part or "_" in part) for part in pattern)

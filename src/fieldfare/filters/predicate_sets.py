@@ -95,7 +95,7 @@ def _in_set(e: In, truth: bool) -> _Found | None:
     numbers: list[Decimal] = []
     strings: list[str] = []
     has_null = False
-    for item in e.items:
+    for item in {id(item): item for item in e.items}.values():  # long lists often repeat the same objects
         value = item.value if isinstance(item, Literal) else None
         if isinstance(value, str):
             strings.append(value)

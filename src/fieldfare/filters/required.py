@@ -8,6 +8,7 @@ of that operand's values; from there ``required`` works its way down, by what ea
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from fieldfare.filters import values as sets
@@ -27,6 +28,7 @@ from fieldfare.filters.expression import (
     Negate,
 )
 from fieldfare.filters.functions import FUNCTIONS, Type
+from fieldfare.filters.functions.numbers import mirrored, shifted
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.values import Ranges, ValueSet
 from fieldfare.model import Path
@@ -39,6 +41,8 @@ _COMPARABLE = ValueSet(sets.FALSE | sets.TRUE, sets.EVERYTHING, sets.EVERYTHING)
 _HAS_VALUE = ValueSet(sets.MISSING | sets.NULL).complement()
 _RESULTS = {
     Type.NUMBER: sets.NUMBERS,
+    Type.TIMESTAMP: sets.NUMBERS,
+    Type.INTERVAL: sets.NUMBERS,
     Type.STRING: sets.STRINGS,
     Type.BOOLEAN: _BOOLEANS,
     Type.ANY: _HAS_VALUE,
@@ -81,7 +85,7 @@ def _operand_set(e: Any, truth: bool | None) -> tuple[Expression, ValueSet, bool
     else:
         return None
     operand = getattr(e, side)
-    if not isinstance(operand, Call | Negate):
+    if not isinstance(operand, Call | Negate | Arithmetic):
         return None
     found = SETS[type(e)](replace(e, **{side: _STAND_IN}), truth)
     return None if found is None else (operand, found[1], found[2])
@@ -94,14 +98,33 @@ def required(e: Expression, wanted: ValueSet) -> Needed:
     if isinstance(e, Literal):
         return ([], True) if e.value in wanted else _IMPOSSIBLE
     if isinstance(e, Negate):
-        return required(e.operand, ValueSet(numbers=_mirrored(wanted.numbers)))[0], False
+        return required(e.operand, ValueSet(numbers=mirrored(wanted.numbers)))[0], False
     if isinstance(e, Arithmetic):
+        if e.operator in ("+", "-") and (found := _moved(e, wanted.numbers)):
+            return required(found[0], ValueSet(numbers=found[1]))[0], False
         return required(e.left, sets.NUMBERS)[0] + required(e.right, sets.NUMBERS)[0], False
     if isinstance(e, Call):
         return _required_by_call(e, wanted)
     if isinstance(e, (Element, *CONDITIONS)):
         return [], False
     raise AssertionError(e)
+
+
+def _moved(e: Arithmetic, wanted: Ranges) -> tuple[Expression, Ranges] | None:
+    """For a sum of an expression and a constant: the expression, and what it must be."""
+    left, right = _constant_number(e.left), _constant_number(e.right)
+    if right is not None:
+        return e.left, shifted(wanted, right.copy_negate() if e.operator == "+" else right)
+    if left is None:
+        return None
+    if e.operator == "+":
+        return e.right, shifted(wanted, left.copy_negate())
+    return e.right, shifted(mirrored(wanted), left)
+
+
+def _constant_number(e: Expression) -> Decimal | None:
+    value = e.value if isinstance(e, Literal) else None
+    return Decimal(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
 
 
 _IMPOSSIBLE: Needed = ([(("",), sets.NO_VALUES)], True)
@@ -122,12 +145,6 @@ def _required_by_call(e: Call, wanted: ValueSet) -> Needed:
         needed += more
         is_exact = is_exact and enough
     return needed, is_exact
-
-
-def _mirrored(ranges: Ranges) -> Ranges:
-    """The numbers whose negatives are in the ranges."""
-    cuts = tuple((-value, 1 - side) for value, side in reversed(ranges.cuts))
-    return Ranges(ranges.starts_inside ^ bool(len(cuts) & 1), cuts)
 
 
 def _kinds(e: Expression) -> ValueSet:

@@ -61,7 +61,9 @@ def all_cases() -> Iterator[tuple[str, str, str]]:
                 yield name, case, expected
 
 
-@pytest.mark.parametrize(("name", "case", "expected"), all_cases(), ids=lambda text: text.split("\n")[0][:50])
+@pytest.mark.parametrize(
+    ("name", "case", "expected"), list(all_cases()), ids=lambda text: text.split("\n")[0][:50]
+)
 def test_it_is_said_as_recorded(name: str, case: str, expected: str) -> None:
     assert said_of(name, case) == expected
 

@@ -10,6 +10,12 @@ from typing import Any
 from fieldfare.filters.expression import Expression
 from fieldfare.filters.values import ValueSet
 
+MAX_OPERANDS = 100
+"""How many operands a function has at most that takes any number of them."""
+
+MAX_CHARACTERS = 4_096
+"""How long a string can become by functions; a longer result has no value."""
+
 
 class Type(Enum):
     """What an operand must be, or a result is. Where an operand is of another type, the result is unknown."""
@@ -17,8 +23,17 @@ class Type(Enum):
     NUMBER = "number"
     STRING = "string"
     BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    """A point in time. Events have none; it is computed, as a number: the seconds since 1970."""
+    INTERVAL = "interval"
+    """A length of time; computed, as a number of seconds."""
     ANY = "any"
     """A value of any type, but neither null nor missing; arrays and objects too."""
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether values are numbers when they are computed."""
+        return self in (Type.NUMBER, Type.TIMESTAMP, Type.INTERVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,7 @@ class Parameter:
     type : what its value must be.
     literal : whether only a literal can stand here.
     optional, repeated : whether it may be left out; whether it may come more than once (the last one).
+    check : what is wrong with a literal here, or "".
     """
 
     name: str
@@ -38,6 +54,7 @@ class Parameter:
     literal: bool = False
     optional: bool = False
     repeated: bool = False
+    check: Callable[[Any], str] | None = None
 
 
 Requirements = tuple[Sequence[tuple[Expression, ValueSet]], bool]
@@ -62,6 +79,7 @@ class Function:
     takes_null : whether ``compute`` is also called with None for operands that are missing or null
         or of another type.
     group : the heading of the table in the docs.
+    check : what is wrong with operands that are right one by one, or "".
     """
 
     name: str
@@ -73,6 +91,17 @@ class Function:
     expand: Callable[[tuple[Expression, ...]], Expression | None] | None = None
     implied: Callable[[tuple[Expression, ...], ValueSet], Requirements | None] | None = None
     takes_null: bool = False
+    check: Callable[[tuple[Expression, ...]], str] | None = None
+
+    @property
+    def least_operands(self) -> int:
+        """How many operands it takes at least."""
+        return sum(not parameter.optional for parameter in self.parameters)
+
+    @property
+    def most_operands(self) -> int:
+        """How many operands it takes at most."""
+        return MAX_OPERANDS if self.parameters and self.parameters[-1].repeated else len(self.parameters)
 
     def parameter(self, place: int) -> Parameter:
         """The parameter that an operand, counted from 0, stands for."""

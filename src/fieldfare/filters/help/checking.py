@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.filter import compile_filter
-from fieldfare.filters.help.explanation import filter_cautions
+from fieldfare.filters.help.explanation import filter_cautions, is_said_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +44,9 @@ def check(text: str | Mapping[str, Any] | Sequence[Any], dialect: str = "sql") -
         filter = compile_filter(text, dialect)
     except FilterError as error:
         return Check(error.text, dialect, error.problems, ())
-    placeless = tuple(Problem(each.message, 1, 1, each.hint, 0) for each in filter_cautions(filter))
-    return Check(filter.text, dialect, (), filter.warnings + placeless)
+    placeless = [
+        Problem(each.message, 1, 1, each.hint, 0)
+        for each in filter_cautions(filter)
+        if not any(is_said_by(filter, problem, [each]) for problem in filter.warnings)
+    ]
+    return Check(filter.text, dialect, (), (*filter.warnings, *placeless))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fieldfare.filters import values as sets
+from fieldfare.filters.errors import Problem
 from fieldfare.filters.expression import (
     And,
     AndThen,
@@ -121,8 +122,13 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
     e = filter.expression
     conjunctions = filter.normal_form.conjunctions
     sample = Sample(events) if events is not None else None
-    found = [Caution(problem.message, problem.hint) for problem in filter.warnings]
-    found += filter_cautions(filter)
+    cautions = filter_cautions(filter)
+    found = [
+        Caution(problem.message, problem.hint)
+        for problem in filter.warnings
+        if not is_said_by(filter, problem, cautions)
+    ]
+    found += cautions
     figures, uses = None, tuple(_use(conjunction) for conjunction in conjunctions)
     if sample is not None:
         found += sample_cautions(e, filter.paths, sample)
@@ -150,6 +156,13 @@ def filter_cautions(filter: Filter) -> list[Caution]:
     if not never(e) and not always(e):
         found += _index_cautions(e, filter.normal_form.conjunctions)
     return found
+
+
+def is_said_by(filter: Filter, problem: Problem, cautions: Sequence[Caution]) -> bool:
+    """Whether one of the cautions is about the very part that a warning of the parser is about."""
+    start = problem.column - 1
+    part = filter.text.split("\n")[problem.line - 1][start : start + problem.length]
+    return bool(part) and any(f"`{part}` is never true" in caution.message for caution in cautions)
 
 
 def _use(

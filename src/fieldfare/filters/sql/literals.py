@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from decimal import Context, Decimal
 
 from fieldfare.filters.errors import Mistake
-from fieldfare.filters.sql.lexer import Token
+from fieldfare.filters.expression import Literal
+from fieldfare.filters.sql.lexer import Tokens
 from fieldfare.filters.sql.paths import unquoted
 
 MAX_DIGITS = 1_000
 """How many digits a number may have, and how many powers of ten it may be away from 1."""
 
+INTERVAL_UNITS = {
+    "SECOND": 1,
+    "SECONDS": 1,
+    "MINUTE": 60,
+    "MINUTES": 60,
+    "HOUR": 3600,
+    "HOURS": 3600,
+    "DAY": 86_400,
+    "DAYS": 86_400,
+    "WEEK": 604_800,
+    "WEEKS": 604_800,
+}
+"""What an interval can be counted in, and how many seconds each has."""
+
 _EXACT = Context(prec=2 * MAX_DIGITS)
+_PLAIN = re.compile(r"(?:0|[1-9][0-9]*)?\.[0-9]+")
 _NUMERAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTERVAL = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*")
+_UNITS = "SECOND, MINUTE, HOUR, DAY or WEEK"
 
 
-def number(token: Token) -> int | Decimal:
+def number(tokens: Tokens, index: int) -> int | Decimal:
     """The exact value of a numeral: an int if it is whole."""
-    text = token.text
-    if len(text) > 1 and text[0] == "0" and text[1].isdigit():
-        hint = "a date is a string: '2026-01-31'; a number has no zeros in front"
-        raise Mistake(token.start, token.end, f"{text!r} is not a number", hint)
-    if text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS:
+    text = tokens.texts[index]
+    if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS and (text[0] != "0" or len(text) == 1):
         return int(text)
+    if text[-1] in "123456789" and len(text) <= 40 and _PLAIN.fullmatch(text):
+        return Decimal(text)
+    start, end = tokens.start(index), tokens.end(index)
+    if len(text) > 1 and text[0] == "0" and text[1].isdigit():
+        hint = "a date is written DATE '2026-01-31'; a number has no zeros in front"
+        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", hint)
     if not _NUMERAL.fullmatch(text):
-        raise Mistake(token.start, token.end, f"{text!r} is not a number", "a string has single quotes")
+        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", "a string has single quotes")
     mantissa, _, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "").lstrip("0")
     value = Decimal()
@@ -37,11 +57,50 @@ def number(token: Token) -> int | Decimal:
     if too_long:
         least, most = f"1e-{MAX_DIGITS}", f"1e{MAX_DIGITS}"
         message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
-        raise Mistake(token.start, token.end, message)
+        raise Mistake(start, end, message)
     return int(value) if value == value.to_integral_value() else value
 
 
-PLAIN_LITERALS: dict[str, Callable[[Token], int | Decimal | str]] = {
-    "number": number,
-    "string": lambda token: unquoted(token.text),
-}
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def interval(text: str, unit: str, tokens: Tokens, index: int, end: int) -> int | Decimal:
+    """The seconds of ``INTERVAL '5' MINUTE`` or ``INTERVAL '5 minutes'``."""
+    found = _INTERVAL.fullmatch(text)
+    start, stop = tokens.start(index), tokens.end(index)
+    if not found or (unit and found[2]):
+        hint = "write one as INTERVAL '1.5' HOUR or INTERVAL '5 minutes'"
+        raise Mistake(start, stop, "this is no interval", hint)
+    unit = unit or found[2].upper()
+    if unit not in INTERVAL_UNITS:
+        if not unit:
+            start, stop = tokens.start(end), tokens.end(end)
+            unit = tokens.texts[end].upper() if tokens.kinds[end] == "path" else ""
+        hint = f"the units are {_UNITS}"
+        if unit.removesuffix("S") in ("MONTH", "YEAR"):
+            hint += "; a month or a year has no fixed length"
+        raise Mistake(start, stop, "an interval needs a unit", hint)
+    seconds = _EXACT.multiply(Decimal(found[1]), Decimal(INTERVAL_UNITS[unit])).normalize(_EXACT)
+    return int(seconds) if seconds == seconds.to_integral_value() else seconds
+
+
+def literals_of_list(tokens: Tokens, start: int) -> tuple[list[Literal], int]:
+    """The literals of a list that has nothing else up to its parenthesis, and where that is; else none.
+
+    For long lists: each distinct text becomes one literal, once.
+    """
+    kinds = tokens.kinds
+    try:
+        end = kinds.index(")", start)
+    except ValueError:
+        return [], start
+    values, commas = kinds[start:end:2], set(kinds[start + 1 : end : 2])
+    if (end - start) % 2 == 0 or commas - {","} or set(values) - {"number", "string"}:
+        return [], start
+    texts = tokens.texts[start:end:2]
+    known: dict[str, Literal] = {}
+    for place, text in enumerate(texts):
+        if text not in known:
+            known[text] = Literal(unquoted(text) if text[0] == "'" else number(tokens, start + 2 * place))
+    return list(map(known.__getitem__, texts)), end

@@ -29,7 +29,8 @@ from fieldfare.filters.expression import (
     Quantified,
     Scalar,
 )
-from fieldfare.filters.patterns import format_like
+from fieldfare.filters.patterns import folded, format_like
+from fieldfare.filters.sql.literals import INTERVAL_UNITS
 from fieldfare.filters.sql.paths import format_path
 
 _OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10)
@@ -102,7 +103,10 @@ def _in(e: In, negation: str = "") -> tuple[str, int]:
 def _like(e: Like, negation: str = "") -> tuple[str, int]:
     pattern, escape = format_like(e.pattern)
     ending = f" ESCAPE {format_literal(escape)}" if escape else ""
-    return f"{_part(e.operand, _ADD)} {negation}LIKE {format_literal(pattern)}{ending}", _COMPARE
+    operand, keyword = e.operand, "LIKE"
+    if isinstance(operand, Call) and operand.function == "CASEFOLD" and folded(e.pattern) == e.pattern:
+        operand, keyword = operand.operands[0], "ILIKE"
+    return f"{_part(operand, _ADD)} {negation}{keyword} {format_literal(pattern)}{ending}", _COMPARE
 
 
 def _exists(e: Exists) -> tuple[str, int]:
@@ -114,7 +118,22 @@ def _element(e: Element) -> tuple[str, int]:
 
 
 def _call(e: Call) -> tuple[str, int]:
-    return f"{e.function}({', '.join(map(format_expression, e.operands))})", _PRIMARY
+    first = e.operands[0] if e.operands else None
+    if isinstance(first, Literal) and len(e.operands) == 1:
+        if e.function in ("TIMESTAMP", "TIME") and isinstance(first.value, str):
+            return f"{e.function} {format_literal(first.value)}", _PRIMARY
+        if e.function == "INTERVAL" and (text := _interval(first.value)):
+            return text, _PRIMARY
+    return f"{e.function}({', '.join([_part(operand, _ADD) for operand in e.operands])})", _PRIMARY
+
+
+def _interval(seconds: Scalar) -> str:
+    """An interval as a literal in the largest unit that it is whole in; "" if it is too long for one."""
+    if isinstance(seconds, int) and not isinstance(seconds, bool) and abs(seconds) < 10**18:
+        for unit in ("DAY", "HOUR", "MINUTE", "SECOND"):
+            if seconds and seconds % INTERVAL_UNITS[unit] == 0:
+                return f"INTERVAL '{seconds // INTERVAL_UNITS[unit]}' {unit}"
+    return ""
 
 
 def _quantified(e: Quantified) -> tuple[str, int]:

@@ -1,0 +1,75 @@
+"""What does not depend on the event, computed: the index can only compare with literals."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from fieldfare.filters.evaluator import Compiler, lookup_getter
+from fieldfare.filters.expression import (
+    Arithmetic,
+    Call,
+    Expression,
+    Literal,
+    Negate,
+    parts_of,
+    with_parts,
+)
+
+MAX_DIGITS = 1_000
+"""How long a computed number can be to become a literal, and how many powers of ten away from 1."""
+
+_EXACT = Context(prec=2 * MAX_DIGITS)
+_COMPUTED = (Call, Arithmetic, Negate)
+
+
+def with_constants(predicate: Expression) -> Expression:
+    """A predicate with literals in the place of what is computed from literals only."""
+    if not any(isinstance(part, _COMPUTED) for part in parts_of(predicate)):
+        return predicate
+    return with_parts(predicate, constant_value)
+
+
+def constant_value(e: Expression) -> Expression:
+    """A literal if the value is computed from literals only; else as much of it as can be."""
+    if not isinstance(e, _COMPUTED):
+        return e
+    changed = with_constants(e)
+    if not all(isinstance(part, Literal) for part in parts_of(changed)):
+        return changed
+    return _literal(Compiler(lookup_getter).value(changed)(None)) or changed
+
+
+def _literal(value: Any) -> Literal | None:
+    """A value as a literal; None for a number that is no decimal, or is too long."""
+    if value is None or isinstance(value, str | bool):
+        return Literal(value)
+    if isinstance(value, Fraction):
+        value = _decimal(value)
+    if not isinstance(value, int | Decimal):
+        return None
+    number = Decimal(value)
+    if len(number.as_tuple().digits) > MAX_DIGITS or abs(number.adjusted()) > MAX_DIGITS:
+        return None
+    if value == (whole := int(number)):
+        return Literal(whole)
+    return Literal(number.normalize(_EXACT))
+
+
+def _decimal(value: Fraction) -> Decimal | None:
+    """A fraction as the decimal that it is; None if it has no end."""
+    rest = value.denominator
+    twos = (rest & -rest).bit_length() - 1
+    rest >>= twos
+    fives = 0
+    while rest % 5 == 0:
+        rest //= 5
+        fives += 1
+    if rest != 1:
+        return None
+    places = max(twos, fives)
+    if places > MAX_DIGITS:
+        return None
+    digits = value.numerator * 2 ** (places - twos) * 5 ** (places - fives)
+    return _EXACT.scaleb(Decimal(digits), -places) if abs(digits) < 10 ** (2 * MAX_DIGITS) else None

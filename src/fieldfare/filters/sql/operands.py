@@ -1,0 +1,342 @@
+"""The operands of a filter: literals, attributes, elements, functions, arithmetic."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from fieldfare.filters.expression import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Element,
+    Exists,
+    Expression,
+    Literal,
+    Negate,
+)
+from fieldfare.filters.functions import FUNCTIONS, Function, Parameter, Type
+from fieldfare.filters.functions.table import MAX_OPERANDS
+from fieldfare.filters.sql import cursor, mistakes
+from fieldfare.filters.sql.cursor import COMPUTED_SIZE, Cursor
+from fieldfare.filters.sql.literals import INTERVAL_UNITS, interval, number
+from fieldfare.filters.sql.mistakes import shown
+from fieldfare.filters.sql.paths import read_path, unquoted
+from fieldfare.filters.sql.types import SHOWN, arithmetic_type, as_timestamp, literal_type
+
+ALIASES = {
+    "CEILING": "CEIL",
+    "CHARACTER_LENGTH": "LENGTH",
+    "CHAR_LENGTH": "LENGTH",
+    "SUBSTR": "SUBSTRING",
+}
+"""Other names that SQL has for a function."""
+
+_SEPARATORS = {"POSITION": ("IN",), "SUBSTRING": ("FROM", "FOR")}
+"""Words that may stand in the place of commas."""
+
+_AFTER_A_NAME = frozenset(
+    "= <> < <= > >= + - * / % || , ) IS IN LIKE ILIKE BETWEEN NOT AND OR end".split()  # noqa: SIM905
+)
+_CONSTANTS = {"TRUE": Literal(True), "FALSE": Literal(False), "NULL": Literal(None)}
+_TYPED_LITERALS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
+
+
+class Operands(Cursor):
+    """Reads what conditions are made of."""
+
+    names: dict[str, Attribute]
+    """Attributes that were read before, outside of quantifiers."""
+
+    def operand(self) -> Expression:
+        """A literal, an attribute, a function, a parenthesis, or minus one of these."""
+        kind, index = self.kind, self.index
+        self.height = 1
+        if kind == "path":
+            self.type = Type.ANY
+            following = self.kinds[index + 1]
+            if following in _AFTER_A_NAME and not self.variables:
+                found = self.names.get(self.texts[index])
+                if found is not None:
+                    self.index = index + 1
+                    self.kind = following
+                    return found
+            elif following == "(":
+                return self.call()
+            elif following == "string" and self.word() in _TYPED_LITERALS:
+                return self.typed_literal()
+            return self.name()
+        if kind == "number":
+            self.type = Type.NUMBER
+            self.advance()
+            return Literal(number(self.tokens, index))
+        if kind == "string":
+            self.type = Type.STRING
+            self.advance()
+            return Literal(unquoted(self.texts[index]))
+        if kind == "(":
+            return self.parenthesis()
+        if kind == "quoted":
+            self.type = Type.ANY
+            return self.name()
+        return self.rarer_operand(kind)
+
+    def rarer_operand(self, kind: str) -> Expression:
+        if kind in _CONSTANTS:
+            literal = _CONSTANTS[kind]
+            self.type = literal_type(literal.value)
+            self.advance()
+            return literal
+        if kind in ("-", "+"):
+            return self.sign()
+        if kind == "EXISTS":
+            return self.exists()
+        if kind == "UNKNOWN":
+            raise self.mistake(self.index, "UNKNOWN stands only after IS", "write NULL for no value")
+        raise mistakes.missing_operand(self.tokens, self.index, inside=self.open_parentheses > 0)
+
+    def parenthesis(self) -> Expression:
+        opening = self.index
+        self.open()
+        self.enter(opening)
+        inner = self.disjunction()
+        self.nesting -= 1
+        self.close(opening)
+        return inner
+
+    def sign(self) -> Expression:
+        sign = self.index
+        minus = self.kind == "-"
+        self.advance()
+        if self.kind == "number":
+            value = number(self.tokens, self.index)
+            self.advance()
+            self.type = Type.NUMBER
+            return Literal(_negative(value) if minus else value)
+        self.enter(sign)
+        start = self.index
+        operand = self.expression(cursor.NEGATE)
+        self.nesting -= 1
+        if self.type is Type.ANY:
+            self.type = Type.NUMBER
+        elif self.type not in (Type.NUMBER, Type.INTERVAL):
+            raise self.not_numbers(start)
+        if not minus:
+            raise self.mistake(sign, "unexpected '+'", "a + before a name is not needed")
+        self.count(COMPUTED_SIZE, sign)
+        self.grow(self.height, sign)
+        return Negate(operand)
+
+    def name(self) -> Attribute | Element:
+        """An attribute, or the element of a quantifier around here."""
+        first = self.index
+        path, self.index = read_path(self.tokens, first)
+        self.kind = self.kinds[self.index]
+        self.type = Type.ANY
+        if path[0] in self.variables:
+            return Element(str(path[0]), path[1:])
+        attribute = Attribute(path)
+        if self.index == first + 1 and not self.variables and self.kinds[first] == "path":
+            self.names[self.texts[first]] = attribute
+        return attribute
+
+    def exists(self) -> Expression:
+        self.advance()
+        opening = self.index
+        with_parentheses = self.kind == "("
+        if with_parentheses:
+            self.open()
+        operand = self.name()
+        if with_parentheses:
+            if self.kind not in (")", "end"):
+                message = f"EXISTS takes the name of an attribute, found {shown(self.token())} after it"
+                raise self.mistake(self.index, message, "write IS NOT NULL to test a value")
+            self.close(opening)
+        self.type = Type.BOOLEAN
+        return Exists(operand)
+
+    def typed_literal(self) -> Expression:
+        """``TIMESTAMP '2026-01-31T12:00:00Z'``, ``INTERVAL '5' MINUTE``."""
+        word, text = self.word(), self.index + 1
+        value = unquoted(self.texts[text])
+        self.advance()
+        self.advance()
+        self.count(COMPUTED_SIZE, text)
+        if word == "INTERVAL":
+            unit = self.word() if self.kind == "path" and self.word() in INTERVAL_UNITS else ""
+            if unit:
+                self.advance()
+            self.type = Type.INTERVAL
+            self.height = 2
+            return Call("INTERVAL", (Literal(interval(value, unit, self.tokens, text, self.index)),))
+        if word == "DATE":
+            value, word = f"{value}T00:00:00Z", "TIMESTAMP"
+            if FUNCTIONS[word].parameters[0].check(value):  # type: ignore[misc]
+                hint = "write one as DATE '2026-01-31'; it means the midnight in UTC"
+                raise self.mistake(text, "this is no date", hint)
+        function = FUNCTIONS[word]
+        operand = Literal(value)
+        self.type = Type.STRING
+        self.check_operand(function, function.parameters[0], operand, text)
+        self.type = function.result
+        self.height = 2
+        return Call(word, (operand,))
+
+    def call(self) -> Expression:
+        """``LOWER(type)``: operands as many and of such types as the function wants."""
+        start = self.index
+        name = self.word()
+        function = FUNCTIONS.get(ALIASES.get(name, name))
+        if function is None:
+            raise mistakes.unknown_function(self.token())
+        self.count(COMPUTED_SIZE, start)
+        separators = (",", *_SEPARATORS.get(function.name, ()))
+        self.advance()
+        self.open()
+        self.enter(start)
+        operands: list[Expression] = []
+        types: list[Type] = []
+        height = 0
+        while self.kind != ")":
+            first = self.index
+            operand = self.expression(cursor.ADD)
+            height = max(height, self.height)
+            if len(operands) < function.most_operands:
+                operand = self.check_operand(function, function.parameter(len(operands)), operand, first)
+            types.append(self.type)
+            operands.append(operand)
+            if self.word() not in separators:
+                break
+            self.advance()
+            if self.kind == ")":
+                raise mistakes.missing_operand(self.tokens, self.index, inside=True)
+        self.nesting -= 1
+        if self.kind not in (")", "end"):
+            hint = f"write {function.signature}"
+            raise self.mistake(self.index, f"expected , or ), found {shown(self.token())}", hint)
+        self.close(start + 1)
+        return self.checked_call(function, operands, types, start, height)
+
+    def checked_call(
+        self, function: Function, operands: list[Expression], types: list[Type], start: int, height: int
+    ) -> Expression:
+        least, most = function.least_operands, function.most_operands
+        if not least <= len(operands) <= most:
+            count = (
+                str(most)
+                if least == most
+                else f"{least} or {most}"
+                if most == least + 1
+                else f"{least} to {most}"
+            )
+            message = (
+                f"{function.name} takes {count} value{'' if count == '1' else 's'}, found {len(operands)}"
+            )
+            raise self.mistake(start, message, f"write {function.signature}")
+        problem = function.check(tuple(operands)) if function.check else ""
+        if problem:
+            raise self.mistake_over(start, self.index, problem, f"write {function.signature}")
+        self.type = function.result
+        if function.result is Type.ANY:
+            operands, self.type = self.one_type(function, operands, types, start)
+        self.grow(height + (self.height > height), start)
+        return Call(function.name, tuple(operands))
+
+    def check_operand(
+        self, function: Function, parameter: Parameter, operand: Expression, start: int
+    ) -> Expression:
+        """An operand as the function takes it; or a mistake if it never can."""
+        wanted, found = parameter.type, self.type
+        if parameter.literal and not isinstance(operand, Literal):
+            message = f"the {parameter.name} of {function.name} is a literal, not computed"
+            raise self.mistake_over(start, self.index, message)
+        if wanted is Type.ANY:
+            return operand
+        if wanted is Type.TIMESTAMP and found is Type.ANY:
+            self.height += 1
+            return as_timestamp(operand)
+        if found is not Type.ANY and found is not wanted:
+            hint = mistakes.conversion_hint(wanted, operand)
+            message = f"{function.name} needs {SHOWN[wanted]}, this is {SHOWN[found]}"
+            raise self.mistake_over(start, self.index, message, hint)
+        if parameter.check and isinstance(operand, Literal) and operand.value is not None:
+            message, _, hint = parameter.check(operand.value).partition("; ")
+            if message:
+                raise self.mistake_over(start, self.index, message, hint)
+        return operand
+
+    def one_type(
+        self, function: Function, operands: list[Expression], types: list[Type], start: int
+    ) -> tuple[list[Expression], Type]:
+        """For a function that gives back an operand: these as one type, if there is a time among them."""
+        known = set(types) - {Type.ANY}
+        if not known & {Type.TIMESTAMP, Type.INTERVAL}:
+            return operands, known.pop() if len(known) == 1 and Type.ANY not in types else Type.ANY
+        if len(known) > 1:
+            kinds = " and ".join(sorted(SHOWN[kind] for kind in known))
+            raise self.mistake_over(
+                start, self.index, f"the values of {function.name} are of one type, not {kinds}"
+            )
+        (only,) = known
+        if only is Type.TIMESTAMP:
+            operands = [
+                as_timestamp(e) if found is Type.ANY else e for e, found in zip(operands, types, strict=True)
+            ]
+        return operands, only
+
+    def arithmetic(self, left: Expression, start: int, level: int) -> Expression:
+        operator, place = self.kind, self.index
+        if operator == "||":
+            return self.concatenation(left, start)
+        height, left_type = self.height, self.type
+        if left_type in (Type.STRING, Type.BOOLEAN):
+            raise self.not_numbers(start)
+        self.advance()
+        right_start = self.index
+        right = self.expression(level + 1)
+        if self.type in (Type.STRING, Type.BOOLEAN):
+            raise self.not_numbers(right_start)
+        found = arithmetic_type(left_type, operator, self.type)
+        if found is None:
+            message = f"there is no result of {left_type.value} {operator} {self.type.value}"
+            raise self.mistake_over(start, self.index, message, mistakes.time_hint(left_type, self.type))
+        if found[0] is Type.TIMESTAMP and left_type is Type.ANY:
+            left = as_timestamp(left)
+            height += 1
+        if found[1] is Type.TIMESTAMP and self.type is Type.ANY:
+            right = as_timestamp(right)
+            self.height += 1
+        self.type = found[2]
+        self.count(COMPUTED_SIZE, place)
+        self.grow(max(height, self.height), start)
+        return Arithmetic(operator, left, right)
+
+    def concatenation(self, left: Expression, start: int) -> Expression:
+        """``a || b || c``: one CONCAT."""
+        operands, height = [left], self.height
+        first = start
+        while True:
+            if self.type not in (Type.STRING, Type.ANY):
+                message = f"|| joins strings, this is {SHOWN[self.type]}"
+                raise self.mistake_over(first, self.index, message, "write OR to join conditions")
+            if self.kind != "||":
+                break
+            self.advance()
+            first = self.index
+            operands.append(self.expression(cursor.MULTIPLY))
+            height = max(height, self.height)
+        if len(operands) > MAX_OPERANDS:
+            raise self.mistake(start, f"at most {MAX_OPERANDS} strings can be joined")
+        self.type = Type.STRING
+        self.count(COMPUTED_SIZE, start)
+        self.grow(height, start)
+        return Call("CONCAT", tuple(operands))
+
+    def not_numbers(self, start: int) -> Exception:
+        hint = mistakes.joining_hint(self.type)
+        return self.mistake_over(
+            start, self.index, f"arithmetic needs numbers, this is {SHOWN[self.type]}", hint
+        )
+
+
+def _negative(value: int | Decimal) -> int | Decimal:
+    return value.copy_negate() if isinstance(value, Decimal) else -value

@@ -1,0 +1,273 @@
+"""The functions, written straight from the tables in docs/filters.md: slow, plain, their twins."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from fieldfare.filters.exact import MAX_BITS
+from fieldfare.filters.functions.table import MAX_CHARACTERS
+from fieldfare.filters.values import ABSENT
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CYCLE_S = 146_097 * 86_400
+
+
+class NoValue(Exception):
+    """There is no result."""
+
+
+def call(name: str, values: list[Any]) -> Any:
+    """A function's result, or None where it has no value for these operands."""
+    if name == "COALESCE":
+        return next((value for value in values if value not in (ABSENT, None)), None)
+    try:
+        result = FUNCTIONS[name](*values)
+    except NoValue:
+        return None
+    return bounded(result) if isinstance(result, Fraction) else result
+
+
+def bounded(value: Fraction) -> Fraction:
+    if max(abs(value.numerator), value.denominator) >= 2**MAX_BITS:
+        raise NoValue
+    return value
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise NoValue
+    return value
+
+
+def number(value: Any) -> Fraction:
+    """A number that is short enough to calculate with."""
+    return bounded(exactly(value))
+
+
+def exactly(value: Any) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
+        raise NoValue
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NoValue
+        return Fraction(repr(value))
+    return Fraction(value)
+
+
+def whole(value: Any) -> int:
+    found = number(value)
+    if found.denominator != 1:
+        raise NoValue
+    return int(found)
+
+
+def texts(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: function(*map(text, values))
+
+
+def numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: function(*map(number, values))
+
+
+def not_too_long(result: str, least: int = 0) -> str:
+    if len(result) > max(MAX_CHARACTERS, least):
+        raise NoValue
+    return result
+
+
+def trim(left: bool, right: bool) -> Callable[..., str]:
+    def trimmed(value: str, characters: str = " ") -> str:
+        while left and value and value[0] in characters:
+            value = value[1:]
+        while right and value and value[-1] in characters:
+            value = value[:-1]
+        return value
+
+    return texts(trimmed)
+
+
+def substring(value: Any, start: Any, *count: Any) -> str:
+    characters, first = text(value), whole(start)
+    size = whole(count[0]) if count else None
+    if size is not None and size < 0:
+        raise NoValue
+    places = enumerate(characters, 1)
+    return "".join(c for place, c in places if place >= first and (size is None or place < first + size))
+
+
+def end_of(value: Any, count: Any, right: bool) -> str:
+    characters, size = text(value), whole(count)
+    if size < 0:
+        raise NoValue
+    places = range(len(characters))
+    if right:
+        return "".join(characters[i] for i in places if len(characters) - i <= size)
+    return "".join(characters[i] for i in places if i < size)
+
+
+def replaced(value: str, old: str, new: str) -> str:
+    return not_too_long(new.join(value.split(old)), len(value)) if old else value
+
+
+def position(part: str, value: str) -> int:
+    for start in range(len(value) + 1):
+        if value[start : start + len(part)] == part:
+            return start + 1
+    return 0
+
+
+def rounded(value: Any, *digits: Any) -> Fraction:
+    places = whole(digits[0]) if digits else 0
+    if not -100 <= places <= 100:
+        raise NoValue
+    shifted = number(value) * Fraction(10) ** places
+    below = Fraction(math.floor(shifted))
+    nearest = below if shifted - below < Fraction(1, 2) else below + 1
+    if shifted - below == Fraction(1, 2) and shifted < 0:
+        nearest = below
+    return nearest / Fraction(10) ** places
+
+
+def as_number(value: Any) -> Fraction:
+    if isinstance(value, str):
+        if (
+            not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", value, re.ASCII)
+            or len(value) > 1000
+        ):
+            raise NoValue
+        return bounded(Fraction(Decimal(value)))
+    return number(value)
+
+
+def seconds_of(text_of_time: Any) -> Fraction:
+    """A timestamp by way of ``datetime``, which reads most of them, and knows no leap seconds."""
+    value = text(text_of_time)
+    shape = r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)(\.\d{1,100})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)"
+    found = re.fullmatch(shape, value, re.ASCII)
+    if not found:
+        raise NoValue
+    day, clock, second, fraction, offset, _ = found.groups()
+    leap = second == "60"
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}{'59' if leap else second}")
+    except ValueError:
+        raise NoValue from None
+    seconds = (local - EPOCH.replace(tzinfo=None)) // timedelta(seconds=1) - ahead_of_utc(offset)
+    if leap:
+        seconds += 1
+        if seconds % 86_400 or date_of(Fraction(seconds)).day != 1:
+            raise NoValue
+    return Fraction(seconds) + Fraction(f"0{fraction}" if fraction else 0)
+
+
+def ahead_of_utc(offset: str) -> int:
+    if not re.fullmatch(r"[Zz]|[+-]([01]\d|2[0-3]):[0-5]\d", offset, re.ASCII):
+        raise NoValue
+    if offset in "Zz":
+        return 0
+    return (int(offset[1:3]) * 60 + int(offset[4:])) * 60 * (-1 if offset[0] == "-" else 1)
+
+
+def date_of(seconds: Fraction) -> date:
+    return (EPOCH + timedelta(days=math.floor(seconds / 86_400))).date()
+
+
+def local_clock(part: Callable[[datetime, Fraction, int], Any]) -> Callable[..., Any]:
+    """Of a local time: a ``datetime``, the fraction of its second, the cycles of 400 years left out."""
+
+    def compute(instant: Any, offset: Any = "Z") -> Any:
+        seconds = number(instant) + ahead_of_utc(text(offset))
+        cycles = math.floor((seconds + 30_000_000_000) / CYCLE_S)
+        within = seconds - cycles * CYCLE_S
+        return part(EPOCH + timedelta(seconds=math.floor(within)), within % 1, cycles)
+
+    return compute
+
+
+def since_midnight(value: Any) -> Fraction:
+    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)(:([0-5]\d(\.\d{1,100})?))?", text(value), re.ASCII)
+    if not found:
+        raise NoValue
+    return (int(found[1]) * 60 + int(found[2])) * 60 + Fraction(found[4] or 0)
+
+
+def distance(*place: Fraction) -> Fraction:
+    """By the angle between two vectors, which is exact near the poles and the antipodes too."""
+    latitude, longitude, latitude_2, longitude_2 = place
+    if max(abs(latitude), abs(latitude_2)) > 90 or max(abs(longitude), abs(longitude_2)) > 180:
+        raise NoValue
+    a, b = (vector(*pair) for pair in ((latitude, longitude), (latitude_2, longitude_2)))
+    cross = math.hypot(a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+    angle = math.atan2(cross, sum(x * y for x, y in zip(a, b, strict=True)))
+    return Fraction(f"{6371.0088 * angle:.6f}")
+
+
+def vector(latitude: Fraction, longitude: Fraction) -> tuple[float, float, float]:
+    phi, theta = math.radians(latitude), math.radians(longitude)
+    return math.cos(phi) * math.cos(theta), math.cos(phi) * math.sin(theta), math.sin(phi)
+
+
+def within_box(*values: Any) -> bool | None:
+    """Three-valued: latitude and longitude are tested one by one, as by BETWEEN."""
+    south, west, north, east = map(number, values[2:])
+
+    def tested(value: Any, test: Callable[[Any], bool]) -> bool | None:
+        if isinstance(value, float) and math.isinf(value):
+            return False
+        try:
+            return test(exactly(value))
+        except NoValue:
+            return None
+
+    def fits(longitude: Fraction) -> bool:
+        same = {longitude, -longitude} if abs(longitude) == 180 else {longitude}
+        if west <= east:
+            return any(west <= one <= east for one in same)
+        return any(west <= one <= 180 or -180 <= one <= east for one in same)
+
+    found = [tested(values[0], lambda latitude: south <= latitude <= north), tested(values[1], fits)]
+    return False if False in found else None if None in found else True
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "LENGTH": texts(lambda value: sum(1 for _ in value)),
+    "LOWER": texts(lambda value: value.lower()),
+    "UPPER": texts(lambda value: "".join(c.upper() for c in value)),
+    "CASEFOLD": texts(lambda value: "".join(c.casefold() for c in value)),
+    "TRIM": trim(True, True),
+    "LTRIM": trim(True, False),
+    "RTRIM": trim(False, True),
+    "SUBSTRING": substring,
+    "LEFT": lambda value, count: end_of(value, count, False),
+    "RIGHT": lambda value, count: end_of(value, count, True),
+    "CONCAT": texts(lambda *values: not_too_long("".join(values))),
+    "REPLACE": texts(replaced),
+    "POSITION": texts(position),
+    "STARTS_WITH": texts(lambda value, part: value[: len(part)] == part),
+    "ENDS_WITH": texts(lambda value, part: part == "" or value[-len(part) :] == part),
+    "CONTAINS": texts(lambda value, part: part in value),
+    "ABS": numbers(lambda value: value if value >= 0 else -value),
+    "ROUND": rounded,
+    "FLOOR": numbers(lambda value: Fraction(value.numerator // value.denominator)),
+    "CEIL": numbers(lambda value: Fraction(-(-value.numerator // value.denominator))),
+    "NUMBER": as_number,
+    "TIMESTAMP": seconds_of,
+    "INTERVAL": number,
+    "TIME": since_midnight,
+    "TIME_OF_DAY": local_clock(lambda t, f, _: Fraction(t.hour * 3600 + t.minute * 60 + t.second) + f),
+    "WEEKDAY": local_clock(lambda t, f, _: t.isoweekday()),
+    "YEAR": local_clock(lambda t, f, cycles: t.year + 400 * cycles),
+    "MONTH": local_clock(lambda t, f, _: t.month),
+    "DAY": local_clock(lambda t, f, _: t.day),
+    "HOUR": local_clock(lambda t, f, _: t.hour),
+    "MINUTE": local_clock(lambda t, f, _: t.minute),
+    "SECOND": local_clock(lambda t, f, _: t.second + f),
+    "WITHIN_BOX": within_box,
+    "DISTANCE_KM": numbers(distance),
+}
