@@ -32,7 +32,7 @@ ALIASES = {
 """Other names that SQL has for a function."""
 
 _SEPARATORS = {"POSITION": ("IN",), "SUBSTRING": ("FROM", "FOR")}
-"""Words that may stand in the place of commas."""
+"""Words that may stand in the place of the first comma, the second and so on."""
 
 _AFTER_A_NAME = frozenset(
     "= <> < <= > >= + - * / % || , ) IS IN LIKE ILIKE BETWEEN NOT AND OR end".split()  # noqa: SIM905
@@ -189,7 +189,7 @@ class Operands(Cursor):
         if function is None:
             raise mistakes.unknown_function(self.token())
         self.count(COMPUTED_SIZE, start)
-        separators = (",", *_SEPARATORS.get(function.name, ()))
+        words = _SEPARATORS.get(function.name, ())
         self.advance()
         self.open()
         self.enter(start)
@@ -204,7 +204,7 @@ class Operands(Cursor):
                 operand = self.check_operand(function, function.parameter(len(operands)), operand, first)
             types.append(self.type)
             operands.append(operand)
-            if self.word() not in separators:
+            if self.kind != "," and self.word() not in words[len(operands) - 1 : len(operands)]:
                 break
             self.advance()
             if self.kind == ")":
