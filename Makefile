@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-all lint format bench clean
+.PHONY: help setup demo test test-fast test-all fuzz lint format bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ test-fast: setup  ## the inner loop: no Spark, no service
 
 test-all: lint  ## everything, the slow ones too
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+fuzz: setup  ## a million inputs for the parsers of filters
+	@$(BIN)/python -m tests.fuzz $(FUZZ_OPTIONS)
 
 bench: setup  ## the benchmarks, one JSON object each
 	@$(BIN)/python benchmarks/decoding.py --json

@@ -1,7 +1,7 @@
 """Seeded inputs for the parsers: random pieces, mutations of valid filters, and texts by a grammar.
 
-Each dialect has a file of valid filters in ``corpus/``, one a line. A dialect whose filters are JSON
-is also given random documents made of the names and values in its corpus.
+Each dialect has a file of valid filters in ``corpus/``, one a line, and a grammar in ``grammars``. A
+dialect whose filters are JSON is also given random documents made of the names and values in its corpus.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import json
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.filters.functions import FUNCTIONS
+
+from .grammars import GRAMMARS, text_of
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -45,104 +48,6 @@ TIME '2026-01-31T12:00:00Z' '5' MINUTE '09:30' "prefix" "suffix" "anything-but" 
 "$or" "exact" "any" "all" "not" null true false
 """.split()  # noqa: SIM905
 
-GRAMMAR: dict[str, list[str]] = {
-    "condition": [
-        *("{value} {compare} {value}", "{value} {compare} {literal}", "{name} {compare} {literal}"),
-        *(
-            "{name} IN ({literal}, {literal})",
-            "{value} NOT IN ({value}, {literal}, {value})",
-            "{name} IS NOT NULL",
-        ),
-        *(
-            "{text} LIKE {string}",
-            "{text} NOT LIKE '%a_b!%' ESCAPE '!'",
-            "{text} ILIKE {string}",
-            "EXISTS({name})",
-        ),
-        *("{value} BETWEEN {value} AND {value}", "NOT {condition}", "({condition}) IS NOT UNKNOWN", "{name}"),
-        *("({condition} AND {condition})", "({condition} OR {condition})", "{condition} AND {condition}"),
-        *("{condition} OR {condition}", "TRUE", "{time} {compare} {time}", "{span} {compare} {span}"),
-        *("ANY i IN {name} SATISFIES ({condition} OR i.x = {literal})", "{literal} {compare} ANY({name})"),
-        *("ALL j IN {name} SATISFIES (j {compare} {literal})", "{name} {compare} ALL({name})"),
-        *("STARTS_WITH({text}, {string})", "CONTAINS({text}, {text})", "ENDS_WITH({name}, {string})"),
-        "WITHIN_BOX({name}, {number}, -45, {degrees}, 40.5, {degrees})",
-    ],
-    "value": ["{name}", "{literal}", "{number}", "{text}", "COALESCE({value}, {value})", "({condition})"],
-    "number": [
-        *(
-            "{name}",
-            "{digits}",
-            "({number} + {number})",
-            "{number} - {number}",
-            "({number} * {number})",
-            "-{name}",
-        ),
-        *(
-            "({number}) / {number}",
-            "LENGTH({text})",
-            "ABS({number})",
-            "ROUND({number}, {digits})",
-            "FLOOR({number})",
-        ),
-        *("DISTANCE_KM({name}, {name}, 40.7, {degrees})", "POSITION({string} IN {text})", "NUMBER({value})"),
-        *("WEEKDAY({time}, '+02:00')", "YEAR({time})", "SECOND({name})"),
-    ],
-    "text": [
-        *(
-            "{name}",
-            "{string}",
-            "LOWER({text})",
-            "UPPER({text})",
-            "TRIM({text})",
-            "SUBSTRING({text}, {digits}, 5)",
-        ),
-        *(
-            "({text} || {text})",
-            "REPLACE({text}, 'a', {text})",
-            "LEFT({text}, {digits})",
-            "CONCAT({text}, {text})",
-        ),
-    ],
-    "time": [
-        *(
-            "{name}",
-            "TIMESTAMP '2026-01-31T12:00:00Z'",
-            "TIMESTAMP({name})",
-            "({time} + {span})",
-            "DATE '2026-02-28'",
-        ),
-    ],
-    "span": [
-        *(
-            "INTERVAL '5' MINUTE",
-            "({time} - {time})",
-            "INTERVAL '1.5 days'",
-            "TIME_OF_DAY({time})",
-            "TIME '09:30'",
-        ),
-    ],
-    "compare": ["=", "<>", "<", "<=", ">", ">=", "!="],
-    "literal": ["{digits}", "{string}", "TRUE", "FALSE", "NULL", "{digits}"],
-    "string": ["'a'", "''", "'a''b'", "'A%'", "'%a%b%'", "'_x'", "'Straße'", "'2026-01-31T12:00:00Z'"],
-    "digits": [
-        "0",
-        "1",
-        "-1",
-        "5",
-        "2.5",
-        "1e3",
-        "0.1",
-        "1e-300",
-        "9007199254740993",
-        "99999999999999999999",
-    ],
-    "degrees": ["-180", "-74", "0", "170", "180"],
-    "name": ["a", "b", "data.x", "data.items[0].y", 'data."odd name"', "time", "i", "j.x", "data.tags"],
-}
-"""Texts of the sql dialect: a part in braces is replaced by one of its alternatives."""
-
-_PART = re.compile(r"\{(\w+)\}")
-
 Source = Callable[[random.Random], str]
 
 
@@ -161,11 +66,12 @@ def sources_of(dialect: str) -> list[Source]:
         lambda rng: mutated(rng, corpus),
         random_characters,
     ]
-    if dialect == "sql":
+    if dialect in GRAMMARS:
+        by_grammar = partial(text_of, GRAMMARS[dialect])
         sources += [by_grammar, by_grammar, lambda rng: mutated(rng, [by_grammar(rng), by_grammar(rng)])]
     if DIALECTS[dialect].is_json:
         words = sorted({word for text in corpus for word in re.findall(r'"([^"]*)"', text)})
-        sources += [lambda rng: json.dumps(random_document(rng, words, 4))] * 3
+        sources.append(lambda rng: json.dumps(random_document(rng, words, 4)))
     return sources
 
 
@@ -187,22 +93,6 @@ def random_characters(rng: random.Random) -> str:
     ]
     kind = rng.choice(kinds)
     return "".join((rng.choice(kinds) if rng.random() < 0.2 else kind)() for _ in range(rng.randrange(30)))
-
-
-def by_grammar(rng: random.Random) -> str:
-    """A text of the sql dialect, nearly always a valid filter."""
-    left = rng.choice([3, 10, 30, 80])
-
-    def expand(name: str, depth: int) -> str:
-        nonlocal left
-        left -= 1
-        options = GRAMMAR[name]
-        if left < 0 or depth > 25:
-            short = [option for option in options if "{" not in option or option in ("{name}", "{digits}")]
-            options = short or options[:3]
-        return _PART.sub(lambda part: expand(part[1], depth + 1), rng.choice(options))
-
-    return expand("condition", 0)
 
 
 def mutated(rng: random.Random, corpus: list[str]) -> str:

@@ -17,7 +17,7 @@ ALL_INPUTS = 1_000_000
 def test_a_few_thousand_inputs_raise_nothing_but_filter_errors(dialect: str) -> None:
     report = fuzz(dialect, 3_000, seed=4)
     assert not report.failures
-    assert report.valid > report.inputs / 20
+    assert report.valid > report.inputs / 5
 
 
 @pytest.mark.slow

@@ -172,16 +172,19 @@ class _Builder:
         return self.derived(both, truths)
 
     def membership(self, e: In, truths: int) -> Disjunction:
-        if isinstance(e.operand, Attribute | Call) and all(isinstance(item, Literal) for item in e.items):
-            return self.predicate(e, truths)
+        """All literals of a list are one set; what else is in it is compared one by one."""
         constant = with_constants(e)
         if constant is not e and constant != e:
             return self.derived(constant, truths)
-        items = dict.fromkeys(e.items)
-        if sum(not isinstance(item, Literal) for item in items) > MAX_CONJUNCTIONS:
+        items = {id(item): item for item in e.items}.values()  # long lists often repeat the same objects
+        others = dict.fromkeys(item for item in items if not isinstance(item, Literal))
+        if not others:
+            return self.predicate(e, truths)
+        if len(others) > MAX_CONJUNCTIONS:
             return self.superset(e, truths)
-        equalities = tuple(Comparison("=", e.operand, item) for item in items)
-        return self.derived(Or(equalities), truths)
+        literals = tuple(item for item in items if isinstance(item, Literal))
+        equal = tuple(Comparison("=", e.operand, item) for item in others)
+        return self.derived(Or((In(e.operand, literals), *equal) if literals else equal), truths)
 
     def and_then(self, e: AndThen, truths: int) -> Disjunction:
         return self.in_order(e, truths, _TRUE)

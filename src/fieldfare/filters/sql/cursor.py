@@ -5,20 +5,28 @@ from __future__ import annotations
 from typing import NoReturn
 
 from fieldfare.filters.errors import Mistake, Problem
-from fieldfare.filters.expression import MAX_DEPTH, Expression
+from fieldfare.filters.expression import MAX_DEPTH, Attribute, Element, Expression
 from fieldfare.filters.functions import Type
 from fieldfare.filters.sql.lexer import MAX_PROBLEMS, Token, Tokens
 from fieldfare.filters.sql.mistakes import shown
 from fieldfare.filters.sql.types import SHOWN
 
 MAX_SIZE = 4_096
-"""How much a filter may count: a name, an operator, a keyword, a parenthesis each count 1."""
+"""How large a filter may be: a name, an operator, a keyword, a parenthesis each count 1."""
+
+MAX_WORK = 16_384
+"""How much a filter may count if what stands inside of quantifiers counts as often as it is evaluated."""
 
 COMPUTED_SIZE = 16
 """What an arithmetic operator or a function counts."""
 
 QUANTIFIED_SIZE = 16
-"""How many times what stands inside ANY or ALL counts."""
+"""How many times what stands inside ANY or ALL counts.
+
+Arrays inside the elements of another array are no longer together than the event is, so a chain of
+quantifiers (``ANY a IN data.a SATISFIES (ANY b IN a.b SATISFIES (...))``) multiplies only once; each
+array that is looked at again for every element of another multiplies again.
+"""
 
 NOT, IS, COMPARE, ADD, MULTIPLY, NEGATE, PRIMARY = range(3, 10)
 """How tightly operators bind."""
@@ -35,7 +43,8 @@ class Cursor:
     height, type : depth and static type of the expression that was read last.
     nesting, open_parentheses, open_betweens : what is open here.
     variables : the names of the elements of the quantifiers around here.
-    size : how much the filter counts so far.
+    parents : for each of them the place in ``variables`` of the element that its array is in, or -1.
+    size, work : how much the filter counts so far, and how much more because of quantifiers.
     """
 
     def __init__(self, text: str, tokens: Tokens, problems: list[Problem]) -> None:
@@ -53,7 +62,9 @@ class Cursor:
         self.open_parentheses = 0
         self.open_betweens = 0
         self.variables: list[str] = []
+        self.parents: list[int] = []
         self.size = self.tokens_between(0, len(self.kinds)) - 1
+        self.work = 0
 
     def expression(self, least: int) -> Expression:
         """Everything from here on that binds at least as tightly as ``least``."""
@@ -82,13 +93,35 @@ class Cursor:
         if self.size > MAX_SIZE:
             self.refuse_size(index)
 
+    def repeat(self, inside: int, array: Attribute | Element, index: int) -> None:
+        """Count what stands inside of a quantifier as often as it is evaluated."""
+        self.work += (self.factor(array) - 1) * inside
+        if self.size + self.work > MAX_WORK:
+            message = f"the filter is too much work: it counts more than {MAX_WORK:,}"
+            hint = (
+                f"all inside ANY and ALL counts {QUANTIFIED_SIZE} times as much, and again for each array "
+                "that is not inside the elements of another"
+            )
+            raise self.mistake(index, message, hint, fatal=True)
+
     def refuse_size(self, index: int) -> NoReturn:
         message = f"the filter is too large: it counts more than {MAX_SIZE:,}"
         hint = (
-            f"names, operators and keywords count 1, arithmetic and functions {COMPUTED_SIZE}, all inside "
-            f"ANY and ALL {QUANTIFIED_SIZE} times as much, literals nothing: use IN for many values"
+            f"names, operators and keywords count 1, arithmetic and functions {COMPUTED_SIZE}, "
+            "literals nothing: use IN for many values"
         )
         raise self.mistake(index, message, hint, fatal=True)
+
+    def parent_of(self, array: Attribute | Element) -> int:
+        """The place of the quantifier around here in whose elements an array is, or -1."""
+        if isinstance(array, Attribute):
+            return -1
+        return max(place for place, name in enumerate(self.variables) if name == array.variable)
+
+    def factor(self, array: Attribute | Element) -> int:
+        """How many times as much counts what a quantifier over this array has inside."""
+        parent = self.parent_of(array)
+        return QUANTIFIED_SIZE if parent < 0 or parent in self.parents else 1
 
     def enter(self, index: int) -> None:
         """One level deeper into parentheses, NOTs or signs."""

@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 
 from fieldfare.filters.errors import Mistake
 from fieldfare.filters.expression import Literal
+from fieldfare.filters.functions import Type
 from fieldfare.filters.sql.lexer import Tokens
 from fieldfare.filters.sql.paths import unquoted
 
@@ -85,22 +86,33 @@ def interval(text: str, unit: str, tokens: Tokens, index: int, end: int) -> int 
     return int(seconds) if seconds == seconds.to_integral_value() else seconds
 
 
-def literals_of_list(tokens: Tokens, start: int) -> tuple[list[Literal], int]:
-    """The literals of a list that has nothing else up to its parenthesis, and where that is; else none.
+def literals_of_list(
+    tokens: Tokens, start: int, known: dict[str, Literal]
+) -> tuple[list[Literal], list[Type], int]:
+    """The literals with commas between them that stand here in a list, their types, and where they end.
 
     For long lists: each distinct text becomes one literal, once.
+
+    Parameters
+    ----------
+    known : the literals of the list so far, by their texts.
     """
-    kinds = tokens.kinds
-    try:
-        end = kinds.index(")", start)
-    except ValueError:
-        return [], start
-    values, commas = kinds[start:end:2], set(kinds[start + 1 : end : 2])
-    if (end - start) % 2 == 0 or commas - {","} or set(values) - {"number", "string"}:
-        return [], start
-    texts = tokens.texts[start:end:2]
-    known: dict[str, Literal] = {}
-    for place, text in enumerate(texts):
-        if text not in known:
-            known[text] = Literal(unquoted(text) if text[0] == "'" else number(tokens, start + 2 * place))
-    return list(map(known.__getitem__, texts)), end
+    kinds, texts = tokens.kinds, tokens.texts
+    literals: list[Literal] = []
+    types: list[Type] = []
+    index = start
+    while (kind := _TYPES.get(kinds[index])) is not None and kinds[index + 1] in (",", ")"):
+        text = texts[index]
+        literal = known.get(text)
+        if literal is None:
+            value = unquoted(text) if kind is Type.STRING else number(tokens, index)
+            literal = known[text] = Literal(value)
+        literals.append(literal)
+        types.append(kind)
+        index += 2
+        if kinds[index - 1] == ")":
+            break
+    return literals, types, index - 1
+
+
+_TYPES = {"number": Type.NUMBER, "string": Type.STRING}

@@ -12,7 +12,7 @@ from fieldfare.filters.errors import FilterError, Mistake, Problem, problem_at
 from fieldfare.filters.expression import And, Expression, Literal, Not, Or, Quantified
 from fieldfare.filters.functions import Type
 from fieldfare.filters.sql import cursor, mistakes
-from fieldfare.filters.sql.cursor import MAX_SIZE, QUANTIFIED_SIZE
+from fieldfare.filters.sql.cursor import MAX_SIZE
 from fieldfare.filters.sql.lexer import MAX_PROBLEMS, Tokens, tokens_of
 from fieldfare.filters.sql.mistakes import shown
 from fieldfare.filters.sql.paths import read_path
@@ -135,7 +135,7 @@ class _Parser(Predicates):
                 self.open_betweens += mistake.hint == mistakes.MEANT_BETWEEN
                 self.skip(self.open_parentheses - open_parentheses)
                 self.nesting, self.open_parentheses = nesting, open_parentheses
-                del self.variables[variables:]
+                del self.variables[variables:], self.parents[variables:]
                 operand = _BROKEN
             operands.append(operand)
             height = max(height, self.height)
@@ -217,7 +217,7 @@ class _Parser(Predicates):
 
     def quantified(self) -> Expression:
         """``ANY item IN data.items SATISFIES (...)``."""
-        start, size = self.index, self.size
+        start, before = self.index, self.size + self.work
         quantifier = QUANTIFIERS[self.word()]
         self.advance()
         variable, place = read_path(self.tokens, self.index)[0], self.index
@@ -230,12 +230,14 @@ class _Parser(Predicates):
         opening = self.index
         if self.kind != "(":
             raise self.mistake(opening, f"expected (, found {shown(self.token())}", _QUANTIFIED)
+        self.parents.append(self.parent_of(array))
         self.variables.append(str(variable[0]))
         condition = self.parenthesis()
         self.variables.pop()
+        self.parents.pop()
         self.require_condition(opening + 1, self.index - 1)
-        inside = self.tokens_between(opening, self.index) + self.size - size
-        self.count((QUANTIFIED_SIZE - 1) * inside, start)
+        inside = self.tokens_between(opening, self.index) + self.size + self.work - before
+        self.repeat(inside, array, start)
         self.type = Type.BOOLEAN
         self.grow(self.height, start)
         return Quantified(quantifier, array, str(variable[0]), condition)

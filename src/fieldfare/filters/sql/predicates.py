@@ -8,6 +8,7 @@ from itertools import count
 from fieldfare.filters.errors import nearest
 from fieldfare.filters.expression import (
     CONDITIONS,
+    Arithmetic,
     Attribute,
     Between,
     Call,
@@ -19,6 +20,7 @@ from fieldfare.filters.expression import (
     IsTruth,
     Like,
     Literal,
+    Negate,
     Not,
     Pattern,
     Quantified,
@@ -27,12 +29,11 @@ from fieldfare.filters.expression import (
 from fieldfare.filters.functions import Type
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS, folded, parse_like
 from fieldfare.filters.sql import cursor, mistakes
-from fieldfare.filters.sql.cursor import QUANTIFIED_SIZE
 from fieldfare.filters.sql.literals import literals_of_list
 from fieldfare.filters.sql.mistakes import as_string, shown
 from fieldfare.filters.sql.operands import Operands
 from fieldfare.filters.sql.paths import unquoted
-from fieldfare.filters.sql.types import SHOWN, as_interval, as_timestamp, literal_type
+from fieldfare.filters.sql.types import SHOWN, as_interval, as_timestamp
 
 QUANTIFIERS = {"ANY": "ANY", "SOME": "ANY", "ALL": "ALL"}
 
@@ -114,7 +115,9 @@ class Predicates(Operands):
         if left_type in _TIMES:
             places = [(left, left_type, start), (element, Type.ANY, first)]
             left, element = self.alike(places, start)
-        self.count((QUANTIFIED_SIZE - 1) * self.tokens_between(start, self.index), start)
+        computed = sum(isinstance(part, Arithmetic | Call | Negate) for part in walk(left))
+        inside = self.tokens_between(start, self.index) + cursor.COMPUTED_SIZE * computed
+        self.repeat(inside, array, start)
         self.grow(max(height, 2) + 1, first)
         self.type = Type.BOOLEAN
         return Quantified(quantifier, array, variable, Comparison(operator, left, element))
@@ -155,27 +158,26 @@ class Predicates(Operands):
         self.open()
         items: list[Expression] = []
         types: list[Type] = []
-        starts = [self.index]
-        if self.kind in ("number", "string") and self.kinds[self.index + 1] in (
-            ",",
-            ")",
-        ):  # the short way for what long lists are made of
-            literals, end = literals_of_list(self.tokens, self.index)
-            if literals:
-                self.index, self.kind = end, ")"
-                items += literals
-                types = [literal_type(literals[0].value)] * len(items)
-                starts *= len(items)
+        starts: list[int] = []
+        known: dict[str, Literal] = {}
         while not items or self.kind == ",":
             if items:
                 self.advance()
-                starts.append(self.index)
             if self.kind == ")":
                 what = "a comma with nothing after it" if items else "IN needs at least one value"
                 raise self.mistake(self.index, what, "write IN (1, 2, 3)")
+            first = self.index
+            literals, their_types, end = literals_of_list(self.tokens, first, known)
+            if literals:  # the short way for what long lists are made of
+                items += literals
+                types += their_types
+                starts += range(first, end, 2)
+                self.index, self.kind = end, self.kinds[end]
+                continue
             items.append(self.expression(cursor.ADD))
             types.append(self.type)
-            self.refuse_quoted_string(items[-1], starts[-1])
+            starts.append(first)
+            self.refuse_quoted_string(items[-1], first)
             height = max(height, self.height)
         if self.kind not in (")", "end"):
             hint = "put a comma between the values of a list"
