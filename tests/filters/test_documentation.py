@@ -1,55 +1,254 @@
-"""docs/filters.md is true: its examples run, and its numbers are the code's."""
+"""docs/filters.md is true: its examples run, and its numbers and tables are the code's.
+
+Its commands are run in tests/docs, its grammar is tested in test_grammar.py.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fieldfare.filters import FilterError, compile_filter
+from fieldfare.filters.cesql.builtins import MAX_RESULT_CHARACTERS
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.errors import Problem
+from fieldfare.filters.eventbridge.parser import TESTS
+from fieldfare.filters.eventbridge.translate import MAX_CONDITIONS
 from fieldfare.filters.exact import MAX_BITS
 from fieldfare.filters.expression import MAX_DEPTH
+from fieldfare.filters.filter import DIALECTS
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.functions.geography import RADIUS_KM
+from fieldfare.filters.functions.numbers import MAX_NUMERAL_CHARACTERS, MAX_ROUNDED_DIGITS
+from fieldfare.filters.functions.table import MAX_CHARACTERS, MAX_OPERANDS
+from fieldfare.filters.functions.times import MAX_FRACTION_DIGITS
+from fieldfare.filters.json_text import MAX_NESTING
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.sql.lexer import KEYWORDS
-from fieldfare.filters.sql.literals import MAX_DIGITS
+from fieldfare.filters.sql.cursor import COMPUTED_SIZE, MAX_SIZE, MAX_WORK, QUANTIFIED_SIZE
+from fieldfare.filters.sql.lexer import KEYWORDS, MAX_PROBLEMS
+from fieldfare.filters.sql.literals import INTERVAL_UNITS, MAX_DIGITS
+from fieldfare.filters.sql.operands import ALIASES
 from fieldfare.filters.sql.parser import MAX_TEXT_BYTES
 from fieldfare.filters.sql.paths import MAX_INDEX, MAX_STEPS
+from fieldfare.filters.text import MAX_TEXT_BYTES as MAX_TEXT_BYTES_OF_OTHERS
+
+from .eventbridge import differences
 
 TEXT = (Path(__file__).parents[2] / "docs" / "filters.md").read_text()
+ONE_LINE = " ".join(TEXT.split())
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
+def run_python(programs: list[str]) -> dict[str, Any]:
+    """The variables after one program after the other."""
+    variables: dict[str, Any] = {}
+    for program in programs:
+        exec(program, variables)
+    return variables
+
+
+EVENT: dict[str, Any] = run_python(blocks("python")[:1])["event"]
+"""The event of the page."""
+
+
+def section(heading: str) -> str:
+    """The text below a heading, up to the next one that is not below it."""
+    level = heading.index(" ")
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{level}}} |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of a section's tables: the texts of their cells."""
+    return [
+        [cell.replace(r"\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+
+
 @pytest.mark.parametrize("example", [line for block in blocks("sql") for line in block.splitlines()])
 def test_the_examples_are_filters(example: str) -> None:
-    compile_filter(example)
+    assert not compile_filter(example).warnings
 
 
-def test_the_python_example_runs() -> None:
-    for block in blocks("python"):
-        exec(block, {})
+def test_the_python_examples_run() -> None:
+    run_python(blocks("python"))
 
 
 def test_the_error_is_shown_as_documented() -> None:
-    (shown,) = blocks("text")
+    shown, *_ = blocks("text")
     with pytest.raises(FilterError) as caught:
         compile_filter("data.symbol == 'YHOO' AND data.price IN (1 2)")
     assert str(caught.value) + "\n" == shown
 
 
-def test_the_limits_and_keywords_are_the_documented_ones() -> None:
-    for row in (
-        f"| length of a filter | {MAX_TEXT_BYTES:,} bytes",
-        f"| {MAX_DEPTH} levels |",
+FUNCTION_ROWS = [row for row in rows(section("## Functions")) if row[0].startswith("`")]
+
+
+def test_the_tables_have_every_function_by_group_as_the_code_says_it() -> None:
+    page = section("## Functions")
+    shown = [
+        (
+            re.findall(r"^### (.*)$", page[: page.index(f"| {call} |")], re.MULTILINE)[-1],
+            call,
+            result,
+            summary,
+        )
+        for call, result, summary, _ in FUNCTION_ROWS
+    ]
+    ours = [function for function in FUNCTIONS.values() if not function.name.startswith("CESQL_")]
+    expected = [(f.group, f"`{f.signature}`", f.result.value, f.summary) for f in ours]
+    assert sorted(shown) == sorted(expected)
+    assert f"radius {RADIUS_KM} km" in page
+
+
+@pytest.mark.parametrize("row", FUNCTION_ROWS, ids=lambda row: row[0])
+def test_the_example_of_a_function_is_true_of_the_event_of_the_page(row: list[str]) -> None:
+    call, _, _, example = row
+    compiled = compile_filter(example.strip("`"))
+    assert call.strip("`").split("(")[0] + "(" in compiled.text
+    assert not compiled.warnings
+    assert compiled.matches(EVENT)
+
+
+def test_the_functions_of_cesql_are_described() -> None:
+    paragraph = section("### CESQL's functions")
+    named = re.findall(r"`(CESQL_\w+)`", paragraph)
+    assert len(named) >= 3
+    assert set(named) <= set(FUNCTIONS)
+
+
+def test_other_names_of_functions_and_units_are_the_codes() -> None:
+    page = section("## Functions")
+    for alias, name in ALIASES.items():
+        assert f"`{alias}`" in page
+        assert f"`{name}`" in page
+    units = section("## Time stamps and intervals")
+    assert {unit for unit in INTERVAL_UNITS if not unit.endswith("S")} <= set(
+        re.findall(r"`([A-Z]+)`", units)
+    )
+
+
+def is_true(filter: str, event: dict[str, Any]) -> bool | None:
+    return compile_filter(filter).evaluate(event).value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("claim", "filter", "event", "value"),
+    [
+        ("`'5' = 5` is unknown, and so is `'5' <> 5`", "a = 5", {"a": "5"}, None),
+        ("`'5' = 5` is unknown, and so is `'5' <> 5`", "a <> 5", {"a": "5"}, None),
+        ('`1 = ANY(a)` is unknown for `["x", 2]`', "1 = ANY(a)", {"a": ["x", 2]}, None),
+        ('true for `["x", 1]`', "1 = ANY(a)", {"a": ["x", 1]}, True),
+        ("true for an empty array", "5 < ALL(a)", {"a": []}, True),
+        ("(so does null)", "ANY x IN a SATISFIES (x IS NULL)", {"a": None}, True),
+        ("if the attribute is missing both are unknown", "1 = ANY(a)", {}, None),
+        ("if the attribute is missing both are unknown", "1 = ALL(a)", {}, None),
+        ("`'Straße' ILIKE 'STRASSE'`", "a ILIKE 'STRASSE'", {"a": "Straße"}, True),
+        ("`'Straße' ILIKE 'stra__e'`", "a ILIKE 'stra__e'", {"a": "Straße"}, True),
+        ("`data.rate LIKE '50!%' ESCAPE '!'`", "a LIKE '50!%' ESCAPE '!'", {"a": "50%"}, True),
+        ("`1 / 3 * 3 = 1`", "1 / 3 * 3 = 1", {}, True),
+        ("`-7 % 3 = -1`", "-7 % 3 = -1", {}, True),
+        ("`'Z' < 'a'`", "a < 'a'", {"a": "Z"}, True),
+        (
+            "Two spellings of one moment are equal",
+            "a = DATE '2026-03-02'",
+            {"a": "2026-03-02T01:00:00+01:00"},
+            True,
+        ),
+        (
+            "is the same moment as the second after it",
+            "a = DATE '2017-01-01'",
+            {"a": "2016-12-31T23:59:60Z"},
+            True,
+        ),
+        ("an offset from UTC, which is needed", "a < DATE '2027-01-01'", {"a": "2026-03-02T01:00:00"}, None),
+        ("date, `T` or a space", "a < DATE '2027-01-01'", {"a": "2026-03-02 01:00:00Z"}, True),
+        ("arithmetic of numbers", "a - b = 1", {"a": 3, "b": 2}, True),
+        (
+            "compared with an interval",
+            "a - b = INTERVAL '1' SECOND",
+            {"a": "2026-03-02T00:00:01Z", "b": "2026-03-02T00:00:00Z"},
+            True,
+        ),
+    ],
+)
+def test_what_is_said_in_passing_is_true(claim: str, filter: str, event: dict[str, Any], value: Any) -> None:
+    assert claim in ONE_LINE
+    assert is_true(filter, event) is value
+
+
+@pytest.mark.parametrize(
+    ("claim", "filter"),
+    [
+        ("`LENGTH(5)`", "LENGTH(5) = 1"),
+        ("`a + 'x'`", "a + 'x' = 1"),
+        ("`5 LIKE 'x'`", "5 LIKE 'x'"),
+        ("`LOWER(a) OR b`", "LOWER(a) OR b"),
+        ("`1 < a < 5` is refused", "1 < a < 5"),
+        ("`'Europe/Berlin'` is refused", "HOUR(time, 'Europe/Berlin') = 1"),
+        ("(`NOW()` is refused)", "time < NOW()"),
+        ("A month or a year has no fixed length", "INTERVAL '1' MONTH < a - b"),
+        ("`TRIM(BOTH ... FROM ...)` is not understood", "TRIM(BOTH 'x' FROM a) = ''"),
+        ("the only reading of its kind", "TIMESTAMP(a) > 5"),
+        ("(`007`)", "a = 007"),
+        ("or two minus signs", "a = --1"),
+    ],
+)
+def test_what_is_said_to_be_refused_is(claim: str, filter: str) -> None:
+    assert claim in ONE_LINE
+    with pytest.raises(FilterError):
+        compile_filter(filter)
+
+
+def test_comparing_constants_of_two_types_gets_a_warning() -> None:
+    (warning,) = compile_filter("LENGTH(a) = '5'").warnings
+    assert isinstance(warning, Problem)
+
+
+def test_every_difference_from_event_ruler_is_explained() -> None:
+    cases = {case[0] for case in (*differences.CASES, *differences.TAKEN_THERE, *differences.TAKEN_HERE)}
+    page = section("### EventBridge")
+    assert {row[0].replace("`", "") for row in rows(page)[2:]} == cases
+    assert set(re.findall(r"`([a-z-]+)`", page)) >= set(TESTS)
+
+
+def test_the_dialects_and_keywords_are_the_documented_ones() -> None:
+    assert {re.findall(r"`(\w+)`", row[0])[0] for row in rows(section("## The four languages"))[2:6]} == set(
+        DIALECTS
+    )
+    assert " ".join(sorted(KEYWORDS)) in ONE_LINE
+
+
+def test_the_limits_are_the_documented_ones() -> None:
+    assert MAX_TEXT_BYTES == MAX_TEXT_BYTES_OF_OTHERS
+    assert MAX_DEPTH == MAX_NESTING
+    for limit in (
+        f"| length of a filter, in every dialect | {MAX_TEXT_BYTES:,} bytes",
+        f"`INTERVAL` {COMPUTED_SIZE} more; literals and commas nothing | {MAX_SIZE:,} |",
+        f"counted {QUANTIFIED_SIZE} times; {QUANTIFIED_SIZE} times again",
+        f"around it | {MAX_WORK:,} |",
+        f"and of JSON | {MAX_DEPTH} levels |",
         f"| {MAX_DIGITS:,}; between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} |",
         f"| `LIKE` pattern | {MAX_PATTERN_CHARACTERS:,} characters |",
         f"| {MAX_STEPS}; {MAX_INDEX:,} |",
+        f"after the other | {MAX_OPERANDS} |",
+        f"| a string that a function makes | {MAX_CHARACTERS:,} characters",
+        f"become at most {MAX_CHARACTERS:,} characters long by a function",
+        f"| {MAX_BITS:,} bits; a longer one has no value |",
         f"more than {MAX_BITS:,} bits",
+        f"| {MAX_NUMERAL_CHARACTERS:,}; {MAX_ROUNDED_DIGITS}; {MAX_FRACTION_DIGITS} |",
+        f"pattern means | {MAX_CONDITIONS:,};",
+        f"| {MAX_RESULT_CHARACTERS:,} characters; a longer one is an error |",
+        f"| problems that are reported at once | {MAX_PROBLEMS} |",
         f"at most {MAX_CONJUNCTIONS} conjunctions",
-        " ".join(sorted(KEYWORDS)),
     ):
-        assert row in " ".join(TEXT.split()), row
+        assert limit in ONE_LINE, limit
