@@ -1,0 +1,131 @@
+"""The grammar in docs/filters.md and the parser are of one mind."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from fieldfare.filters import FilterError, compile_filter
+
+from . import test_errors
+from .grammar import PAGE, TERMINALS, read_grammar
+
+GRAMMAR = read_grammar(PAGE.read_text())
+
+BEYOND = re.compile(
+    "|".join(
+        (
+            *("this is .*, not a condition", "arithmetic needs numbers", "there is no result of"),
+            *(r"\|\| joins strings", "LIKE tests strings", "cannot be compared with"),
+            *("takes .* values?, found", "needs .*, this is", "is a literal, not computed"),
+            *("the values of .* are of one type", "this is no ", "an interval needs a unit", "lies between"),
+            *("the escape character is", "after the escape character", "double quotes name an attribute"),
+            *("'007' is not a number", "nested too deeply", "too large", "too much work"),
+        )
+    )
+)
+"""What is refused beyond the grammar; the page lists it below the grammar."""
+
+
+def joined(rng: random.Random, tokens: list[str]) -> str:
+    """Tokens as a text, with white space between them where it is needed, and else by chance."""
+    text = ""
+    for token in tokens:
+        before = text[-1:]
+        runs_together = before and (
+            (before.isalnum() or before in "_.'\"") and (token[0].isalnum() or token[0] in "_.'\"")
+        )
+        if runs_together or rng.random() < 0.5 or before in "-<>=|!" or token[0] in "-<>=|!":
+            text += rng.choice((" ", " ", "\n", "\t "))
+        text += token
+    return text
+
+
+def refusals(text: str) -> list[str]:
+    try:
+        compile_filter(text)
+    except FilterError as error:
+        return [problem.message for problem in error.problems]
+    return []
+
+
+def test_a_filter_made_of_the_grammar_is_refused_only_for_what_is_beyond_it() -> None:
+    rng = random.Random(41)
+    words = _words_of_the_grammar()
+    taken = 0
+    for _ in range(7_000):
+        tokens = list(GRAMMAR.derive(rng))
+        if len(tokens) > 60:
+            continue
+        text = joined(rng, tokens)
+        found = refusals(text)
+        assert all(BEYOND.search(message) for message in found), (text, found)
+        taken += not found
+        words -= {token.upper() for token in tokens}
+    assert taken > 600
+    assert not words
+
+
+def _words_of_the_grammar() -> set[str]:
+    found = set()
+    waiting = list(GRAMMAR.rules.values())
+    while waiting:
+        node = waiting.pop()
+        waiting += node.parts
+        if node.kind == "text":
+            found.add(node.text)
+    return found
+
+
+def test_what_the_grammar_does_not_allow_is_refused() -> None:
+    """Filters of the grammar with a token dropped, doubled, exchanged or put elsewhere."""
+    rng = random.Random(42)
+    pieces = sorted(_words_of_the_grammar()) + [s for each in TERMINALS.values() for s in each.samples]
+    outside = inside = 0
+    for _ in range(4_000):
+        tokens = list(GRAMMAR.derive(rng))
+        if not 1 < len(tokens) < 40:
+            continue
+        place = rng.randrange(len(tokens))
+        change = rng.randrange(4)
+        if change == 0:
+            del tokens[place]
+        elif change == 1:
+            tokens.insert(place, tokens[place])
+        elif change == 2:
+            tokens[place] = rng.choice(pieces)
+        else:
+            tokens.insert(rng.randrange(len(tokens)), tokens.pop(place))
+        text = joined(rng, tokens)
+        found = refusals(text)
+        if GRAMMAR.allows(tokens):
+            inside += 1
+            assert all(BEYOND.search(message) for message in found), (text, found)
+        else:
+            outside += 1
+            assert found, text
+    assert inside > 300
+    assert outside > 1_000
+
+
+def test_no_mistake_of_the_recorded_ones_is_in_the_grammar_but_for_what_is_beyond_it() -> None:
+    pattern = re.compile(r"\"[^\"]*\"|'(?:[^']|'')*'|[\d.]+(?:[eE][+-]?\d+)?\w*|\w+|<=|>=|<>|!=|\|\||\S")
+    for text, _ in test_errors.cases():
+        tokens = pattern.findall(text)
+        if GRAMMAR.allows(tokens):
+            assert any(BEYOND.search(message) for message in refusals(text)), text
+
+
+@pytest.mark.parametrize("name", sorted(GRAMMAR.rules))
+def test_every_rule_is_used_and_every_name_has_a_rule(name: str) -> None:
+    waiting = list(GRAMMAR.rules.values())
+    used = {"filter"}
+    while waiting:
+        node = waiting.pop()
+        waiting += node.parts
+        if node.kind == "rule":
+            used.add(node.text)
+    assert name in used
+    assert used <= {*GRAMMAR.rules, *TERMINALS}
