@@ -1,6 +1,7 @@
 """What README.md and docs/ say is true: their examples run, their tables are the code's.
 
-A shell block is followed by what it prints, where that is shown. docs/filters.md is tested with the filters.
+A shell block is followed by what it prints, where that is shown. The commands of docs/filters.md are
+tested here, the rest of it with the filters.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def run_shell(script: str, folder: Path) -> str:
     return result.stdout
 
 
-def shell_examples(page: str) -> Iterator[tuple[str, str, str]]:
-    """Each shell block that can be run: the script, and the language and text of what it prints."""
+def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, str]]:
+    """Each shell block with a word in it: the script, and the language and text of what it prints."""
     found = [*blocks(page), ("", "")]
     for (language, script), (shown_as, shown) in itertools.pairwise(found):
-        if language == "sh" and "curl" in script:
+        if language == "sh" and word in script:
             yield script, shown_as if shown_as in ("json", "text") else "", shown
 
 
@@ -57,6 +58,22 @@ def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str
             assert json.loads(answer) == json.loads(shown), script
         elif shown_as == "text":
             assert answer == shown, script
+
+
+def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) -> None:
+    (events,) = (script for language, script in blocks("docs/filters.md") if "cat >" in script)
+    run_shell(events, tmp_path)
+    examples = list(shell_examples("docs/filters.md", "fieldfare filter"))
+    assert {script.split()[2] for script, _, _ in examples} == {"check", "explain", "test", "convert"}
+    for script, _, shown in examples:
+        assert run_shell(script, tmp_path) == shown, script
+
+
+def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
+    examples = list(shell_examples("README.md", "fieldfare filter"))
+    assert examples
+    for script, _, shown in examples:
+        assert run_shell(script, tmp_path) == shown, script
 
 
 def test_every_route_is_in_the_service_page() -> None:
