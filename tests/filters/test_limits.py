@@ -100,7 +100,10 @@ _CHAIN = "ANY i IN x SATISFIES (ANY j IN i.a SATISFIES (ANY k IN j.b SATISFIES (
         ("ANY i IN a SATISFIES (" + " OR ".join(["i = 1"] * 500) + ")", "too much work"),
         ("ANY i IN a SATISFIES (" * 4 + "i = 1" + ")" * 4, "too much work"),
         (" AND ".join(["1 = ANY(a)"] * 250), "too much work"),
-        (_CHAIN + _CHAIN.replace("x", "y").replace("i", "h") + " OR ".join(["m = 1"] * 20) + ")" * 6, "too much work"),
+        (
+            _CHAIN + _CHAIN.replace("x", "y").replace("i", "h") + " OR ".join(["m = 1"] * 20) + ")" * 6,
+            "too much work",
+        ),
         ("a" + " * a" * 90 + " = ANY(b) AND a" + " * a" * 90 + " = ANY(b)", "too much work"),
     ],
     ids=lambda text: text[:20],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,7 +64,12 @@ def steps(text: str, dialect: str) -> Iterator[Callable[[], object]]:
     for event in EVENTS:
         yield lambda event=event: compiled.matches(event)
         yield lambda event=event: compiled.evaluate(event)
-    yield lambda: format_expression(compiled.expression)
+
+    def write_it() -> None:
+        with suppress(FilterError):
+            format_expression(compiled.expression)
+
+    yield write_it
 
 
 def slowest_step_s(text: str, dialect: str) -> tuple[float, bool]:
@@ -104,15 +110,21 @@ def fuzz(dialect: str, inputs: int, seed: int, until: Callable[[], bool] = lambd
     return report
 
 
+MAX_TRIES = 500
+"""How many shorter texts are tried for one that fails; each may be slow."""
+
+
 def shortened(text: str, dialect: str) -> str:
     """A shorter input that fails too: parts are left out as long as it does."""
-    size = len(text) // 2
+    size, tries = len(text) // 2, 0
     while size:
-        for start in range(0, len(text), size):
+        start = 0
+        while start < len(text) and tries < MAX_TRIES:
+            tries += 1
             shorter = text[:start] + text[start + size :]
-            if len(shorter) < len(text) and check(shorter, dialect, Report()):
+            if check(shorter, dialect, Report()):
                 text = shorter
-                break
-        else:
-            size //= 2
+            else:
+                start += size
+        size //= 2
     return text

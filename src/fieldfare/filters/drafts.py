@@ -68,7 +68,7 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
             else:
                 sets[path] = values
     for path, many in repeated.items():
-        sets[path] = intersection_of(many)
+        sets[path] = intersection_of(list({id(found): found for found in many}.values()))
         if sets[path].is_empty:
             return None
     return Draft(sets, exact)

@@ -60,9 +60,15 @@ class Ranges:
         return Ranges(not self.starts_inside, self.cuts)
 
     def union(self, other: Ranges) -> Ranges:
+        for one, rest in (self, other), (other, self):
+            if not one.cuts:
+                return one if one.starts_inside else rest
         return _sweep(self, other, lambda a, b: a or b)
 
     def intersection(self, other: Ranges) -> Ranges:
+        for one, rest in (self, other), (other, self):
+            if not one.cuts:
+                return rest if one.starts_inside else one
         return _sweep(self, other, lambda a, b: a and b)
 
     @property

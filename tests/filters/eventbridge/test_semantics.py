@@ -23,7 +23,7 @@ from .generators import Generator
 generators = st.integers(0, 2**32).map(lambda seed: Generator(random.Random(seed)))
 
 
-@settings(max_examples=600, derandomize=True, deadline=None)
+@settings(max_examples=200, derandomize=True, deadline=None)
 @given(generators)
 def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> None:
     pattern = generator.pattern()
@@ -40,7 +40,7 @@ def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> 
         assert expected or not any(conjunction.exact for conjunction in fitting), (pattern, event)
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=6, derandomize=True, deadline=None)
 @given(generators)
 def test_the_index_says_what_the_naive_interpreter_says(generator: Generator) -> None:
     patterns = [generator.pattern() for _ in range(20)]

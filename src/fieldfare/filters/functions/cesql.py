@@ -156,26 +156,34 @@ _SPELLINGS = {
 }
 
 
-def _truth_set(truth: bool) -> ValueSet:
-    return ValueSet(sets.TRUE if truth else sets.FALSE, strings=_SPELLINGS[truth])
+_ZERO = sets.points([Decimal(0)])
+_TRUTH_SETS = {
+    truth: ValueSet(sets.TRUE if truth else sets.FALSE, strings=_SPELLINGS[truth]) for truth in (True, False)
+}
+_FALSE_VALUES = _TRUTH_SETS[False].union(ValueSet(numbers=_ZERO))
+_TRUE_VALUES = _TRUTH_SETS[True].union(ValueSet(numbers=_ZERO.complement()))
+_CAST_TO_BOOLEAN = {
+    0: sets.NO_VALUES,
+    sets.FALSE: _FALSE_VALUES,
+    sets.TRUE: _TRUE_VALUES,
+    sets.FALSE | sets.TRUE: _FALSE_VALUES.union(_TRUE_VALUES),
+}
+_NEGATED = {
+    0: sets.NO_VALUES,
+    sets.FALSE: _TRUTH_SETS[True],
+    sets.TRUE: _TRUTH_SETS[False],
+    sets.FALSE | sets.TRUE: _TRUTH_SETS[True].union(_TRUTH_SETS[False]),
+}
+"""By the results that are wanted: what a value must be. Made once, since filters repeat them."""
 
 
 def _bool_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
-    values, is_exact = sets.NO_VALUES, True
-    if wanted.atoms & sets.FALSE:
-        values = values.union(_truth_set(False)).union(ValueSet(numbers=sets.points([Decimal(0)])))
-    if wanted.atoms & sets.TRUE:
-        others = sets.points([Decimal(0)]).complement()
-        values, is_exact = values.union(_truth_set(True)).union(ValueSet(numbers=others)), False
-    return [(operands[0], values)], is_exact
+    values = _CAST_TO_BOOLEAN[wanted.atoms & (sets.FALSE | sets.TRUE)]
+    return [(operands[0], values)], not wanted.atoms & sets.TRUE
 
 
 def _not_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
-    values = sets.NO_VALUES
-    for atom, truth in (sets.TRUE, False), (sets.FALSE, True):
-        if wanted.atoms & atom:
-            values = values.union(_truth_set(truth))
-    return [(operands[0], values)], True
+    return [(operands[0], _NEGATED[wanted.atoms & (sets.FALSE | sets.TRUE)])], True
 
 
 def _in_implied(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
+from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.expression import (
     And,
     AndThen,
@@ -28,6 +29,8 @@ from fieldfare.filters.expression import (
     OrElse,
     Quantified,
     Scalar,
+    parts_of,
+    walk,
 )
 from fieldfare.filters.patterns import folded, format_like
 from fieldfare.filters.sql.literals import INTERVAL_UNITS
@@ -37,13 +40,38 @@ _OR, _AND, _NOT, _IS, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _PRIMARY = range(1, 10
 _EXACT = Context(prec=2_000)
 _LONG = 20
 
+MAX_WRITTEN_PARTS = 20_000
+"""How many parts the text of an expression may have in which some are written more than once."""
+
 _ARITHMETIC = {"+": _ADD, "-": _ADD, "*": _MULTIPLY, "/": _MULTIPLY, "%": _MULTIPLY}
 _TRUTHS = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}
 
 
 def format_expression(expression: Expression) -> str:
-    """The ``sql`` text that means this expression."""
+    """The ``sql`` text that means this expression.
+
+    Raises
+    ------
+    FilterError
+        It would be far longer: ``sql`` has no AND and OR from left to right, and writing that out takes
+        all operands but the last twice.
+    """
+    if any(isinstance(part, AndThen | OrElse) for part in walk(expression)):
+        written = _parts_written(expression, {})
+        if written > MAX_WRITTEN_PARTS:
+            message = "in sql this filter would be longer than a filter may be"
+            raise FilterError("", [Problem(message, 1, 1, "make several subscriptions of it", 0)])
     return _FORMATS[type(expression)](expression)[0]
+
+
+def _parts_written(e: Expression, known: dict[int, int]) -> int:
+    """How many parts the text of an expression has."""
+    found = known.get(id(e))
+    if found is None:
+        sizes = [_parts_written(part, known) for part in parts_of(e)]
+        found = 1 + sum(sizes) + (sum(sizes[:-1]) if isinstance(e, AndThen | OrElse) else 0)
+        known[id(e)] = found
+    return found
 
 
 def format_literal(value: Scalar) -> str:
@@ -173,15 +201,15 @@ def _or(e: Or) -> tuple[str, int]:
 
 def _and_then(e: AndThen) -> tuple[str, int]:
     """As AND means the same: what follows counts only where what stands before is true."""
-    first, *others = e.operands
-    rest = AndThen(tuple(others)) if len(others) > 1 else others[0]
-    return _and(And((first, Or((Not(IsTruth(first, True)), rest)))))
+    *others, last = e.operands
+    before = [f"{_part(each, _NOT)} AND ({_part(Not(IsTruth(each, True)), _AND)} OR " for each in others]
+    return "".join(before) + _part(last, _AND) + ")" * len(others), _AND
 
 
 def _or_else(e: OrElse) -> tuple[str, int]:
-    first, *others = e.operands
-    rest = OrElse(tuple(others)) if len(others) > 1 else others[0]
-    return _or(Or((first, And((IsTruth(first, False), rest)))))
+    *others, last = e.operands
+    before = [f"{_part(each, _AND)} OR {_part(IsTruth(each, False), _NOT)} AND " for each in others]
+    return "(".join(before) + _part(last, _NOT) + ")" * (len(others) - 1), _OR
 
 
 _FORMATS: dict[type, Callable[[Any], tuple[str, int]]] = {
