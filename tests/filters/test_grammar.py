@@ -9,7 +9,7 @@ import pytest
 
 from fieldfare.filters import FilterError, compile_filter
 
-from . import test_errors
+from . import railroad, test_errors
 from .grammar import PAGE, TERMINALS, read_grammar
 
 GRAMMAR = read_grammar(PAGE.read_text())
@@ -129,3 +129,8 @@ def test_every_rule_is_used_and_every_name_has_a_rule(name: str) -> None:
             used.add(node.text)
     assert name in used
     assert used <= {*GRAMMAR.rules, *TERMINALS}
+
+
+def test_the_picture_of_the_grammar_is_that_of_the_page() -> None:
+    assert railroad.PICTURE.read_text() == railroad.picture_of(GRAMMAR)
+    assert f"images/{railroad.PICTURE.name}" in PAGE.read_text()
