@@ -76,6 +76,14 @@ def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -
         assert run_shell(script, tmp_path) == shown, script
 
 
+def test_the_limits_of_help_with_filters_are_in_the_service_page() -> None:
+    from fieldfare.gateway.filter_routes import MAX_EVENTS, MAX_SAMPLE_BYTES
+
+    text = (ROOT / "docs" / "service.md").read_text()
+    assert f"and of a sample | {MAX_EVENTS:,}; a sample also ends at {MAX_SAMPLE_BYTES >> 20} MiB |" in text
+    assert f"up to {MAX_EVENTS:,} `events`" in text
+
+
 def test_every_route_is_in_the_service_page() -> None:
     from fieldfare.gateway.app import ROUTES
 

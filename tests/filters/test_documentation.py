@@ -217,6 +217,29 @@ def test_comparing_constants_of_two_types_gets_a_warning() -> None:
     assert isinstance(warning, Problem)
 
 
+def test_what_is_said_of_cesql_is_true() -> None:
+    page = section("### CESQL")
+    for filter in ("EXISTS a AND a = 1", "a = 1 AND EXISTS a", "a OR b AND c", "NOT a = 1"):
+        assert f"`{filter}`" in page
+    assert compile_filter("EXISTS a AND a = 1", "cesql").evaluate({}).errors == ()
+    errors = compile_filter("a = 1 AND EXISTS a", "cesql").evaluate({}).errors
+    assert set(errors) <= set(re.findall(r"`(\w+)`", page))
+    assert errors
+    assert compile_filter("a OR b AND c", "cesql").warnings
+    assert compile_filter("NOT a = 1", "cesql").warnings
+    event = {"a": True, "b": True, "c": False}
+    assert not compile_filter("a OR b AND c", "cesql").matches(event)
+
+
+def test_an_empty_filter_of_the_subscriptions_api_matches_every_event() -> None:
+    assert "An empty array, and an empty text, match every event" in section("### Subscriptions API").replace(
+        "\n", " "
+    )
+    assert compile_filter([], "subscriptions").matches(EVENT)
+    assert compile_filter("", "subscriptions").matches({})
+    assert compile_filter({"exact": {"priority": "5"}}, "subscriptions").matches(EVENT)
+
+
 def test_every_difference_from_event_ruler_is_explained() -> None:
     cases = {case[0] for case in (*differences.CASES, *differences.TAKEN_THERE, *differences.TAKEN_HERE)}
     page = section("### EventBridge")
