@@ -89,9 +89,23 @@ def is_array(value: Any) -> bool:
     return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
-def _outside(get: Getter) -> Getter:
-    """Inside a quantifier, what ``get`` reads outside of it."""
-    return lambda pair: get(pair[0])
+def _outside(get: Getter, levels: int) -> Getter:
+    """Inside so many quantifiers, what ``get`` reads outside of them."""
+    if levels == 0:
+        return get
+    if levels == 1:
+        return lambda pair: get(pair[0])
+
+    def get_outside(pair: Subject) -> Any:
+        for _ in range(levels):
+            pair = pair[0]
+        return get(pair)
+
+    return get_outside
+
+
+def _second(pair: Subject) -> Any:
+    return pair[1]
 
 
 def lookup_getter(path: Path) -> Getter:
@@ -118,13 +132,23 @@ class Compiler:
     ----------
     getter : gives the function that reads an attribute from a subject.
     elements : for each quantifier's variable in scope, the function that reads its element.
+
+    Inside of a quantifier the subject is a pair: the subject outside, and the element.
     """
 
     def __init__(
         self, getter: Callable[[Path], Getter], elements: Mapping[str, Getter] | None = None
     ) -> None:
         self.getter = getter
-        self.elements = elements or {}
+        self.elements = {name: (get, 0) for name, get in (elements or {}).items()}
+        self.level = 0
+
+    def _inside(self, variable: str) -> Compiler:
+        """A compiler for what stands inside of a quantifier here."""
+        inner = Compiler(self.getter)
+        inner.level = self.level + 1
+        inner.elements = {**self.elements, variable: (_second, inner.level)}
+        return inner
 
     def matcher(self, expression: Expression) -> Condition:
         """A function that is truthy exactly where the expression is true; no three-valued detours."""
@@ -143,7 +167,7 @@ class Compiler:
         if isinstance(expression, Literal):
             return Constant(expression.value)
         if isinstance(expression, Attribute):
-            return self.getter(expression.path)
+            return _outside(self.getter(expression.path), self.level)
         if isinstance(expression, Element):
             return self._element(expression)
         if isinstance(expression, Call):
@@ -196,7 +220,8 @@ class Compiler:
         return lambda subject: truth
 
     def _element(self, e: Element) -> Getter:
-        element, path = self.elements[e.variable], e.path
+        get_element, level = self.elements[e.variable]
+        element, path = _outside(get_element, self.level - level), e.path
         if not path:
             return element
 
@@ -389,12 +414,7 @@ class Compiler:
         return disjunction
 
     def _quantified(self, e: Quantified) -> Condition:
-        """The condition's subject is a pair: the subject outside, and the element."""
-        get = self.value(e.array)
-        outer = self.getter
-        elements = {name: _outside(element) for name, element in self.elements.items()}
-        elements[e.variable] = lambda pair: pair[1]
-        condition = Compiler(lambda path: _outside(outer(path)), elements).condition(e.condition)
+        get, condition = self.value(e.array), self._inside(e.variable).condition(e.condition)
         decisive = e.quantifier == "ANY"
 
         def quantified(subject: Subject) -> bool | None:

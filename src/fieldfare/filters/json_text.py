@@ -61,9 +61,10 @@ def read_json(text: str) -> JsonValue:
             hint = "a filter is one JSON value" if reader.kind not in "]}" else "remove it"
             raise reader.unexpected("after the filter's end", hint)
     except Mistake as mistake:
-        raise FilterError(text, [*reader.problems, mistake.problem(text)]) from None
+        problems = [*reader.problems, mistake.problem(text)]
+        raise FilterError(text, problems[:MAX_PROBLEMS]) from None
     if reader.problems:
-        raise FilterError(text, reader.problems)
+        raise FilterError(text, reader.problems[:MAX_PROBLEMS])
     return value
 
 

@@ -13,7 +13,7 @@ grow beyond the bounds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.filters import values as sets
@@ -40,7 +40,7 @@ from fieldfare.filters.expression import (
     Quantified,
     parts_of,
     walk,
-    with_element,
+    with_parts,
 )
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
@@ -108,6 +108,8 @@ class _Builder:
         self.known: dict[tuple[int, int], Disjunction] = {}
         self.read: dict[int, int] = {}
         self.alone: dict[int, Expression] = {}
+        self.nested: set[int] = set()
+        self.sizes: dict[int, int] = {}
         self.kept: list[Expression] = []
 
     def derived(self, e: Expression, truths: int) -> Disjunction:
@@ -216,10 +218,12 @@ class _Builder:
         array = e.array
         if not isinstance(array, Attribute):
             return [Draft({}, False)]
+        if id(e) in self.nested and not self.budget.allows(self.size(e.condition) // _PARTS_IN_ONE):
+            return [Draft({}, False)]
         path = array.path
         condition = self.alone.get(id(e))
         if condition is None:
-            condition = self.alone[id(e)] = with_element(e.condition, e.variable, array)
+            condition = self.alone[id(e)] = self.grounded(e.condition, {e.variable: path})
         looks_inside = any(
             isinstance(part, Element) and part.variable == e.variable and part.path
             for part in walk(e.condition)
@@ -236,6 +240,35 @@ class _Builder:
             if if_empty and not _holds_for_empty(e, truths):
                 found.append(Draft({(*path, 0): _MISSING, path: _OTHER}, False))
         return self.union([found])
+
+    def grounded(self, e: Expression, paths: dict[str, Path]) -> Expression:
+        """An expression with attributes in the place of the elements of quantifiers around it.
+
+        Of a quantifier inside of it only the array; what becomes of its condition is kept for when it is
+        wanted, so that each part is changed once, however many quantifiers are around it.
+        """
+        if isinstance(e, Literal | Attribute):
+            return e
+        if isinstance(e, Element):
+            path = paths.get(e.variable)
+            return e if path is None else Attribute(path + e.path)
+        if not isinstance(e, Quantified):
+            return with_parts(e, lambda part: self.grounded(part, paths))
+        array = self.grounded(e.array, paths)
+        assert isinstance(array, Attribute | Element)
+        inner = replace(e, array=array)
+        self.kept.append(inner)
+        self.nested.add(id(inner))
+        if isinstance(array, Attribute):
+            self.alone[id(inner)] = self.grounded(e.condition, {**paths, e.variable: array.path})
+        return inner
+
+    def size(self, e: Expression) -> int:
+        """How many parts an expression has."""
+        found = self.sizes.get(id(e))
+        if found is None:
+            found = self.sizes[id(e)] = 1 + sum(map(self.size, parts_of(e)))
+        return found
 
     def null_test(self, e: IsNull, truths: int) -> Disjunction:
         if isinstance(e.operand, CONDITIONS):
@@ -322,6 +355,9 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
     Quantified: _Builder.quantified,
     Call: _Builder.call,
 }
+
+_PARTS_IN_ONE = 4
+"""Looking through so many parts of an inner quantifier's condition is as much work as one constraint."""
 
 _MAX_IN_ORDER = 16
 """More operands than this, evaluated from left to right, give a superset that is cheap to make."""

@@ -36,6 +36,10 @@ _BROKEN = syntax.Literal(True)
 """Stands for an operand that could not be read; its problem is recorded."""
 
 
+MAX_SIZE = 4_096
+"""How large a filter may be: a name, an operator, a keyword, a parenthesis each count 1."""
+
+
 def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
     """The syntax tree of a CESQL expression, and what in it is allowed but most likely not meant.
 
@@ -46,6 +50,7 @@ def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
     """
     refuse_unreadable(text)
     tokens, problems = tokens_of(text)
+    _refuse_size(text, tokens)
     parser = _Parser(text, tokens, problems)
     node = parser.filter()
     if parser.problems:
@@ -56,6 +61,17 @@ def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
         hint = "compare it with something, as in sequence > 5"
         parser.warnings.append(Problem(what, 1, 1, hint, 0))
     return node, tuple(sorted(parser.warnings, key=_place))
+
+
+def _refuse_size(text: str, tokens: list[Token]) -> None:
+    size = sum(token.kind not in _FREE for token in tokens)
+    if size > MAX_SIZE:
+        message = f"the filter is too large: it counts more than {MAX_SIZE:,}"
+        hint = "names, operators and keywords count 1, literals nothing: use IN for many values"
+        raise FilterError(text, [Problem(message, 1, 1, hint, 0)])
+
+
+_FREE = frozenset(("string", "number", ",", "end"))
 
 
 def _place(problem: Problem) -> tuple[int, int]:

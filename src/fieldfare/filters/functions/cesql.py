@@ -221,7 +221,7 @@ def equal_to_any(items: Iterable[CesqlValue]) -> list[str | int | Decimal | bool
     numbers: dict[int | Decimal, None] = {}
     booleans: dict[bool, None] = {}
     has_integers = has_booleans = True  # until one of the constants cannot be cast to that type
-    for item in items:
+    for item in {(type(item), item): item for item in items}.values():
         text = to_string(item)
         if text in INFINITIES:
             return None

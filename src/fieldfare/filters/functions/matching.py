@@ -80,11 +80,9 @@ def _implied_start(operands: tuple[Expression, ...], wanted: ValueSet) -> Requir
     text, part = operands
     if not isinstance(part, Literal) or not isinstance(part.value, str) or False in wanted:
         return None
-    strings = sets.NOTHING
     found, are_whole = _spellings(part.value)
-    for start in found:
-        strings = strings.union(sets.with_prefix(start))
-    return ([(text, ValueSet(strings=strings))], are_whole)
+    values = sets.union_of([ValueSet(strings=sets.with_prefix(start)) for start in found])
+    return ([(text, values)], are_whole)
 
 
 def _implied_equality(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
