@@ -13,6 +13,7 @@ import pytest
 
 from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters.cesql.builtins import MAX_RESULT_CHARACTERS
+from fieldfare.filters.cesql.parser import MAX_SIZE as MAX_SIZE_OF_CESQL
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS
 from fieldfare.filters.errors import Problem
 from fieldfare.filters.eventbridge.parser import TESTS
@@ -257,9 +258,10 @@ def test_the_dialects_and_keywords_are_the_documented_ones() -> None:
 def test_the_limits_are_the_documented_ones() -> None:
     assert MAX_TEXT_BYTES == MAX_TEXT_BYTES_OF_OTHERS
     assert MAX_DEPTH == MAX_NESTING
+    assert MAX_SIZE == MAX_SIZE_OF_CESQL
     for limit in (
         f"| length of a filter, in every dialect | {MAX_TEXT_BYTES:,} bytes",
-        f"`INTERVAL` {COMPUTED_SIZE} more; literals and commas nothing | {MAX_SIZE:,} |",
+        f"`INTERVAL` {COMPUTED_SIZE} more (not in `cesql`); literals and commas nothing | {MAX_SIZE:,} |",
         f"counted {QUANTIFIED_SIZE} times; {QUANTIFIED_SIZE} times again",
         f"around it | {MAX_WORK:,} |",
         f"and of JSON | {MAX_DEPTH} levels |",
