@@ -120,7 +120,8 @@ def _to_split(several: list[Disjunction], budget: Budget) -> list[Disjunction]:
     them, and all if the whole product were too large.
     """
     mixed = [part for part in several if len({draft.exact for draft in part}) == 2]
-    if not mixed or not budget.allows(len(mixed) ** 2):
+    width = sum(max(len(draft.sets) for draft in part) for part in mixed)
+    if not mixed or not budget.allows(len(mixed) * max(len(mixed), width)):
         return []
     size = 1
     for part in several:

@@ -104,8 +104,7 @@ def _outside(get: Getter, levels: int) -> Getter:
     return get_outside
 
 
-def _second(pair: Subject) -> Any:
-    return pair[1]
+_second = operators.itemgetter(1)
 
 
 def lookup_getter(path: Path) -> Getter:
@@ -196,12 +195,8 @@ class Compiler:
         return lambda subject: rational(value(subject))
 
     def _arithmetic(self, e: Arithmetic) -> Callable[[Subject], exact.Rational | None]:
-        operator, left, right, calculate = (
-            e.operator,
-            self.number(e.left),
-            self.number(e.right),
-            exact.calculate,
-        )
+        operator, calculate = e.operator, exact.calculate
+        left, right = self.number(e.left), self.number(e.right)
         if isinstance(left, Constant) and isinstance(right, Constant):
             known = left.value is not None and right.value is not None
             return Constant(calculate(operator, left.value, right.value) if known else None)

@@ -42,6 +42,7 @@ from fieldfare.filters.expression import (
     walk,
     with_parts,
 )
+from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
@@ -276,6 +277,10 @@ class _Builder:
         return self.predicate(e, truths)
 
     def call(self, e: Call, truths: int) -> Disjunction:
+        true_for = FUNCTIONS[e.function].true_for
+        if true_for is not None and isinstance(e.operands[0], Attribute):
+            values = true_for if truths & _TRUE else true_for.complement()
+            return [Draft({} if truths & _TRUE and truths & _FALSE else {e.operands[0].path: values})]
         constant = with_constants(e)
         assert isinstance(constant, Call)
         simpler = expanded(constant)

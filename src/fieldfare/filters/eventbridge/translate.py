@@ -35,7 +35,7 @@ from fieldfare.filters.eventbridge.syntax import (
 )
 from fieldfare.filters.expression import Attribute, Call, Element, Expression, Like, Literal, Pattern, Wild
 
-MAX_CONDITIONS = 20_000
+MAX_CONDITIONS = 6_000
 """How many conditions a pattern may mean. Only absent fields in many nested lists mean more than they say."""
 
 STRINGS_ONLY = frozenset(

@@ -141,5 +141,6 @@ FUNCTIONS = [
         summary="whether the value is a string, a number, a boolean, null or missing: no array and no object",
         group="Values",
         expand=_expand_scalar,
+        true_for=ValueSet(sets.OTHER).complement(),
     ),
 ]

@@ -76,6 +76,7 @@ class Function:
         form and column evaluator use it in the place of the call.
     implied : given operands and a set of results, what the operands must be for the result to be in
         the set; None if nothing is known. The index finds its candidates by it.
+    true_for : of a function of one operand that is never unknown: the values for which it is true.
     takes_null : whether ``compute`` is also called with None for operands that are missing or null
         or of another type.
     group : the heading of the table in the docs.
@@ -90,6 +91,7 @@ class Function:
     compute: Callable[..., Any] | None = None
     expand: Callable[[tuple[Expression, ...]], Expression | None] | None = None
     implied: Callable[[tuple[Expression, ...], ValueSet], Requirements | None] | None = None
+    true_for: ValueSet | None = None
     takes_null: bool = False
     check: Callable[[tuple[Expression, ...]], str] | None = None
 
