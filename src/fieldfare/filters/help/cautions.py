@@ -71,15 +71,7 @@ def always(e: Expression, wanted: bool = True) -> bool:
 
 def cautions_of(e: Expression) -> list[Caution]:
     """What a filter's parts are warned of, in the order of the text."""
-    search = _Search()
-    if never(e):
-        found = [Caution("this filter can never match an event")]
-    elif always(e):
-        found = [Caution("this filter matches every event")]
-    else:
-        found = []
-    found += search.part(e, True)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(_Search().part(e, True)))
 
 
 class _Search:

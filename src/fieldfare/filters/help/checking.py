@@ -46,7 +46,7 @@ def check(text: str | Mapping[str, Any] | Sequence[Any], dialect: str = "sql") -
         return Check(error.text, dialect, error.problems, ())
     placeless = [
         Problem(each.message, 1, 1, each.hint, 0)
-        for each in filter_cautions(filter)
+        for each in filter_cautions(filter)[1]
         if not any(is_said_by(filter, problem, [each]) for problem in filter.warnings)
     ]
     return Check(filter.text, dialect, (), (*filter.warnings, *placeless))

@@ -20,7 +20,7 @@ from fieldfare.filters.expression import (
     walk,
 )
 from fieldfare.filters.functions import FUNCTIONS
-from fieldfare.filters.help.cautions import Caution, always, cautions_of, never
+from fieldfare.filters.help.cautions import Caution, always, cautions_of
 from fieldfare.filters.help.sampling import Sample, sample_cautions
 from fieldfare.filters.help.statements import Statement, state, written
 from fieldfare.filters.help.value_words import describe_values
@@ -122,7 +122,7 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
     e = filter.expression
     conjunctions = filter.normal_form.conjunctions
     sample = Sample(events) if events is not None else None
-    cautions = filter_cautions(filter)
+    matches, cautions = filter_cautions(filter)
     found = [
         Caution(problem.message, problem.hint)
         for problem in filter.warnings
@@ -143,19 +143,21 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
         statement=state(e),
         functions=tuple(functions),
         conjunctions=uses,
-        matches="never" if never(e) else "always" if always(e) else "sometimes",
+        matches=matches,
         cautions=tuple(dict.fromkeys(found)),
         sample=figures,
     )
 
 
-def filter_cautions(filter: Filter) -> list[Caution]:
-    """What the filter itself is warned of, whatever the events, and by which dialect it was written."""
-    e = filter.expression
+def filter_cautions(filter: Filter) -> tuple[str, list[Caution]]:
+    """How often it matches, and what the filter itself is warned of, whatever the events."""
+    e, conjunctions = filter.expression, filter.normal_form.conjunctions
     found = cautions_of(e)
-    if not never(e) and not always(e):
-        found += _index_cautions(e, filter.normal_form.conjunctions)
-    return found
+    if not conjunctions:
+        return "never", [Caution("this filter can never match an event"), *found]
+    if always(e):
+        return "always", [Caution("this filter matches every event"), *found]
+    return "sometimes", found + _index_cautions(e, conjunctions)
 
 
 def is_said_by(filter: Filter, problem: Problem, cautions: Sequence[Caution]) -> bool:
