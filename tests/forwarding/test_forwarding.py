@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fieldfare.forwarding import (
     Adaptive,
+    Balanced,
     ForwardingPolicy,
     LoadMeter,
     LoadReport,
@@ -41,7 +42,7 @@ candidates = st.lists(
     st.lists(st.integers(NO_SLICE, SLICES - 1), min_size=3, max_size=3), min_size=1, max_size=70
 )
 policies = st.sampled_from(
-    [Adaptive(), Adaptive(np.array([0, 1, 2] * 2)), ResponseTime(), SubscriptionCount()]
+    [Adaptive(), Balanced(np.array([0, 1, 2] * 2)), ResponseTime(), SubscriptionCount()]
 )
 
 
@@ -86,19 +87,15 @@ def test_without_extrapolation_a_whole_batch_goes_to_one_matcher() -> None:
     assert set(forward_batch(ResponseTime(), routes_of([[0, 1]] * 1000), loads, 0.0).chosen) == {0}
 
 
-def test_slices_of_one_matcher_share_its_time() -> None:
-    """On Spark a task matches its slices one after the other: what waits in one delays the other."""
-    loads = loads_of(
-        [
-            LoadReport(0, 0.0, 100, 0.0, 10.0, 1),
-            LoadReport(1, 0.0, 0, 0.0, 10.0, 1),
-            LoadReport(2, 0.0, 20, 0.0, 10.0, 1),
-        ]
-    )
-    event = routes_of([[1, 2]])
-    assert forward_batch(Adaptive(), event, loads, 0.0).chosen.tolist() == [1]
-    holders = np.array([0, 0, 1, 2, 2, 2])
-    assert forward_batch(Adaptive(holders), event, loads, 0.0).chosen.tolist() == [2]
+def test_a_balanced_batch_makes_no_event_search_much_because_its_matcher_is_idle() -> None:
+    """What the second half could do on the idle matcher 1 takes it ten times as long, and all the rest."""
+    loads = loads_of([LoadReport(0, 0.0, 0, 0.0, 100.0, 1), LoadReport(1, 0.0, 0, 0.0, 10.0, 1)])
+    routes = routes_of([[0, 1]] * 2000)
+    holders = np.array([0, 1, 2, 2, 2, 2])
+    sent = np.bincount(forward_batch(Balanced(holders), routes, loads, 0.0).chosen)
+    assert sent[1] < 2000 / 11
+    busiest_s = max(sent / [100.0, 10.0])
+    assert busiest_s == pytest.approx(2000 / 110, rel=0.1)
 
 
 def test_chance_is_seeded_and_uses_every_candidate_alike() -> None:

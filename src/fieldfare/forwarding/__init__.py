@@ -7,6 +7,7 @@ from fieldfare.forwarding.dispatch import Forwarded, forward_batch
 from fieldfare.forwarding.load import LoadMeter, LoadReport, LoadTable
 from fieldfare.forwarding.policies import (
     Adaptive,
+    Balanced,
     ForwardingPolicy,
     Random,
     ResponseTime,
@@ -15,6 +16,7 @@ from fieldfare.forwarding.policies import (
 
 __all__ = [
     "Adaptive",
+    "Balanced",
     "Forwarded",
     "ForwardingPolicy",
     "LoadMeter",

@@ -38,7 +38,7 @@ from fieldfare.filters import NormalForm
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.axis import Axis
-from fieldfare.partitioning.extents import Extents, Pairs, projection
+from fieldfare.partitioning.extents import Extents, Pairs, distinct, projection
 from fieldfare.partitioning.strategy import (
     NO_SLICE,
     Placement,
@@ -167,7 +167,7 @@ class AttributeSpace:
         shared: NDArray[np.int64] | None = None
         for owners, (subscription, segment) in zip(self.owners, overlaps, strict=True):
             kept = ~wide[subscription]
-            keys = np.unique(
+            keys = distinct(
                 subscription[kept].astype(np.int64) * span + np.array(owners, np.int64)[segment[kept]]
             )
             shared = keys if shared is None else np.intersect1d(shared, keys, assume_unique=True)

@@ -29,6 +29,16 @@ Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
 """(subscription's index, segment), each pair once, ascending."""
 
 
+def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The distinct keys, ascending; much faster than np.unique where they nearly are so already."""
+    if bool((keys[1:] > keys[:-1]).all()):
+        return keys
+    ascending: NDArray[np.int64] = np.sort(keys, kind="stable")
+    is_new = np.ones(len(ascending), np.bool_)
+    is_new[1:] = ascending[1:] > ascending[:-1]
+    return np.asarray(ascending[is_new], np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AttributeExtents:
     """The pieces of s subscriptions on one attribute's axis (see the module's text).
@@ -57,7 +67,7 @@ class AttributeExtents:
         count = last - first + 1
         owner = np.repeat(self.owner, count).astype(np.int64)
         step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        keys = np.unique(owner * axis.segment_count + np.repeat(first, count) + step)
+        keys = distinct(owner * axis.segment_count + np.repeat(first, count) + step)
         return (keys // axis.segment_count).astype(np.int32), (keys % axis.segment_count).astype(np.int32)
 
 
