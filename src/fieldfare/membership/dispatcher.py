@@ -113,7 +113,7 @@ class Dispatcher:
             return self._stored(sender, message, now)
         if isinstance(message, LoadMessage):
             self.loads[sender] = message.load
-            if sender not in self.table.rows:
+            if sender not in self.live(now):  # it is: the table is stale, perhaps for want of a live partner
                 return [Send(sender, Greeting(self.table.digest()))]
         elif isinstance(message, JoinRequest):
             return self._join(message, now)

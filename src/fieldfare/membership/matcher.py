@@ -99,11 +99,20 @@ class _Giving:
 
 @dataclass(slots=True)
 class _Restoring:
-    """A take-over under way: what to own then, whose it was, and what was asked of the snapshot."""
+    """A take-over under way: what to own then, whose it was, and what was asked of the snapshot, when."""
 
     wanted: Span
     names: set[str]
     asked: Span
+    asked_s: float
+
+
+@dataclass(slots=True)
+class _Rereading:
+    """When to read the snapshot of a span once more, and whether it has been asked for."""
+
+    due_s: float
+    asked: bool = False
 
 
 class MatcherMember:
@@ -141,8 +150,7 @@ class MatcherMember:
         self._given = 0
         self._received: dict[str, int] = {}
         self._restoring: dict[int, _Restoring] = {}
-        self._again: dict[tuple[int, Span], float | None] = {}
-        """When to read the snapshot of a span once more; None once it has been asked for."""
+        self._again: dict[tuple[int, Span], _Rereading] = {}
         self._beaten_s = 0.0
         self._let_go_s: float | None = None
         self._wants_to_leave = False
@@ -191,7 +199,7 @@ class MatcherMember:
     def _beat(self, sender: str, message: Tick, now: float) -> list[Effect]:
         effects: list[Effect] = [Timer(now + self.settings.beat_s)]
         if now - self._beaten_s > self.settings.dead_after_s / 2:
-            self.table.forgive(now)
+            self._wake(now)
         self._beaten_s = now
         if self.row.state is State.LEFT:
             if self._let_go_s is not None and now >= self._let_go_s:
@@ -208,6 +216,13 @@ class MatcherMember:
             effects += self._restore_again(now)
             self._let_go(now)
         return effects + self._gossip.round(now)
+
+    def _wake(self, now: float) -> None:
+        """After a pause of the whole process: not the others were silent, and much may have been missed."""
+        self.table.forgive(now)
+        for dimension, span in enumerate(self.row.spans):
+            if span:
+                self._again[dimension, span] = _Rereading(now + self.settings.linger_s)
 
     def _tell_load(self, now: float) -> list[Effect]:
         """Section IV.C: the load is pushed to each dispatcher if it changed by more than 10%.
@@ -378,6 +393,10 @@ class MatcherMember:
         effects: list[Effect] = []
         if self._giving is not None and self._giving.receiver is not None:
             return effects
+        for dimension, restoring in self._restoring.items():
+            if now - restoring.asked_s > self.settings.linger_s:
+                restoring.asked_s = now
+                effects.append(Restore(dimension, restoring.asked))
         for dimension, own in enumerate(self.row.spans):
             silent = [
                 (name, span) for name, span in self.table.owned(dimension) if not self._is_live(name, now)
@@ -392,7 +411,7 @@ class MatcherMember:
                 continue
             missing = list(uncovered(wanted, [own] if own else []))
             asked = (missing[0][0], missing[-1][1]) if missing else wanted
-            self._restoring[dimension] = _Restoring(wanted, {name for name, _ in mine}, asked)
+            self._restoring[dimension] = _Restoring(wanted, {name for name, _ in mine}, asked, now)
             if missing:
                 effects.append(Restore(dimension, asked))
             else:
@@ -407,8 +426,10 @@ class MatcherMember:
         restoring = self._restoring.get(message.dimension)
         if restoring is not None and restoring.asked == message.span:
             self._absorb(message.dimension, now)
-            self._again[message.dimension, message.span] = now + self.settings.linger_s
-        elif self._again.get((message.dimension, message.span), now) is None:
+            self._again[message.dimension, message.span] = _Rereading(now + self.settings.linger_s)
+            return []
+        reread = self._again.get((message.dimension, message.span))
+        if reread is not None and reread.asked:
             del self._again[message.dimension, message.span]
         return []
 
@@ -428,8 +449,9 @@ class MatcherMember:
             self._begin_to_leave(now)  # with what was just taken over
 
     def _restore_again(self, now: float) -> list[Effect]:
-        due = [asked for asked, at_s in self._again.items() if at_s is not None and at_s <= now]
-        self._again.update(dict.fromkeys(due))
+        due = {asked: reading for asked, reading in self._again.items() if reading.due_s <= now}
+        for reading in due.values():
+            reading.due_s, reading.asked = now + self.settings.linger_s, True
         return [Restore(dimension, span) for dimension, span in due]
 
     # Subscribing
