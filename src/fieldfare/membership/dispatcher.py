@@ -13,6 +13,7 @@ from random import Random
 
 from fieldfare.membership.gossip import Gossip
 from fieldfare.membership.messages import (
+    Answer,
     Confirmed,
     Effect,
     Greeting,
@@ -117,6 +118,9 @@ class Dispatcher:
                 return [Send(sender, Greeting(self.table.digest()))]
         elif isinstance(message, JoinRequest):
             return self._join(message, now)
+        elif isinstance(message, Answer):
+            self._pull_at_s = now + self.settings.pull_s  # until one has answered, another is asked each beat
+            return self._gossip.handle(sender, message, now)
         elif isinstance(message, Unreachable):
             if row := self.table.rows.get(message.matcher):
                 self._unreachable[message.matcher] = row.version
@@ -129,7 +133,6 @@ class Dispatcher:
         if now >= self._pull_at_s:
             live = sorted(self.live(now)) or sorted(self.table.rows)
             effects.append(Send(self._rng.choice(live), Greeting(self.table.digest())))
-            self._pull_at_s = now + self.settings.pull_s
         for storing in list(self._storing.values()):
             effects += self._send_on(storing, now)
         return effects

@@ -434,17 +434,19 @@ class MatcherMember:
         return []
 
     def _absorb(self, dimension: int, now: float) -> None:
-        """Own the restored span; the rows that it covers count no longer."""
+        """Own what was restored of those who are still silent; their rows count no longer."""
         restoring = self._restoring.pop(dimension)
         spans = list(self.row.spans)
-        owned = spans[dimension] = hull(spans[dimension], restoring.wanted)
-        silent = [self.table.rows[name] for name in restoring.names if not self._is_live(name, now)]
-        covered = {
-            (row.matcher, dimension, row.version)
-            for row in silent
-            if (span := row.spans[dimension]) is not None and contains(owned, span)
-        }
-        self._publish(now, spans=tuple(spans), absorbed=self.row.absorbed | covered)
+        owned = spans[dimension]
+        absorbed = set(self.row.absorbed)
+        for name in sorted(restoring.names):
+            row = self.table.rows[name]
+            span = row.spans[dimension]
+            if not self._is_live(name, now) and span is not None and contains(restoring.wanted, span):
+                owned = hull(owned, span)
+                absorbed.add((name, dimension, row.version))
+        spans[dimension] = owned
+        self._publish(now, spans=tuple(spans), absorbed=frozenset(absorbed))
         if self._giving is not None:
             self._begin_to_leave(now)  # with what was just taken over
 
