@@ -29,7 +29,8 @@ class Network:
     matchers: dict[str, MatcherMember] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
-    sent: int = 0
+    cut_off: set[str] = field(default_factory=set)
+    """Servers that reach each other and no other."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
@@ -88,8 +89,7 @@ class Network:
     def _carry_out(self, me: str, effects: list) -> None:
         for effect in effects:
             if isinstance(effect, Send):
-                self.sent += 1
-                for _ in range(self._copies()):
+                for _ in range(self._copies() if self._is_linked(me, effect.to) else 0):
                     self._later(self.rng.uniform(0.001, 0.3), effect.to, me, effect.message)
             elif isinstance(effect, Timer):
                 self._later(effect.at_s - self.now, me, me, Tick())
@@ -104,6 +104,9 @@ class Network:
                 self.confirmed.add(effect.number)
             elif isinstance(effect, Stop):
                 self.stopped.add(me)
+
+    def _is_linked(self, a: str, b: str) -> bool:
+        return (a in self.cut_off) == (b in self.cut_off)
 
     def _copies(self) -> int:
         chance = self.rng.random()

@@ -160,6 +160,25 @@ def test_a_matcher_that_was_only_slow_leaves_when_it_was_taken_for_dead() -> Non
     network.check_complete()
 
 
+def test_two_halves_of_a_cut_network_each_go_on_and_one_yields_when_they_meet_again() -> None:
+    """A switch dies for a minute: each half takes over from the other, and both accept subscriptions."""
+    network = grown(8, 6)
+    network.cut_off = {"m1", "m3", "m5", "d1"}
+    network.run(20)
+    populate(network, 30)
+    network.run(40)
+    network.check_no_gaps()
+    assert network.confirmed == network.registry.keys()
+    network.cut_off = set()
+    network.run(5)
+    populate(network, 10)
+    settle(network, 200)
+    network.check_no_gaps()
+    assert network.confirmed == network.registry.keys()
+    network.check_complete()
+    assert 1 <= len(network.live()) < 6
+
+
 def test_two_neighbours_that_die_together_are_taken_over_by_the_next() -> None:
     network = grown(7, 6)
     owned = sorted((span, name) for name, span in network.dispatchers["d0"].table.owned(0))

@@ -152,6 +152,7 @@ class MatcherMember:
         self._restoring: dict[int, _Restoring] = {}
         self._again: dict[tuple[int, Span], _Rereading] = {}
         self._beaten_s = 0.0
+        self._taken_over: frozenset[tuple[str, int, int]] = frozenset()
         self._let_go_s: float | None = None
         self._wants_to_leave = False
         self._load: float | None = None
@@ -210,6 +211,7 @@ class MatcherMember:
         if self.row.state is State.JOINING:
             effects.append(Send(self._rng.choice(self._dispatchers), JoinRequest(self.name)))
         else:
+            self._notice(now)
             effects += self._tell_load(now)
             effects += self._go_on_giving(now)
             effects += self._take_over(now)
@@ -220,6 +222,16 @@ class MatcherMember:
     def _wake(self, now: float) -> None:
         """After a pause of the whole process: not the others were silent, and much may have been missed."""
         self.table.forgive(now)
+        self._read_again(now)
+
+    def _notice(self, now: float) -> None:
+        """Whoever took over from this matcher has been storing subscriptions of its spans too."""
+        taken_over = self.table.taken_over_from(self.name)
+        if taken_over - self._taken_over:
+            self._read_again(now)
+        self._taken_over = taken_over
+
+    def _read_again(self, now: float) -> None:
         for dimension, span in enumerate(self.row.spans):
             if span:
                 self._again[dimension, span] = _Rereading(now + self.settings.linger_s)

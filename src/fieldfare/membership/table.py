@@ -97,6 +97,15 @@ class Table:
             for row in self.rows.values()
         )
 
+    def taken_over_from(self, matcher: str) -> frozenset[tuple[str, int, int]]:
+        """(who, dimension, version): what has been taken over from a matcher."""
+        return frozenset(
+            (row.matcher, dimension, version)
+            for row in self.rows.values()
+            for name, dimension, version in row.absorbed
+            if name == matcher
+        )
+
     def owned(self, dimension: int) -> list[tuple[str, Span]]:
         """Who owns which span of a dimension, silent or not; without those whose span was taken over."""
         last: dict[str, int] = {}
