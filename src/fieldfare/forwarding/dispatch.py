@@ -35,6 +35,22 @@ class Forwarded:
     chosen: NDArray[np.int32]
     stranded: NDArray[np.int64]
 
+    def by_slice(self, routes: Routes, slice_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which events visit each slice, as CSR: start int64[slices + 1], and the events, ascending.
+
+        Slice i is visited by ``events[start[i]:start[i + 1]]``: those that chose it, or all events of
+        the batch if it is one that every event visits.
+        """
+        size = len(self.chosen)
+        order = np.argsort(self.chosen, kind="stable")
+        first = np.searchsorted(self.chosen[order], np.arange(slice_count + 1))
+        visits = [order[first[i] : first[i + 1]] for i in range(slice_count)]
+        for i in routes.always.tolist():
+            visits[i] = np.arange(size)
+        start = np.zeros(slice_count + 1, np.int64)
+        np.cumsum([len(found) for found in visits], out=start[1:])
+        return start, np.concatenate([np.zeros(0, np.int64), *visits])
+
 
 def forward_batch(
     policy: ForwardingPolicy,

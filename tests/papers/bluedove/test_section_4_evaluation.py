@@ -66,7 +66,7 @@ def test_figure_6_the_gain_over_one_attribute_and_over_full_replication_grows_wi
 ) -> None:
     """Section IV.C: 3.5 and 14 times with 5 matchers, 4.2 and 67 times with 20.
 
-    The gain over full replication is smaller here, 7 and 8 times: the paper's matching time grows faster
+    The gain over full replication is smaller here, 5 and 9 times: the paper's matching time grows faster
     than the number of subscriptions searched (67 times for some 8 times as many), here in proportion.
     """
     gains = {}
