@@ -40,7 +40,9 @@ def attribute_spaces(draw: st.DrawFn) -> AttributeSpace:
     matcher = st.integers(0, draw(st.integers(0, 4)))
     owners = tuple(tuple(draw(matcher) for _ in range(axis.segment_count)) for axis in chosen)
     hash_owners = tuple(draw(st.lists(matcher, max_size=3)))
-    return AttributeSpace(chosen, owners, hash_owners, draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])))
+    return AttributeSpace(
+        chosen, owners, hash_owners, draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])), draw(st.booleans())
+    )
 
 
 @st.composite

@@ -76,6 +76,17 @@ def test_wide_subscriptions_are_hashed_where_that_saves_many_copies() -> None:
     assert found.copies < 0.5 * len(without.place(extents).subscriptions) / len(forms)
 
 
+def test_few_matchers_with_many_segments_search_nearly_as_little_as_many_matchers() -> None:
+    """Two workers need not search half of everything: each has eight segments of every attribute."""
+    _, events, extents = workload("bluedove")
+    few = plan(extents, events, 2, PlanSettings(segments_per_matcher=8, replicated=False))
+    one_each = plan(extents, events, 2, PlanSettings(replicated=False))
+    many = plan(extents, events, 16, PlanSettings(replicated=False))
+    assert few is not None and one_each is not None and many is not None
+    assert 2 * few.work < 1.1 * 16 * many.work
+    assert few.work < 0.6 * one_each.work
+
+
 def test_without_events_or_without_a_narrow_attribute_there_is_no_plan() -> None:
     _, events, extents = workload("mixed", 50)
     assert plan(extents, ColumnBatch(0, {}), MATCHERS) is None

@@ -21,7 +21,8 @@ Deviations from the paper:
   every subscription that overlaps segments of one matcher on all attributes, which includes the
   paper's, and an event whose candidates are all one matcher has the neighbours' replicas as spares.
 * Attributes may have different numbers of segments: a leaving matcher's are merged into its
-  neighbours', and a matcher may own several, or none, of an attribute.
+  neighbours', and a matcher may own several, or none, of an attribute. Few matchers with many segments
+  each search nearly as little as many matchers do.
 """
 
 from __future__ import annotations
@@ -65,12 +66,16 @@ class AttributeSpace:
     wide_share : the share of segments, 0 to 1, from above which a subscription counts as wide on an
         attribute. Higher: fewer subscriptions are hashed, and more copies are stored; lower: the
         reverse, and events have more to search that they cannot choose. 1: no subscription is wide.
+    replicated : whether there are spares. Without them an event whose candidates are all one matcher
+        that is down waits until its segments are taken over; where a slice is a file that any worker can
+        read, there is no need for them.
     """
 
     axes: tuple[Axis, ...]
     owners: tuple[tuple[int, ...], ...]
     hash_owners: tuple[int, ...] = ()
     wide_share: float = WIDE_SHARE
+    replicated: bool = True
 
     def __post_init__(self) -> None:
         if not self.axes:
@@ -105,7 +110,7 @@ class AttributeSpace:
     @property
     def _spare_dimensions(self) -> range:
         """The first copy is the matcher's own; replicas go to its neighbours on the other dimensions."""
-        return range(1, len(self.axes) if len(self.matchers) > 1 else 1)
+        return range(1, len(self.axes) if self.replicated and len(self.matchers) > 1 else 1)
 
     def _neighbour(self, matcher: int, dimension: int) -> int:
         """The clockwise neighbour: who owns the next segment that the matcher does not own."""

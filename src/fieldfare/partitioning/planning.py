@@ -42,6 +42,9 @@ class PlanSettings:
     ----------
     attributes_max : k, at most (the paper's experiments: 4). More: more candidates for an event; fewer:
         fewer copies of each subscription.
+    segments_per_matcher : on each attribute (the paper: 1). More: an event searches fewer subscriptions;
+        fewer: fewer copies, and fewer slices to hold and to visit.
+    replicated : see `AttributeSpace`.
     least_gain : by which share another attribute must lower the work, to be worth its copies. Higher:
         fewer attributes.
     least_saving : which share of all copies hash slices must save. They save memory, never work: a wide
@@ -53,6 +56,8 @@ class PlanSettings:
     """
 
     attributes_max: int = 4
+    segments_per_matcher: int = 1
+    replicated: bool = True
     least_gain: float = 0.05
     least_saving: float = 0.2
     event_cost: float = 20.0
@@ -96,7 +101,7 @@ def plan(
     options = [
         option
         for path in extents.attributes
-        for option in _options(extents, path, events, matcher_count, settings)
+        for option in _options(extents, path, events, matcher_count * settings.segments_per_matcher, settings)
     ]
     chosen: list[_Option] = []
     best = float("inf")
@@ -153,14 +158,14 @@ class _Option:
 
 
 def _options(
-    extents: Extents, path: Path, events: ColumnBatch, matcher_count: int, settings: PlanSettings
+    extents: Extents, path: Path, events: ColumnBatch, segment_count: int, settings: PlanSettings
 ) -> list[_Option]:
     attribute = extents.attributes[path]
     if not len(attribute.owner) or attribute.unconstrained == int(extents.can_match.sum()):
         return []
     found: dict[tuple[Place, ...], _Option] = {}
     for cut in _CUTS:
-        axis = Axis(path, cut(attribute, events, matcher_count))
+        axis = Axis(path, cut(attribute, events, segment_count))
         if axis.boundaries in found:
             continue
         subscription, segment = attribute.overlapped(axis)
@@ -220,21 +225,23 @@ _CUTS: tuple[Callable[[AttributeExtents, ColumnBatch, int], tuple[Place, ...]], 
 # Owners and work
 
 
-def owners_in_turn(matcher_count: int, dimension: int) -> tuple[int, ...]:
-    """Who owns the segments of a dimension: every matcher one, in another order on each dimension.
+def owners_in_turn(matcher_count: int, dimension: int, per_matcher: int = 1) -> tuple[int, ...]:
+    """Who owns the segments of a dimension: all matchers in turn, in another order on each dimension.
 
     The order steps by another number coprime with the matchers', so that a matcher's neighbours, who
     keep its replicas, differ from one dimension to the next, as far as there are such numbers.
     """
     steps = [step for step in range(1, max(2, matcher_count)) if gcd(step, matcher_count) == 1]
     step = steps[dimension % len(steps)]
-    return tuple((step * segment) % matcher_count for segment in range(matcher_count))
+    return tuple((step * segment) % matcher_count for segment in range(matcher_count * per_matcher))
 
 
 def _expected_work(chosen: Sequence[_Option], matcher_count: int, event_cost: float) -> float:
     costs = np.concatenate([option.sizes for option in chosen]) + event_cost
-    holders = [owners_in_turn(matcher_count, dimension) for dimension in range(len(chosen))]
-    candidates = [option.segments + i * matcher_count for i, option in enumerate(chosen)]
+    segment_count = chosen[0].axis.segment_count
+    per_matcher = segment_count // matcher_count
+    holders = [owners_in_turn(matcher_count, dimension, per_matcher) for dimension in range(len(chosen))]
+    candidates = [option.segments + i * segment_count for i, option in enumerate(chosen)]
     size = len(candidates[0])
     routes = Routes(np.stack(candidates, axis=1), np.zeros(0, np.int32), no_slices(size))
     return _work(costs, np.concatenate(holders).astype(np.int32), routes)
@@ -249,10 +256,12 @@ def _with_hash_slices(
 ) -> Plan:
     """The plan with hash slices, if they save enough copies: as many of them as make the least work."""
     axes = tuple(option.axis for option in chosen)
-    owners = tuple(owners_in_turn(matcher_count, dimension) for dimension in range(len(axes)))
+    per_matcher = settings.segments_per_matcher
+    owners = tuple(owners_in_turn(matcher_count, dimension, per_matcher) for dimension in range(len(axes)))
 
     def rate(count: int) -> Plan:
-        space = AttributeSpace(axes, owners, tuple(range(count)), settings.wide_share)
+        hash_owners = tuple(range(count))
+        space = AttributeSpace(axes, owners, hash_owners, settings.wide_share, settings.replicated)
         copies = len(space.place(extents).subscriptions) / max(1, int(extents.can_match.sum()))
         return Plan(space, work_of(space, extents, events, settings.event_cost), copies)
 
