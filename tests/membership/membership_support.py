@@ -58,6 +58,11 @@ class Network:
     def crash(self, name: str) -> None:
         self.dead.add(name)
 
+    def wake(self, name: str) -> None:
+        """One that was crashed goes on as if nothing had been: it was only paused."""
+        self.dead.discard(name)
+        self._carry_out(name, self.matchers[name].handle(name, Tick(), self.now))
+
     def subscribe(self, stored: Stored) -> None:
         """The registry first, then any dispatcher."""
         self.registry[stored.number] = stored

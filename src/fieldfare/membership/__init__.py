@@ -7,8 +7,9 @@ effects; whoever runs them sends, waits and reads snapshots.
 from fieldfare.membership.dispatcher import Dispatcher, DispatcherSettings
 from fieldfare.membership.gossip import Gossip
 from fieldfare.membership.holdings import Holdings, stored_of
-from fieldfare.membership.matcher import MatcherMember, MembershipSettings
+from fieldfare.membership.matcher import MatcherMember
 from fieldfare.membership.table import Row, State, Table, attribute_space
+from fieldfare.membership.transitions import MembershipSettings
 
 __all__ = [
     "Dispatcher",

@@ -22,7 +22,7 @@ crashed matcher live on in their other copies only, where here the snapshot has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -57,62 +57,8 @@ from fieldfare.membership.table import (
     touch,
     uncovered,
 )
+from fieldfare.membership.transitions import Giving, MembershipSettings, Rereadings, Restoring
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipSettings:
-    """The knobs of membership, all in seconds.
-
-    Parameters
-    ----------
-    beat_s : how often a matcher gossips (the paper: 1). Shorter: news spreads sooner; longer: less talk.
-    dead_after_s : the silence after which a matcher is taken for dead. Shorter: spans are taken over
-        sooner; longer: fewer live matchers are taken for dead. Must be many beats.
-    linger_s : how long given spans are kept, and when a snapshot is read again. Must be longer than a
-        dispatcher's table may be old.
-    """
-
-    beat_s: float = 1.0
-    dead_after_s: float = 10.0
-    linger_s: float = 30.0
-
-
-@dataclass(slots=True)
-class _Giving:
-    """A hand-over under way: which dimensions are done, and whom else was asked for which, by number.
-
-    A split has one `receiver`; a leaving matcher's neighbours are found anew for each attempt.
-    """
-
-    spans: dict[int, Span]
-    since_s: float
-    receiver: str | None = None
-    done: set[int] = field(default_factory=set)
-    asked: dict[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
-
-    @property
-    def left(self) -> set[int]:
-        """The dimensions that are still to be done."""
-        return self.spans.keys() - self.done
-
-
-@dataclass(slots=True)
-class _Restoring:
-    """A take-over under way: what to own then, whose it was, and what was asked of the snapshot, when."""
-
-    wanted: Span
-    names: set[str]
-    asked: Span
-    asked_s: float
-
-
-@dataclass(slots=True)
-class _Rereading:
-    """When to read the snapshot of a span once more, and whether it has been asked for."""
-
-    due_s: float
-    asked: bool = False
 
 
 class MatcherMember:
@@ -146,11 +92,11 @@ class MatcherMember:
         self._dispatchers = tuple(dispatchers)
         self._rng = rng
         self._gossip = Gossip(name, self.table, rng, self.settings.dead_after_s)
-        self._giving: _Giving | None = None
+        self._giving: Giving | None = None
         self._given = 0
         self._received: dict[str, int] = {}
-        self._restoring: dict[int, _Restoring] = {}
-        self._again: dict[tuple[int, Span], _Rereading] = {}
+        self._restoring: dict[int, Restoring] = {}
+        self._again = Rereadings(self.settings.linger_s)
         self._beaten_s = 0.0
         self._taken_over: frozenset[tuple[str, int, int]] = frozenset()
         self._let_go_s: float | None = None
@@ -170,6 +116,7 @@ class MatcherMember:
 
     def start(self, now: float) -> list[Effect]:
         """Begin to beat."""
+        self._beaten_s = now
         self.table.merge([self.row], now)
         return self._beat(self.name, Tick(), now)
 
@@ -215,7 +162,7 @@ class MatcherMember:
             effects += self._tell_load(now)
             effects += self._go_on_giving(now)
             effects += self._take_over(now)
-            effects += self._restore_again(now)
+            effects += self._again.due(now)
             self._let_go(now)
         return effects + self._gossip.round(now)
 
@@ -234,7 +181,7 @@ class MatcherMember:
     def _read_again(self, now: float) -> None:
         for dimension, span in enumerate(self.row.spans):
             if span:
-                self._again[dimension, span] = _Rereading(now + self.settings.linger_s)
+                self._again.add(dimension, span, now)
 
     def _tell_load(self, now: float) -> list[Effect]:
         """Section IV.C: the load is pushed to each dispatcher if it changed by more than 10%.
@@ -271,7 +218,7 @@ class MatcherMember:
         }
         if not spans:
             return []
-        self._giving = _Giving(spans, now, message.joining)
+        self._giving = Giving(spans, now, message.joining)
         return self._send_spans(self._giving, now)
 
     def _leave(self, sender: str, message: Leave, now: float) -> list[Effect]:
@@ -309,7 +256,7 @@ class MatcherMember:
         is_outlived = self.table.is_outlived(other, lambda name: self._is_live(name, now))
         return self._is_live(other, now) and (not is_outlived or other < self.name)
 
-    def _has_taken(self, giving: _Giving) -> bool:
+    def _has_taken(self, giving: Giving) -> bool:
         """Whether the receiver of a split is known to own what it was sent."""
         known = self.table.rows.get(giving.receiver or "")
         return known is not None and all(
@@ -317,9 +264,9 @@ class MatcherMember:
         )
 
     def _begin_to_leave(self, now: float) -> None:
-        self._giving = _Giving({i: span for i, span in enumerate(self.row.spans) if span}, now)
+        self._giving = Giving({i: span for i, span in enumerate(self.row.spans) if span}, now)
 
-    def _send_spans(self, giving: _Giving, now: float) -> list[Effect]:
+    def _send_spans(self, giving: Giving, now: float) -> list[Effect]:
         to: dict[str, set[int]] = {}
         for dimension in giving.left:
             receiver = giving.receiver or self._neighbour(dimension, giving.spans[dimension], now)
@@ -357,7 +304,7 @@ class MatcherMember:
                 self._finish_giving(giving, now)
         return []
 
-    def _finish_giving(self, giving: _Giving, now: float) -> None:
+    def _finish_giving(self, giving: Giving, now: float) -> None:
         spans = list(self.row.spans)
         for dimension, (low, _) in giving.spans.items():
             span = spans[dimension]
@@ -423,7 +370,7 @@ class MatcherMember:
                 continue
             missing = list(uncovered(wanted, [own] if own else []))
             asked = (missing[0][0], missing[-1][1]) if missing else wanted
-            self._restoring[dimension] = _Restoring(wanted, {name for name, _ in mine}, asked, now)
+            self._restoring[dimension] = Restoring(wanted, {name for name, _ in mine}, asked, now)
             if missing:
                 effects.append(Restore(dimension, asked))
             else:
@@ -438,11 +385,9 @@ class MatcherMember:
         restoring = self._restoring.get(message.dimension)
         if restoring is not None and restoring.asked == message.span:
             self._absorb(message.dimension, now)
-            self._again[message.dimension, message.span] = _Rereading(now + self.settings.linger_s)
-            return []
-        reread = self._again.get((message.dimension, message.span))
-        if reread is not None and reread.asked:
-            del self._again[message.dimension, message.span]
+            self._again.add(message.dimension, message.span, now)
+        else:
+            self._again.answered(message.dimension, message.span)
         return []
 
     def _absorb(self, dimension: int, now: float) -> None:
@@ -461,12 +406,6 @@ class MatcherMember:
         self._publish(now, spans=tuple(spans), absorbed=frozenset(absorbed))
         if self._giving is not None:
             self._begin_to_leave(now)  # with what was just taken over
-
-    def _restore_again(self, now: float) -> list[Effect]:
-        due = {asked: reading for asked, reading in self._again.items() if reading.due_s <= now}
-        for reading in due.values():
-            reading.due_s, reading.asked = now + self.settings.linger_s, True
-        return [Restore(dimension, span) for dimension, span in due]
 
     # Subscribing
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +112,6 @@ class Axis:
 
     path: Path
     boundaries: tuple[Place, ...]
-    _thresholds: list[_Thresholds] = field(default_factory=list, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if any(a > b for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)):
@@ -138,9 +138,7 @@ class Axis:
 
     def locate(self, columns: ColumnBatch) -> NDArray[np.int32]:
         """The segment of every event of a batch: int32[n]."""
-        if not self._thresholds:
-            self._thresholds.append(self._make_thresholds())
-        thresholds = self._thresholds[0]
+        thresholds = self._thresholds
         column = columns.columns.get(self.path)
         if column is None or not self.boundaries:
             return np.full(columns.size, thresholds.of_kind[0], np.int32)
@@ -163,7 +161,8 @@ class Axis:
             locate_strings(thresholds.text, thresholds.text_start, kinds, words, columns.text, segments)
         return segments
 
-    def _make_thresholds(self) -> _Thresholds:
+    @cached_property
+    def _thresholds(self) -> _Thresholds:
         numbers = [place[1] for place in self.boundaries if len(place) == 3 and place[0] == NUMBERS]
         strings = [
             place[1].encode("utf-8", "surrogatepass") for place in self.boundaries if _is_string(place)
