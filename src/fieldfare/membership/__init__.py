@@ -1,0 +1,26 @@
+"""Membership: which matchers there are and what each owns, without a centre.
+
+Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(sender, message, now)`` gives
+effects; whoever runs them sends, waits and reads snapshots.
+"""
+
+from fieldfare.membership.dispatcher import Dispatcher, DispatcherSettings
+from fieldfare.membership.gossip import Gossip
+from fieldfare.membership.holdings import Holdings, stored_of
+from fieldfare.membership.matcher import MatcherMember
+from fieldfare.membership.table import Row, State, Table, attribute_space
+from fieldfare.membership.transitions import MembershipSettings
+
+__all__ = [
+    "Dispatcher",
+    "DispatcherSettings",
+    "Gossip",
+    "Holdings",
+    "MatcherMember",
+    "MembershipSettings",
+    "Row",
+    "State",
+    "Table",
+    "attribute_space",
+    "stored_of",
+]

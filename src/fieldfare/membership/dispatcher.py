@@ -1,0 +1,188 @@
+"""A dispatcher's one-hop table: pulled from matchers, used for everything (Li et al. 2011, section III.C).
+
+It stores subscriptions with every matcher that its table says owns a part of their spans, and repeats
+that until it is done everywhere; finds the heaviest matcher for one that joins; and says which matchers
+it takes for dead, so that forwarding routes around them before anyone takes their segments over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from fieldfare.membership.gossip import Gossip
+from fieldfare.membership.messages import (
+    Answer,
+    Confirmed,
+    Effect,
+    Greeting,
+    JoinRequest,
+    LoadMessage,
+    Send,
+    Split,
+    Stored,
+    Subscribe,
+    SubscribeDone,
+    Tick,
+    Timer,
+    Unreachable,
+)
+from fieldfare.membership.table import Row, Span, State, Table, attribute_space, contains, overlap, uncovered
+from fieldfare.model import Path
+from fieldfare.partitioning.attribute_space import AttributeSpace
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherSettings:
+    """The knobs of a dispatcher.
+
+    Parameters
+    ----------
+    beat_s : how often unfinished subscriptions are sent again
+    pull_s : how often the table is pulled (the paper: 10). Shorter: a fresher table; longer: less talk.
+    dead_after_s : the silence after which a matcher is routed around. Must exceed `pull_s` by the time
+        that gossip takes. An `Unreachable` routes around at once.
+    """
+
+    beat_s: float = 1.0
+    pull_s: float = 10.0
+    dead_after_s: float = 17.5
+
+
+@dataclass(slots=True)
+class _Storing:
+    stored: Stored
+    done: dict[int, dict[str, Span]] = field(default_factory=dict)
+    """For each dimension the matchers that have it, and what they owned when they took it."""
+
+
+class Dispatcher:
+    """One dispatcher: a machine without I/O.
+
+    Parameters
+    ----------
+    rows : what it starts from, e.g. the founding matcher's row
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Iterable[Row],
+        rng: Random,
+        settings: DispatcherSettings | None = None,
+        now: float = 0.0,
+    ) -> None:
+        self.settings = settings or DispatcherSettings()
+        self.table = Table()
+        self.table.merge(rows, now)
+        self.loads: dict[str, float] = {}
+        self._rng = rng
+        self._gossip = Gossip(name, self.table, rng, self.settings.dead_after_s)
+        self._unreachable: dict[str, int] = {}
+        self._storing: dict[int, _Storing] = {}
+        self._pull_at_s = now
+
+    def start(self, now: float) -> list[Effect]:
+        """Begin to beat."""
+        return self._beat(now)
+
+    def live(self, now: float) -> frozenset[str]:
+        """The matchers that are up, as far as is known."""
+        return frozenset(
+            name
+            for name, row in self.table.rows.items()
+            if row.state is State.UP
+            and self._unreachable.get(name, -1) < row.version
+            and self.table.silent_s(name, now) < self.settings.dead_after_s
+        )
+
+    def partitioning(self, paths: Iterable[Path], matchers: Mapping[str, int], now: float) -> AttributeSpace:
+        """The partitioning that the table describes; `live` says whose slices are to be avoided."""
+        return attribute_space(self.table, paths, matchers, self.live(now))
+
+    def subscribe(self, stored: Stored, now: float) -> list[Effect]:
+        """Store a subscription, which is in the registry already, with its matchers."""
+        storing = self._storing[stored.number] = _Storing(stored)
+        return self._send_on(storing, now)
+
+    def handle(self, sender: str, message: object, now: float) -> list[Effect]:
+        """Take in a message or an input; see ``messages``."""
+        if isinstance(message, Tick):
+            return self._beat(now)
+        if isinstance(message, SubscribeDone):
+            return self._stored(sender, message, now)
+        if isinstance(message, LoadMessage):
+            self.loads[sender] = message.load
+            if sender not in self.live(now):  # it is: the table is stale, perhaps for want of a live partner
+                return [Send(sender, Greeting(self.table.digest()))]
+        elif isinstance(message, JoinRequest):
+            return self._join(message, now)
+        elif isinstance(message, Answer):
+            self._pull_at_s = now + self.settings.pull_s  # until one has answered, another is asked each beat
+            return self._gossip.handle(sender, message, now)
+        elif isinstance(message, Unreachable):
+            if row := self.table.rows.get(message.matcher):
+                self._unreachable[message.matcher] = row.version
+        else:
+            return self._gossip.handle(sender, message, now)
+        return []
+
+    def _beat(self, now: float) -> list[Effect]:
+        effects: list[Effect] = [Timer(now + self.settings.beat_s)]
+        if now >= self._pull_at_s:
+            live = sorted(self.live(now)) or sorted(self.table.rows)
+            effects.append(Send(self._rng.choice(live), Greeting(self.table.digest())))
+        for storing in list(self._storing.values()):
+            effects += self._send_on(storing, now)
+        return effects
+
+    def _join(self, message: JoinRequest, now: float) -> list[Effect]:
+        """Section III.C: "the dispatcher chooses a heavily loaded matcher", here the heaviest."""
+        known = self.table.rows.get(message.matcher)
+        live = self.live(now) - {message.matcher}
+        if not live or (known is not None and known.state is not State.JOINING):
+            return []
+        heaviest = max(sorted(live), key=lambda name: self.loads.get(name, 0.0))
+        self.loads[heaviest] = self.loads.get(heaviest, 0.0) / 2  # so that the next one asks another
+        return [Send(heaviest, Split(message.matcher))]
+
+    def _stored(self, sender: str, message: SubscribeDone, now: float) -> list[Effect]:
+        storing = self._storing.get(message.number)
+        if storing is None:
+            return []
+        storing.done.setdefault(message.dimension, {})[sender] = message.span
+        if self._missing(storing, now):
+            known = self.table.rows.get(sender)
+            is_news = known is None or known.spans[message.dimension] != message.span
+            return [Send(sender, Greeting(self.table.digest()))] if is_news else []
+        del self._storing[message.number]
+        return [Confirmed(message.number)]
+
+    def _send_on(self, storing: _Storing, now: float) -> list[Effect]:
+        missing = self._missing(storing, now)
+        if not missing:
+            self._storing.pop(storing.stored.number, None)
+            return [Confirmed(storing.stored.number)]
+        return [Send(name, Subscribe(dimension, storing.stored)) for dimension, name in missing if name]
+
+    def _missing(self, storing: _Storing, now: float) -> list[tuple[int, str | None]]:
+        """(dimension, matcher) where the subscription is still to be stored; None: the owner is unknown.
+
+        Every live owner that is known must have it, for all that it owns, and together they must cover
+        its spans.
+        """
+        live = self.live(now)
+        missing: list[tuple[int, str | None]] = []
+        for dimension, spans in enumerate(storing.stored.spans):
+            done = storing.done.get(dimension, {})
+            missing += [
+                (dimension, name)
+                for name, owned in self.table.owned(dimension)
+                if name in live
+                and not contains(done.get(name), owned)
+                and any(overlap(span, owned) for span in spans)
+            ]
+            if any(True for span in spans for _ in uncovered(span, done.values())):
+                missing.append((dimension, None))
+        return missing

@@ -1,0 +1,180 @@
+"""What matchers and dispatchers say to each other, and what they ask of their runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldfare.membership.table import Digest, Row, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A subscription as membership sees it: its number, and its spans on each dimension.
+
+    The filter itself travels with it in a runtime; what decides where it is kept are the spans.
+    """
+
+    number: int
+    spans: tuple[tuple[Span, ...], ...]
+
+
+# Gossip: a three-way exchange after which both have the later version of every row.
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What I know, in short."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What I know and you do not, and what I know in short."""
+
+    digest: Digest
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What you did not know. Also a dispatcher's answer to its pull, and to a stale table."""
+
+    rows: tuple[Row, ...]
+
+
+# Joining, leaving, taking over
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """To any dispatcher: give me something to do."""
+
+    matcher: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """From a dispatcher to the heaviest matcher: give half of your segments to a new one."""
+
+    joining: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Spans, for some dimensions, with all subscriptions that overlap them.
+
+    `number` counts the giver's hand-overs: one that comes twice or late is not taken in again. `rows` is
+    the giver's whole table, as only whole tables may be passed on; from it a joining matcher learns whom
+    it is with.
+    """
+
+    number: int
+    spans: tuple[Span | None, ...]
+    subscriptions: tuple[tuple[Stored, ...], ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverDone:
+    """The subscriptions of a hand-over are here. `rows` is the receiver's whole table."""
+
+    number: int
+    rows: tuple[Row, ...]
+
+
+# Subscribing
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Store a subscription along a dimension."""
+
+    dimension: int
+    subscription: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeDone:
+    """It is stored, for as much as `span`: what the matcher owns on this dimension."""
+
+    dimension: int
+    number: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMessage:
+    """How busy a matcher is, in any unit that is the same for all: from its runtime, and to dispatchers."""
+
+    load: float
+
+
+# Inputs from a machine's own runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time that a `Timer` asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The matcher shall hand over everything and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """To a dispatcher: this matcher does not answer."""
+
+    matcher: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The answer to `Restore`: every subscription in the registry that overlaps the span."""
+
+    dimension: int
+    span: Span
+    subscriptions: tuple[Stored, ...]
+
+
+# Effects
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; it may be lost."""
+
+    to: str
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Hand in a `Tick` at this time."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Read the subscriptions that overlap a span from the snapshot, and hand in `Restored`."""
+
+    dimension: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nothing depends on this matcher any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """From a dispatcher: the subscription is stored wherever an event may ask for it."""
+
+    number: int
+
+
+Effect = Send | Timer | Restore | Stop | Confirmed

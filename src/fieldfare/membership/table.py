@@ -1,0 +1,197 @@
+"""The table of matchers: who owns which span of each attribute's axis, as gossip spreads it.
+
+Li et al. 2011, section III.C: each matcher keeps a table with the contact information and the segment
+boundaries, one pair on each dimension, of all matchers. A row is written by its own matcher alone, which
+counts its `version` up; so tables merge row by row, the later version wins, and any order of merging
+ends in the same table.
+
+What may not happen is a gap: a place that nobody owns. An overlap does no harm, since every owner has
+every subscription of its span. So all changes extend before they shrink, and whoever learns that a span
+has shrunk has learnt in the same message who owns the rest: tables are only ever passed on whole, or as
+everything newer than what the other one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from fieldfare.model import Path
+from fieldfare.partitioning.attribute_space import AttributeSpace
+from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place
+
+Span = tuple[Place, Place]
+"""From one place of an axis to another."""
+
+Digest = Mapping[str, int]
+"""The version of every row that a table has."""
+
+
+class State(Enum):
+    """What a matcher does for others."""
+
+    JOINING = "joining"
+    UP = "up"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A matcher, as all others shall see it.
+
+    Attributes
+    ----------
+    matcher : its name, which is its address; a matcher that starts again takes a new one
+    version : goes up with every change, and with every beat of its heart
+    spans : the span that it owns on each dimension, None for none
+    absorbed : (matcher, dimension, version): it took over the span that this version of a silent
+        matcher's row had. A later version is a sign of life, and counts again.
+    """
+
+    matcher: str
+    version: int
+    state: State
+    spans: tuple[Span | None, ...]
+    absorbed: frozenset[tuple[str, int, int]] = frozenset()
+
+
+class Table:
+    """The rows that one server knows, and when each last moved on."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self._advanced_s: dict[str, float] = {}
+
+    def merge(self, rows: Iterable[Row], now: float) -> list[Row]:
+        """Take in rows that are newer than the known ones; return them."""
+        newer = []
+        for row in rows:
+            known = self.rows.get(row.matcher)
+            if known is None or row.version > known.version:
+                self.rows[row.matcher] = row
+                self._advanced_s[row.matcher] = now
+                newer.append(row)
+        return newer
+
+    def digest(self) -> Digest:
+        """What is known, in short."""
+        return {name: row.version for name, row in self.rows.items()}
+
+    def newer_than(self, digest: Digest) -> tuple[Row, ...]:
+        """Every row of which the other one has an older version, or none."""
+        return tuple(row for name, row in self.rows.items() if row.version > digest.get(name, -1))
+
+    def silent_s(self, matcher: str, now: float) -> float:
+        """For how long nothing new was heard of a matcher."""
+        return now - self._advanced_s.get(matcher, now)
+
+    def forgive(self, now: float) -> None:
+        """Count everybody's silence from now on: it was this server that did not listen."""
+        self._advanced_s = dict.fromkeys(self.rows, now)
+
+    def is_outlived(self, matcher: str, by: Callable[[str], bool]) -> bool:
+        """Whether some matcher that is up, one of these, has taken over a span of another."""
+        return any(
+            row.state is State.UP and by(row.matcher) and any(name == matcher for name, _, _ in row.absorbed)
+            for row in self.rows.values()
+        )
+
+    def taken_over_from(self, matcher: str) -> frozenset[tuple[str, int, int]]:
+        """(who, dimension, version): what has been taken over from a matcher."""
+        return frozenset(
+            (row.matcher, dimension, version)
+            for row in self.rows.values()
+            for name, dimension, version in row.absorbed
+            if name == matcher
+        )
+
+    def owned(self, dimension: int) -> list[tuple[str, Span]]:
+        """Who owns which span of a dimension, silent or not; without those whose span was taken over."""
+        last: dict[str, int] = {}
+        for row in self.rows.values():
+            for name, i, version in row.absorbed:
+                if i == dimension:
+                    last[name] = max(version, last.get(name, -1))
+        return sorted(
+            (name, span)
+            for name, row in self.rows.items()
+            if row.state is State.UP and row.version > last.get(name, -1) and (span := row.spans[dimension])
+        )
+
+    def heir(self, dimension: int, span: Span, able: Callable[[str], bool]) -> str | None:
+        """Who takes over a span: the nearest able owner below it, else above it, else anyone able.
+
+        All who know the same rows agree.
+        """
+        owned = [(name, found) for name, found in self.owned(dimension) if able(name)]
+        below = [(found[0], found[1], name) for name, found in owned if found[0] <= span[0]]
+        if below:
+            return max(below)[2]
+        if owned:
+            return min((found[0], name) for name, found in owned)[1]
+        up = [name for name, row in self.rows.items() if row.state is State.UP and able(name)]
+        return min(up, default=None)
+
+
+def overlap(a: Span, b: Span) -> bool:
+    """Whether two spans have a place between them in common."""
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def contains(outer: Span | None, inner: Span) -> bool:
+    """Whether a span, if there is one, has all of another."""
+    return outer is not None and outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def hull(a: Span | None, b: Span) -> Span:
+    """The least span that contains both."""
+    return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def touch(a: Span | None, b: Span) -> bool:
+    """Whether two spans overlap or meet, so that nothing lies between them; so does no span at all."""
+    return a is None or (a[0] <= b[1] and b[0] <= a[1])
+
+
+def uncovered(span: Span, covers: Iterable[Span]) -> Iterator[Span]:
+    """The parts of a span that no cover has, ascending."""
+    low, high = span
+    for start, end in sorted(covers):
+        if start >= high:
+            break
+        if start > low:
+            yield low, start
+        low = max(low, end)
+        if low >= high:
+            return
+    if low < high:
+        yield low, high
+
+
+def attribute_space(
+    table: Table, paths: Iterable[Path], matchers: Mapping[str, int], live: frozenset[str] | None = None
+) -> AttributeSpace:
+    """The partitioning that a table describes.
+
+    Parameters
+    ----------
+    matchers : a number for every name, as partitionings want them
+    live : where spans overlap, an owner among these is preferred; by default all are alike
+    """
+    axes, owners = [], []
+    for dimension, path in enumerate(paths):
+        owned = table.owned(dimension)
+        if gap := next(uncovered((AXIS_START, AXIS_END), (span for _, span in owned)), None):
+            raise ValueError(f"nobody owns {gap} of {path}")
+        starts = sorted({place for _, span in owned for place in span} - {AXIS_END})
+        names = [_owner_of(start, owned, live) for start in starts]
+        changes = [i for i in range(len(starts)) if i == 0 or names[i] != names[i - 1]]
+        axes.append(Axis(path, tuple(starts[i] for i in changes[1:])))
+        owners.append(tuple(matchers[names[i]] for i in changes))
+    return AttributeSpace(tuple(axes), tuple(owners))
+
+
+def _owner_of(start: Place, owned: list[tuple[str, Span]], live: frozenset[str] | None) -> str:
+    found = [name for name, (low, high) in owned if low <= start < high]
+    return next((name for name in found if live and name in live), found[0])

@@ -1,0 +1,213 @@
+"""The axis of an attribute: every value it can take, in one order, cut into segments.
+
+Li et al. 2011, section III.A, take an attribute's values V^i for an ordered set of numbers. Filters
+here know more, so the axis is the order of ``fieldfare.filters.values`` over all regions::
+
+    missing | null | other | false | true | numbers, exactly | strings, by code point
+
+    segment 0      | segment 1         | segment 2         | ...      boundaries: places between values
+
+Everything a predicate can say is a few intervals of this axis, and so has its place: a string its
+order, a prefix an interval, a set of values its points, IS NULL the atoms `missing` and `null`, and an
+attribute that a filter does not name the whole axis. As in the paper a segment contains its lower
+boundary and not its upper one.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.values import BEFORE, Ranges, ValueSet, atom_of, exact_number
+from fieldfare.matching.columns import (
+    KIND_EXACT,
+    KIND_FLOAT,
+    KIND_INT,
+    KIND_STRING,
+    ColumnBatch,
+)
+from fieldfare.model import Path
+from fieldfare.partitioning.kernels import locate_strings
+
+NUMBERS, STRINGS, END = 5, 6, 7
+"""The regions after the five atoms, which are numbered as the kinds of ``matching.columns``."""
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+Place = tuple[Any, ...]
+"""A place between two values: ``(region,)`` before a whole region, or ``(region, value, side)``.
+
+Places of an axis are ordered as tuples. A number's value is a Decimal.
+"""
+
+AXIS_START: Place = (0,)
+AXIS_END: Place = (END,)
+
+
+def place_before(value: Any) -> Place:
+    """The place just before a JSON value (``ABSENT`` for a missing one)."""
+    atom = atom_of(value)
+    if atom:
+        return (atom.bit_length() - 1,)
+    if isinstance(value, str):
+        return (STRINGS, value, BEFORE)
+    return (NUMBERS, exact_number(value), BEFORE)
+
+
+def intervals(values: ValueSet | None) -> Iterator[tuple[Place, Place]]:
+    """The intervals of the axis that a set of values takes up, ascending; None is the whole axis."""
+    if values is None:
+        yield AXIS_START, AXIS_END
+        return
+    for atom in range(NUMBERS):
+        if values.atoms >> atom & 1:
+            yield (atom,), (atom + 1,)
+    yield from _intervals_of_region(values.numbers, NUMBERS)
+    yield from _intervals_of_region(values.strings, STRINGS)
+
+
+def _intervals_of_region(ranges: Ranges, region: int) -> Iterator[tuple[Place, Place]]:
+    places: list[Place] = [(region,)] if ranges.starts_inside else []
+    places += [(region, *cut) for cut in ranges.cuts]
+    if len(places) & 1:
+        places.append((region + 1,))
+    return zip(places[::2], places[1::2], strict=True)
+
+
+class _Thresholds(NamedTuple):
+    """The boundaries once more, for each kind of an event's value; exact, as comparing by Decimal is.
+
+    A value lies above as many boundaries as thresholds do not exceed it, after ``numbers_base`` or
+    ``strings_base`` boundaries that lie below all values of its region.
+    """
+
+    of_kind: NDArray[np.int32]  # [9], the segment of an atom
+    numbers_base: int
+    ints: NDArray[np.int64]
+    floats: NDArray[np.float64]
+    exact: list[Decimal]
+    strings_base: int
+    text: NDArray[np.uint8]
+    text_start: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An attribute and the boundaries between its segments.
+
+    Parameters
+    ----------
+    path : the attribute
+    boundaries : places, never descending; N - 1 of them make N segments. Two equal ones have an empty
+        segment between them. A boundary is before a region or before a value, never after one.
+    """
+
+    path: Path
+    boundaries: tuple[Place, ...]
+
+    def __post_init__(self) -> None:
+        if any(a > b for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)):
+            raise ValueError(f"the boundaries of {self.path} descend")
+        if any(len(place) == 3 and place[2] != BEFORE for place in self.boundaries):
+            raise ValueError(f"a boundary of {self.path} is not before a value: segments are half-open")
+
+    @property
+    def segment_count(self) -> int:
+        """How many segments there are: one more than boundaries."""
+        return len(self.boundaries) + 1
+
+    def segment_of(self, value: Any) -> int:
+        """The segment that contains an event's value; the naive twin of `locate`."""
+        return bisect_right(self.boundaries, place_before(value))
+
+    def overlapped(self, values: ValueSet | None) -> set[int]:
+        """The segments that a set of values overlaps: M^i(S) of the paper, section III.A."""
+        return {
+            segment
+            for low, high in intervals(values)
+            for segment in range(bisect_right(self.boundaries, low), bisect_left(self.boundaries, high) + 1)
+        }
+
+    def locate(self, columns: ColumnBatch) -> NDArray[np.int32]:
+        """The segment of every event of a batch: int32[n]."""
+        thresholds = self._thresholds
+        column = columns.columns.get(self.path)
+        if column is None or not self.boundaries:
+            return np.full(columns.size, thresholds.of_kind[0], np.int32)
+        kinds, words = column.kinds, column.words
+        present = np.bincount(kinds, minlength=9)
+        if present[KIND_INT] == columns.size:
+            return thresholds.numbers_base + _count_below(thresholds.ints, words)
+        if present[KIND_FLOAT] == columns.size:
+            return thresholds.numbers_base + _count_below(thresholds.floats, words.view(np.float64))
+        segments = thresholds.of_kind[kinds]
+        if present[KIND_INT]:
+            chosen = np.flatnonzero(kinds == KIND_INT)
+            segments[chosen] += _count_below(thresholds.ints, words[chosen])
+        if present[KIND_FLOAT]:
+            chosen = np.flatnonzero(kinds == KIND_FLOAT)
+            segments[chosen] += _count_below(thresholds.floats, words[chosen].view(np.float64))
+        for event in np.flatnonzero(kinds == KIND_EXACT).tolist() if present[KIND_EXACT] else ():
+            segments[event] += bisect_right(thresholds.exact, columns.exact[int(words[event])])
+        if present[KIND_STRING]:
+            locate_strings(thresholds.text, thresholds.text_start, kinds, words, columns.text, segments)
+        return segments
+
+    @cached_property
+    def _thresholds(self) -> _Thresholds:
+        numbers = [place[1] for place in self.boundaries if len(place) == 3 and place[0] == NUMBERS]
+        strings = [
+            place[1].encode("utf-8", "surrogatepass") for place in self.boundaries if _is_string(place)
+        ]
+        numbers_base = bisect_right(self.boundaries, (NUMBERS,))
+        strings_base = bisect_right(self.boundaries, (STRINGS,))
+        of_atom = [bisect_right(self.boundaries, (atom,)) for atom in range(NUMBERS)]
+        of_kind = np.array([*of_atom, *[numbers_base] * 3, strings_base], np.int32)
+        ints = [max(INT64_MIN, least) for number in numbers if (least := _ceiling(number)) <= INT64_MAX]
+        text = np.frombuffer(b"".join(strings), np.uint8)
+        text_start = np.cumsum([0, *map(len, strings)], dtype=np.int64)
+        floats = np.array([least_float(number) for number in numbers], np.float64)
+        return _Thresholds(
+            of_kind, numbers_base, np.array(ints, np.int64), floats, numbers, strings_base, text, text_start
+        )
+
+
+def _is_string(place: Place) -> bool:
+    return len(place) == 3 and place[0] == STRINGS
+
+
+def _count_below(thresholds: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int32]:
+    return np.searchsorted(thresholds, values, side="right").astype(np.int32)
+
+
+def _ceiling(number: Decimal) -> int:
+    """The least integer not below a number, or one that no int64 reaches or all exceed."""
+    if abs(number) < Decimal(10) ** 30:
+        return math.ceil(number)
+    return INT64_MAX + 1 if number > 0 else INT64_MIN
+
+
+def least_float(number: Decimal) -> float:
+    """The least float64 that stands for a number not below this one (a float: the decimal it prints as)."""
+    nearest = float(number)
+    if nearest == math.inf:
+        return nearest
+    if nearest == -math.inf or exact_number(nearest) < number:
+        return math.nextafter(nearest, math.inf)
+    return nearest
+
+
+def numeric_axis(path: Path, cuts: Sequence[int | float | Decimal]) -> Axis:
+    """An axis with its boundaries before these numbers.
+
+    What is no number lies in the first segment (the atoms) or in the last (the strings).
+    """
+    return Axis(path, tuple(sorted(place_before(cut) for cut in cuts)))

@@ -1,0 +1,42 @@
+"""The one compiled loop of partitioning: strings among the boundaries of an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fieldfare.matching.columns import KIND_STRING
+from fieldfare.matching.compiled import compiled
+
+
+@compiled
+def locate_strings(
+    boundary_text: Any, boundary_start: Any, kinds: Any, words: Any, text: Any, segments: Any
+) -> None:
+    """Add to the segment of every event whose value is a string how many boundaries do not exceed it.
+
+    Parameters
+    ----------
+    boundary_text, boundary_start : uint8[b], int64[m + 1], the UTF-8 of m boundaries end to end, ascending
+    kinds, words, text : uint8[n], int64[n], uint8[t], a column of ``matching.columns``
+    segments : int32[n], written; UTF-8 has the order of code points, so bytes are compared
+    """
+    for e in range(len(kinds)):
+        if kinds[e] != KIND_STRING:
+            continue
+        start = words[e] >> 32
+        length = words[e] & 0xFFFFFFFF
+        low = 0
+        high = len(boundary_start) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            first = boundary_start[middle]
+            size = boundary_start[middle + 1] - first
+            shared = min(size, length)
+            i = 0
+            while i < shared and boundary_text[first + i] == text[start + i]:
+                i += 1
+            if i == size or (i < length and boundary_text[first + i] < text[start + i]):
+                low = middle + 1
+            else:
+                high = middle
+        segments[e] += low

@@ -1,0 +1,143 @@
+"""The interface of all partitionings: slices, who holds them, what is in them, which an event visits.
+
+Every strategy cuts the subscriptions of a space into *slices*; a slice is held by one matcher and
+searched on its own. An event meets every subscription exactly once if it visits
+
+    one of its candidates, whichever the forwarding policy likes      routes.candidates[e, any]
+    and each of the slices that every event visits                    routes.always
+
+The candidates of an event are alternatives: each alone has every subscription that the event can match
+among those that are not in an `always` slice. When no candidate's matcher can be reached, a spare
+stands in for them, where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters import NormalForm
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.model import Path
+from fieldfare.partitioning.extents import Extents
+
+NO_SLICE = -1
+
+
+class Slice(NamedTuple):
+    """A fixed part of the subscriptions: the unit that is placed, moved and loaded.
+
+    `dimension` and `segment` say which segment it belongs to, where the strategy has segments; a spare
+    has the dimension on which its matcher is the neighbour, and no segment.
+    """
+
+    matcher: int
+    dimension: int | None = None
+    segment: int | None = None
+
+
+class Route(NamedTuple):
+    """Where one event goes; see the module's text."""
+
+    candidates: tuple[int, ...]
+    always: tuple[int, ...] = ()
+    spares: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Where the n events of a batch go.
+
+    candidates is int32[n, c], always int32[a]; spares int32[n, p], NO_SLICE where an event has none.
+    """
+
+    candidates: NDArray[np.int32]
+    always: NDArray[np.int32]
+    spares: NDArray[np.int32]
+
+    def of(self, event: int) -> Route:
+        """The route of one event."""
+        spares = [spare for spare in self.spares[event].tolist() if spare != NO_SLICE]
+        return Route(tuple(self.candidates[event].tolist()), tuple(self.always.tolist()), tuple(spares))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """What is in each slice, as CSR: ``subscriptions[start[i]:start[i + 1]]``, ascending.
+
+    start is int64[slices + 1]; subscriptions int32[m], places in the `Extents` that were placed.
+    """
+
+    start: NDArray[np.int64]
+    subscriptions: NDArray[np.int32]
+
+    def of(self, slice_number: int) -> NDArray[np.int32]:
+        """The subscriptions in one slice."""
+        return self.subscriptions[self.start[slice_number] : self.start[slice_number + 1]]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many subscriptions each slice has: |S^i(M_j)| of the paper."""
+        return np.diff(self.start)
+
+    @classmethod
+    def from_pairs(
+        cls, slice_count: int, slices: list[NDArray[np.int32]], subscriptions: list[NDArray[np.int32]]
+    ) -> Placement:
+        """Gather (slice, subscription) pairs, each pair given once."""
+        in_slice = np.concatenate([np.zeros(0, np.int32), *slices])
+        subscription = np.concatenate([np.zeros(0, np.int32), *subscriptions])
+        order = np.lexsort((subscription, in_slice))
+        start = np.searchsorted(in_slice[order], np.arange(slice_count + 1)).astype(np.int64)
+        return cls(start, subscription[order].astype(np.int32))
+
+
+class Partitioning(Protocol):
+    """A strategy. `place` and `route` take batches; `place_one` and `route_one` are their naive twins."""
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        """All slices; a slice's number is its place here."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The attributes that extents and events must have."""
+
+    def place(self, extents: Extents) -> Placement:
+        """Put many subscriptions into slices."""
+
+    def place_one(self, number: int, form: NormalForm) -> set[int]:
+        """The slices that store one subscription."""
+
+    def route(self, columns: ColumnBatch) -> Routes:
+        """Where the events of a batch go."""
+
+    def route_one(self, value_of: Callable[[Path], Any]) -> Route:
+        """Where one event goes; ``value_of`` gives its attributes, ABSENT for a missing one."""
+
+
+def no_slices(size: int) -> NDArray[np.int32]:
+    """The spares of n events that have none."""
+    return np.zeros((size, 0), np.int32)
+
+
+def hash_number(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Spread subscription numbers, which the registry gives in sequence (the finaliser of splitmix64)."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def hash_slice(numbers: NDArray[np.uint32], slice_count: int) -> NDArray[np.int32]:
+    """The slice of each subscription number among so many, by hash: int32[s]."""
+    return (hash_number(numbers) % np.uint64(slice_count)).astype(np.int32)
+
+
+def hash_slice_of(number: int, slice_count: int) -> int:
+    """`hash_slice` of one number."""
+    return int(hash_slice(np.array([number], np.uint32), slice_count)[0])
