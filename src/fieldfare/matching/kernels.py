@@ -304,43 +304,10 @@ def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count
 
 
 @compiled
-def _grown(pairs: Any, needed: int) -> Any:
+def grown(pairs: Any, needed: int) -> Any:
     larger = np.empty((max(needed, 2 * len(pairs)), 2), np.int32)
     larger[: len(pairs)] = pairs
     return larger
-
-
-@compiled
-def _undismissed(entries: Any, cells: Any, found: Any) -> Any:
-    """Write the rows whose further piece an event satisfies; return how many."""
-    count = 0
-    for i in range(len(entries)):  # the hot loop, without a branch
-        cell = cells[entries[i, 1]]
-        found[count] = entries[i, 0]
-        count += (entries[i, 2] <= cell) & (cell <= entries[i, 3])
-    return count
-
-
-@compiled
-def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
-    entries, attributes = access.entries, access.attribute
-    table, table_start = access.table, access.table_start
-    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
-    found = np.empty(len(entries) + 1, np.int32)
-    for x in range(len(attributes)):  # outermost, so that one attribute's lists stay in the cache
-        for e in range(cells.shape[0]):
-            slot = table_start[x] + cells[e, attributes[x]]
-            start, end = table[slot], table[slot + 1]
-            found_count = _undismissed(entries[start:end], cells[e], found)
-            if count + found_count > len(pairs):
-                pairs = _grown(pairs, count + found_count)
-            for i in range(found_count):
-                if row_matches(piece_start, pieces, found[i], cells, e):
-                    pairs[count, 0] = e
-                    pairs[count, 1] = subscription[found[i]]
-                    count += 1
-    return pairs, count
 
 
 @compiled
@@ -443,11 +410,11 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, p
                             prefetch(pieces, piece_start[row])
                 if found_count >= FOUND_MAX:
                     if count + found_count > len(pairs):
-                        pairs = _grown(pairs, count + found_count)
+                        pairs = grown(pairs, count + found_count)
                     count = _check(rows, found, found_count, by_event, pairs, count)
                     found_count = 0
         if count + found_count > len(pairs):
-            pairs = _grown(pairs, count + found_count)
+            pairs = grown(pairs, count + found_count)
         count = _check(rows, found, found_count, by_event, pairs, count)
     return pairs, count
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching import kernels
+from fieldfare.matching import access_kernels, kernels
 from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
@@ -223,7 +223,7 @@ class Part:
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         pairs, count = np.empty((8192, 2), np.int32), 0
         if len(access.entries):
-            pairs, count = kernels.scan_access(access, rows, by_event, pairs, count)
+            pairs, count = access_kernels.scan_access(access, rows, by_event, pairs, count)
         if len(tiles.row):
             pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
         if not always_valid:
