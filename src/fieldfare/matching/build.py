@@ -115,7 +115,7 @@ def build_arrays(
         predicates.low,
         predicates.high,
     )
-    access, groups = choose_access(predicates, builder.cell_counts())
+    access, groups = choose_access(predicates, builder.cell_counts(), bounds)
     arrays = Arrays(
         dictionary=builder.finish(bounds),
         rows=pack_rows(predicates),

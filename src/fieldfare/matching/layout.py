@@ -10,7 +10,7 @@ so a predicate on one attribute, whatever it says, is a few intervals of cells, 
 by comparing integers only. A *row* is one conjunction of a subscription's normal form. A row is found
 in one of two ways, chosen by cost when the part is built:
 
-* `Access`: by a table from the cell of one attribute to the short list of rows that ask for that cell.
+* `Access`: by a table from the cells of one to four attributes to the few rows that ask for these cells.
 * `Tiles`: with up to 2,048 others in a tile. `zones` are intervals that all rows of the tile share, so
   most tiles are dead for an event at once. In a live one, one bitset for each attribute says which
   rows the event's *bucket* (a range of cells, at most 64 an attribute) does not exclude; their
@@ -24,6 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+FIRST_POINT_CELL = 2
+"""The first cell that a table may be asked for: most events lack most attributes."""
 FIRST_NUMBER_CELL = 5
 BUCKETS_MAX = 64
 TILE_ROWS_MAX = 2048
@@ -81,17 +83,26 @@ class Rows(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Rows by the cell of one of X attributes.
+    """Rows by an event's cells of a few attributes: X *keys*, each with a table of rows.
 
-    The entries of attribute ``attribute[x]`` and cell c are
-    ``entries[table[table_start[x] + c] : table[table_start[x] + c + 1]]``; an entry is a row and one
-    of its further pieces (attribute, first cell, last cell) to dismiss it without looking at the row.
+    Key x is of the attributes ``attribute[key_start[x] : key_start[x + 1]]``, one to four. An event's cells
+    c have the slot ``(sum(multiplier * (c >> 1)) & mask[x]) >> shift[x]`` of its table, and so the entries
+    from ``table[s]`` to ``table[s + 1]`` with s = ``table_start[x] + slot``. A single cell and a gap beside
+    it share a slot (of two neighbours, one is no single value), and others do where the cells are too many
+    to have a slot each: so entry i is only a candidate, the row ``row[i]``. ``check[i]`` is one thing that
+    the row needs, to dismiss it without looking at it: an attribute (20 bits), its first and its last
+    bucket (6 bits each).
     """
 
+    key_start: NDArray[np.int64]
     attribute: NDArray[np.int32]
+    multiplier: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    shift: NDArray[np.int64]
     table_start: NDArray[np.int64]
     table: NDArray[np.int32]
-    entries: NDArray[np.int32]  # [E, 4]
+    check: NDArray[np.uint32]
+    row: NDArray[np.int32]
 
 
 class Tiles(NamedTuple):

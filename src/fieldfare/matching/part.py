@@ -222,8 +222,8 @@ class Part:
         )
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         pairs, count = np.empty((8192, 2), np.int32), 0
-        if len(access.entries):
-            pairs, count = access_kernels.scan_access(access, rows, by_event, pairs, count)
+        if len(access.row):
+            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, buckets, pairs, count)
         if len(tiles.row):
             pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
         if not always_valid:
