@@ -44,15 +44,15 @@ KEYS_MAX = 2048
 SAMPLE_ROWS = 1 << 15
 """The keys are chosen for so many rows, spread over all."""
 
-KEY_NS = 4.0
+KEY_NS = 3.0
 """What looking up one key for one event costs."""
-ENTRY_NS = 2.5
+ENTRY_NS = 5.0
 """What a candidate costs an event that meets its cells."""
-OPEN_ROW_NS = 0.3
+OPEN_ROW_NS = 0.6
 """What a row without a key costs every event: as much as one whose key an eighth of the events meet."""
 TILE_NS = 1.0
 """What a tile costs an event that its zones dismiss."""
-LIVE_TILE_NS = 200.0
+LIVE_TILE_NS = 100.0
 """What it costs another event, besides its rows."""
 LIVE_ROW_NS = 0.1
 
