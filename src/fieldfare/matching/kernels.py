@@ -55,18 +55,7 @@ def hash_string(text: Any, start: int, length: int) -> Any:
 
 
 @compiled
-def fill_hash_table(slots: Any, text: Any, offset: Any) -> None:
-    """Put distinct strings into an open-addressed table whose size is a power of two."""
-    mask = len(slots) - 1
-    for i in range(len(offset) - 1):
-        slot = hash_string(text, offset[i], offset[i + 1] - offset[i]) & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = i
-
-
-@compiled
-def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
+def grid_step(value: float, origin: float, scale: float, size: int) -> Any:
     """The step of the grid that a value lies in: never decreasing with the value."""
     x = (value - origin) * scale
     if not x > 0.0:
@@ -74,15 +63,6 @@ def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
     if x >= size - 1:
         return size - 1
     return int(x)
-
-
-@compiled
-def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
-    """`_grid_step` of each value."""
-    places = np.empty(len(values), np.int64)
-    for i in range(len(values)):
-        places[i] = _grid_step(values[i], origin, scale, size)
-    return places
 
 
 @compiled
@@ -105,7 +85,7 @@ def _locate_ints(
         if kinds[e] != KIND_INT:
             continue
         value = words[e]
-        step = _grid_step(float(value), origin, scale, size)
+        step = grid_step(float(value), origin, scale, size)
         low: Any = max(base + grid[step], first)
         high = min(base + grid[step + 1], last)
         while low < high:
@@ -134,7 +114,7 @@ def _locate_floats(
         if value == -np.inf:
             cells[e] = FIRST_NUMBER_CELL
             continue
-        step = _grid_step(value, origin, scale, size)
+        step = grid_step(value, origin, scale, size)
         low: Any = np.int64(grid[step])
         high: Any = np.int64(grid[step + 1])
         while low < high:

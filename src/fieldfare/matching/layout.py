@@ -134,8 +134,8 @@ class Overlay(NamedTuple):
 class Texts(NamedTuple):
     """What Python reads now and then: texts in one pool, keyed by a place in another array.
 
-    The numeric constants that are no int64 (`number_place`), and the filters of subscriptions whose
-    normal form is not exact (`filter_place`; the dialect, a line break, the filter).
+    The numeric constants that no float64 up to 2^53 stands for (`number_place`), and the filters of
+    subscriptions whose normal form is not exact (`filter_place`; the dialect, a line break, the filter).
     """
 
     number_place: NDArray[np.int64]

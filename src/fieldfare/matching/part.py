@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching import access_kernels, kernels
-from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
+from fieldfare.matching.build import CompileFilter, IndexEntry, Material, build_arrays, gather_entries
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
@@ -262,6 +262,8 @@ class Part:
         dictionary, texts = self.arrays.dictionary, self.arrays.texts
         first, last = dictionary.number_start[attribute : attribute + 2].tolist()
         boundaries = list(map(Decimal, dictionary.floor[first:last].tolist()))
+        for i in np.flatnonzero(dictionary.fraction[first:last]).tolist():
+            boundaries[i] = Decimal(repr(float(dictionary.near[first + i])))
         odd = np.searchsorted(texts.number_place, [first, last]).tolist()
         for i in range(*odd):
             text = texts.number_text[texts.number_offset[i] : texts.number_offset[i + 1]]
@@ -326,7 +328,12 @@ class Part:
 
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:
     """Build a part from subscription versions, in any order; no version may come twice."""
-    indexed, further, arrays = build_arrays(entries, compile_filter or _default_compile)
+    return part_of(gather_entries(entries), compile_filter)
+
+
+def part_of(material: Material, compile_filter: CompileFilter | None = None) -> Part:
+    """Build a part of what was gathered."""
+    indexed, further, arrays = build_arrays(material, compile_filter or _default_compile)
     groups: dict[str, Any] = arrays._asdict()
     frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
     subscriptions = frozen.subscriptions
