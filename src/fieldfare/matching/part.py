@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching import kernels
+from fieldfare.matching import kernels, tile_kernels
 from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
@@ -225,7 +225,7 @@ class Part:
         if len(access.entries):
             pairs, count = kernels.scan_access(access, rows, by_event, pairs, count)
         if len(tiles.row):
-            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+            pairs, count = tile_kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.kernels import pack_bitsets
 from fieldfare.matching.layout import TILE_ROWS_MAX, Tiles
+from fieldfare.matching.tile_kernels import pack_bitsets
 
 SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
