@@ -13,9 +13,7 @@ from fieldfare.matching.constants import (
     CELL_MAX,
     Constants,
     DictionaryBuilder,
-    bucket_bounds,
     offsets_of,
-    starts_of,
 )
 from fieldfare.matching.layout import (
     MORE_ALTERNATIVES,
@@ -24,6 +22,7 @@ from fieldfare.matching.layout import (
     Rows,
     Subscriptions,
     Texts,
+    starts_of,
 )
 from fieldfare.matching.tiling import Group, Predicates, build_tiles
 from fieldfare.model import Path
@@ -117,20 +116,16 @@ def build_arrays(
     confirmed = [i for i, entry in enumerate(ordered) if gatherer.add(i, entry.normal_form)]
     builder = DictionaryBuilder(gatherer.constants)
     predicates = gatherer.resolve(builder)
-    owner_attribute = predicates.attribute[predicates.piece_owner()]
-    bounds = bucket_bounds(
-        builder.cell_counts(),
-        builder.cells_before_strings(),
-        owner_attribute,
-        predicates.low,
-        predicates.high,
-    )
-    access, groups = choose_access(predicates, builder.cell_counts())
+    counts, dictionary = builder.cell_counts(), builder.finish()
+    access, groups = choose_access(predicates, counts)
+    tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
+    listed, place = np.unique(access.entries[:, 0], return_inverse=True)
+    access.entries[:, 0] = len(tiled) + place
     arrays = Arrays(
-        dictionary=builder.finish(bounds),
-        rows=pack_rows(predicates),
+        dictionary=dictionary,
+        rows=pack_rows(predicates.reordered(np.concatenate([tiled, listed]))),
         access=access,
-        tiles=build_tiles(predicates, builder.cell_counts(), bounds, groups),
+        tiles=tiles,
         subscriptions=pack_subscriptions(ordered),
         texts=pack_texts(builder, ordered, confirmed),
     )

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.values import AFTER, Ranges, ValueSet
+from fieldfare.matching.codes import code_shifts
 from fieldfare.matching.kernels import fill_hash_table, grid_place
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_NUMBER_CELL, Dictionary
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 CELL_MAX = np.iinfo(np.int32).max
@@ -228,7 +229,7 @@ class DictionaryBuilder:
         result[chosen] = self.cell_counts()[attributes[chosen]]
         return result
 
-    def finish(self, bucket_bound: NDArray[np.int32]) -> Dictionary:
+    def finish(self) -> Dictionary:
         """All attributes' arrays end to end."""
 
         def flat(name: str, dtype: Any) -> NDArray[Any]:
@@ -252,47 +253,11 @@ class DictionaryBuilder:
             hash_start=starts_of([len(h) for h in self._parts.get("hash_slot", [])]),
             hash_slot=flat("hash_slot", np.int32),
             strings_ordered=np.array(self._ordered, np.uint8),
-            bucket_bound=bucket_bound,
+            string_cell=self.cells_before_strings().astype(np.int32),
+            code_shift=code_shifts(self.cell_counts()),
         )
-
-
-def starts_of(counts: Any) -> NDArray[np.int64]:
-    """Where each of several runs starts, and where the last one ends."""
-    starts = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
 
 
 def offsets_of(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """Where each of the concatenated texts starts, and where the last one ends."""
     return starts_of(np.fromiter(map(len, texts), np.int64, len(texts)))
-
-
-def bucket_bounds(
-    cell_counts: NDArray[np.int64],
-    first_strings: NDArray[np.int64],
-    attributes: NDArray[np.int32],
-    lows: NDArray[np.int64],
-    highs: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    """Divide each attribute's cells into at most 64 buckets, at quantiles of the pieces' ends.
-
-    Where there are few cells every cell is a bucket, and buckets decide exactly. A missing value and
-    the boundary between numbers and strings always have their own.
-    """
-    bounds = np.full((len(cell_counts), BUCKETS_MAX - 1), CELL_MAX, np.int32)
-    order = np.argsort(attributes, kind="stable")
-    starts = np.searchsorted(attributes[order], np.arange(len(cell_counts) + 1))
-    for a, count in enumerate(cell_counts.tolist()):
-        mine = order[starts[a] : starts[a + 1]]
-        ends = np.concatenate([lows[mine], highs[mine] + 1])
-        ends = ends[(ends > 0) & (ends < count)]
-        cuts = np.unique(ends)
-        if len(cuts) > BUCKETS_MAX - 1:
-            fixed = np.array([1, FIRST_NUMBER_CELL, first_strings[a]])
-            ends.sort()
-            wanted = BUCKETS_MAX - 1 - len(fixed)
-            places = (np.arange(1, wanted + 1) * len(ends)) // (wanted + 1)
-            cuts = np.unique(np.concatenate([ends[places], fixed[fixed < count]]))
-        bounds[a, : len(cuts)] = cuts
-    return bounds

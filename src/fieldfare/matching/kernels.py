@@ -17,7 +17,7 @@ from fieldfare.matching.columns import (
     KIND_STRING,
 )
 from fieldfare.matching.compiled import compiled
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
 
 SHORT_LIST = 24
 """Lists up to this length are sorted by insertion."""
@@ -230,20 +230,13 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
 
 
 @compiled
-def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
-    """Turn cells [A, n] round into by_event [n, A], and find each one's bucket [n, A]."""
-    for a in range(cells.shape[0]):
-        bounds = bucket_bound[a]
-        for e in range(cells.shape[1]):
-            cell = cells[a, e]
-            by_event[e, a] = cell
-            place = 0
-            step = BUCKETS_MAX // 2
-            while step > 0:
-                if bounds[place + step - 1] <= cell:
-                    place += step
-                step >>= 1
-            buckets[e, a] = place
+def by_events(cells: Any, turned: Any) -> None:
+    """Turn cells [A, n] round into [n, A], a block at a time."""
+    for start in range(0, cells.shape[1], 64):
+        end = min(start + 64, cells.shape[1])
+        for a in range(cells.shape[0]):
+            for e in range(start, end):
+                turned[e, a] = cells[a, e]
 
 
 @compiled
