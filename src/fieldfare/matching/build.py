@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.access import choose_access
 from fieldfare.matching.constant_kernels import pack_pieces
-from fieldfare.matching.constants import DictionaryBuilder, bucket_bounds, offsets_of
+from fieldfare.matching.constants import DictionaryBuilder, offsets_of
 from fieldfare.matching.gathering import Constants, Gathered, Gatherer
 from fieldfare.matching.layout import Arrays, Rows, Subscriptions, Texts
 from fieldfare.matching.tiling import Predicates, build_tiles
@@ -117,14 +117,16 @@ def build_arrays(
     builder = DictionaryBuilder(gathered, constants, len(paths))
     predicates = resolve(builder, gathered)
     del material, gathered, constants  # a large part needs the room
-    cell_counts = builder.cell_counts()
-    bounds = bucket_bounds(builder, predicates)
-    access, groups = choose_access(predicates, cell_counts)
+    counts, dictionary = builder.cell_counts(), builder.dictionary
+    access, groups = choose_access(predicates, counts)
+    tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
+    listed, place = np.unique(access.entries[:, 0], return_inverse=True)
+    access.entries[:, 0] = len(tiled) + place
     arrays = Arrays(
-        dictionary=builder.finish(bounds),
-        rows=pack_rows(predicates),
+        dictionary=dictionary,
+        rows=pack_rows(predicates.reordered(np.concatenate([tiled, listed]))),
         access=access,
-        tiles=build_tiles(predicates, cell_counts, bounds, groups),
+        tiles=tiles,
         subscriptions=pack_subscriptions(versions),
         texts=pack_texts(builder, filters),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.gathering_kernels import CELL, NUMBER, NUMBERS_END, ODD, STRING, STRINGS_END
 from fieldfare.matching.kernels import grid_step, hash_string
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
 
 SHORT_RUN = 2048
 """Runs up to this length are sorted by a kernel; for longer ones numpy's sort, a call each, is faster."""
@@ -103,7 +103,7 @@ def _sorted_pieces(first: Any, last: Any, start: int, end: int) -> Any:
 
 @compiled
 def resolve_ends(gathered: Any, d: Any, odd_rank: Any, string_rank: Any, cell_counts: Any) -> Any:
-    """The cells between the ends of every piece, sorted, those that touch joined: piece_start, first, last."""
+    """The cells between the ends of every piece, sorted, and joined where they touch."""
     count = len(gathered.attribute)
     piece_start = np.zeros(count + 1, np.int64)
     first = np.empty(len(gathered.kind) >> 1, np.int64)
@@ -182,62 +182,6 @@ def fill_hash_tables(string_start: Any, offset: Any, text: Any, hash_start: Any,
             while slots[base + slot] >= 0:
                 slot = (slot + 1) & mask
             slots[base + slot] = i - string_start[a]
-
-
-@compiled
-def ends_by_attribute(attribute: Any, piece_start: Any, first: Any, last: Any, cell_counts: Any) -> Any:
-    """Where pieces begin and end between cells, grouped by attribute; and where each group starts."""
-    starts = np.zeros(len(cell_counts) + 1, np.int64)
-    for p in range(len(attribute)):
-        a = attribute[p]
-        for i in range(piece_start[p], piece_start[p + 1]):
-            starts[a + 1] += int(first[i] > 0) + int(last[i] + 1 < cell_counts[a])
-    for a in range(len(cell_counts)):
-        starts[a + 1] += starts[a]
-    place = starts[:-1].copy()
-    ends = np.empty(starts[-1], np.int64)
-    for p in range(len(attribute)):
-        a = attribute[p]
-        for i in range(piece_start[p], piece_start[p + 1]):
-            if first[i] > 0:
-                ends[place[a]] = first[i]
-                place[a] += 1
-            if last[i] + 1 < cell_counts[a]:
-                ends[place[a]] = last[i] + 1
-                place[a] += 1
-    return ends, starts
-
-
-@compiled
-def choose_bounds(ends: Any, starts: Any, first_strings: Any, cell_counts: Any, bounds: Any) -> None:
-    """Write each attribute's bounds: its distinct ends, or if there are too many, quantiles of the ends."""
-    chosen = np.empty(BUCKETS_MAX + 3, np.int64)
-    for a in range(len(cell_counts)):
-        first, size = starts[a], starts[a + 1] - starts[a]
-        count, last = 0, -1
-        for i in range(first, first + size):
-            if ends[i] != last:
-                last = ends[i]
-                if count < BUCKETS_MAX:
-                    chosen[count] = last
-                count += 1
-        if count >= BUCKETS_MAX:
-            count = 0
-            for cell in (1, FIRST_NUMBER_CELL, first_strings[a]):
-                if cell < cell_counts[a]:
-                    chosen[count] = cell
-                    count += 1
-            wanted = BUCKETS_MAX - 4
-            for i in range(1, wanted + 1):
-                chosen[count] = ends[first + i * size // (wanted + 1)]
-                count += 1
-            chosen[:count].sort()
-        place, last = 0, -1
-        for i in range(count):
-            if chosen[i] != last:
-                last = chosen[i]
-                bounds[a, place] = last
-                place += 1
 
 
 @compiled

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldfare.matching.codes import code_shifts
 from fieldfare.matching.constant_kernels import (
     SHORT_RUN,
-    choose_bounds,
-    ends_by_attribute,
     fill_grids,
     fill_hash_tables,
     gather_texts,
@@ -26,10 +25,7 @@ from fieldfare.matching.constant_kernels import (
     strings_ordered,
 )
 from fieldfare.matching.gathering import Constants, Gathered
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_NUMBER_CELL, Dictionary
-
-if TYPE_CHECKING:
-    from fieldfare.matching.tiling import Predicates
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 CELL_MAX = np.iinfo(np.int32).max
@@ -50,7 +46,7 @@ class DictionaryBuilder:
 
     Attributes
     ----------
-    dictionary : all but its ``bucket_bound``, which depends on the cells
+    dictionary : the outcome
     odd_numbers : places in the dictionary of the numbers that no float64 stands for, ascending
     """
 
@@ -60,7 +56,11 @@ class DictionaryBuilder:
         columns |= _grids(columns["near"], columns["number_start"])
         columns |= self._strings(constants, attribute_count)
         columns["strings_ordered"] = strings_ordered(gathered, attribute_count)
-        self.dictionary = Dictionary(**columns, bucket_bound=np.zeros((0, BUCKETS_MAX - 1), np.int32))
+        strings = _cells_before_strings(columns["number_start"])
+        self._cell_counts: NDArray[np.int64] = strings + 2 * np.diff(columns["string_start"]) + 1
+        self.dictionary = Dictionary(
+            **columns, string_cell=strings.astype(np.int32), code_shift=code_shifts(self._cell_counts)
+        )
 
     def _numbers(self, gathered: Gathered, constants: Constants, count: int) -> dict[str, NDArray[Any]]:
         values, starts = numbers_by_attribute(gathered, count)
@@ -136,15 +136,9 @@ class DictionaryBuilder:
             "hash_slot": slots,
         }
 
-    def cells_before_strings(self) -> NDArray[np.int64]:
-        """The first cell of each attribute's strings."""
-        starts = self.dictionary.number_start
-        return FIRST_NUMBER_CELL + 2 * (starts[1:] - starts[:-1]) + 1
-
     def cell_counts(self) -> NDArray[np.int64]:
         """How many cells each attribute has."""
-        starts = self.dictionary.string_start
-        return self.cells_before_strings() + 2 * (starts[1:] - starts[:-1]) + 1
+        return self._cell_counts
 
     def resolve(self, gathered: Gathered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Where each predicate's pieces start, and each piece's first and last cell; none touch."""
@@ -153,9 +147,10 @@ class DictionaryBuilder:
         )
         return found
 
-    def finish(self, bucket_bound: NDArray[np.int32]) -> Dictionary:
-        """The dictionary with the bounds of its buckets."""
-        return self.dictionary._replace(bucket_bound=bucket_bound)
+
+def _cells_before_strings(number_start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first cell of each attribute's strings."""
+    return FIRST_NUMBER_CELL + 2 * (number_start[1:] - number_start[:-1]) + 1
 
 
 def _floor(number: Decimal) -> int:
@@ -223,29 +218,6 @@ def _sorted_texts(constants: Constants) -> NDArray[np.int64]:
     return np.asarray(order[by_attribute], np.int64)
 
 
-def starts_of(counts: Any) -> NDArray[np.int64]:
-    """Where each of several runs starts, and where the last one ends."""
-    starts = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
-
-
 def offsets_of(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """Where each of the concatenated texts starts, and where the last one ends."""
     return starts_of(np.fromiter(map(len, texts), np.int64, len(texts)))
-
-
-def bucket_bounds(builder: DictionaryBuilder, predicates: Predicates) -> NDArray[np.int32]:
-    """Divide each attribute's cells into at most 64 buckets, at quantiles of the pieces' ends.
-
-    Where there are few cells every cell is a bucket, and buckets decide exactly. A missing value and
-    the boundary between numbers and strings always have their own.
-    """
-    cell_counts = builder.cell_counts()
-    bounds = np.full((len(cell_counts), BUCKETS_MAX - 1), CELL_MAX, np.int32)
-    ends, starts = ends_by_attribute(
-        predicates.attribute, predicates.piece_start, predicates.low, predicates.high, cell_counts
-    )
-    _sort_runs(ends, starts)
-    choose_bounds(ends, starts, builder.cells_before_strings(), cell_counts, bounds)
-    return bounds

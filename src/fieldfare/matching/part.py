@@ -13,8 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching import access_kernels, kernels
+from fieldfare.matching import access_kernels, kernels, tile_kernels
 from fieldfare.matching.build import CompileFilter, IndexEntry, Material, build_arrays, gather_entries
+from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
@@ -212,8 +213,7 @@ class Part:
     ) -> Pairs:
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
-        buckets = np.empty(cells.shape[::-1], np.uint8)
-        kernels.bucket(self.arrays.dictionary.bucket_bound, cells, by_event, buckets)
+        kernels.by_events(cells, by_event)
         mine = np.ascontiguousarray(offsets[start:end])
         always_valid = (
             len(overlay.closed) == 0
@@ -224,8 +224,11 @@ class Part:
         pairs, count = np.empty((8192, 2), np.int32), 0
         if len(access.entries):
             pairs, count = access_kernels.scan_access(access, rows, by_event, pairs, count)
-        if len(tiles.row):
-            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+        if len(tiles.row_kind):
+            dictionary = self.arrays.dictionary
+            codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(end - start)), np.uint16)
+            encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+            pairs, count = tile_kernels.scan_tiles(tiles, rows, by_event, codes, pairs, count)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):

@@ -38,9 +38,9 @@ from fieldfare.matching.column_kernels import (
     write_ranges,
     write_strings,
 )
-from fieldfare.matching.constants import starts_of
 from fieldfare.matching.gathering import Constants, Gathered
 from fieldfare.matching.gathering_kernels import Interned
+from fieldfare.matching.layout import starts_of
 from fieldfare.matching.part import Part, part_of
 from fieldfare.model import OPEN_END, Path
 
