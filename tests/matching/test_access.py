@@ -143,7 +143,7 @@ def test_an_attribute_that_follows_from_another_does_not_make_a_key_more_selecti
 
 
 def test_a_filter_for_a_missing_attribute_is_not_met_by_every_event() -> None:
-    """Most events lack most attributes, so a table for what is missing would list its rows for all of them."""
+    """Most events lack most attributes: a table for what is missing would list its rows for all of them."""
     missing = NormalForm((Conjunction(((PATHS[0], ValueSet(atoms=1)),)),))
     part = _part([missing, _equalities((1, "w1"))])
     assert _found(part, [{PATHS[1]: "w1"}, {PATHS[0]: 1}]) == [[0, 1], []]

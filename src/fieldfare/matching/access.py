@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.constants import starts_of
+from fieldfare.matching.access_kernels import marks_of
 from fieldfare.matching.key_kernels import (
     ATTRIBUTE_BITS,
     KEY_ATTRIBUTES_MAX,
@@ -32,8 +32,8 @@ from fieldfare.matching.key_kernels import (
     list_keys,
     rank_points,
 )
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_POINT_CELL, TILE_ROWS_MAX, Access
-from fieldfare.matching.tiling import Group, Predicates, buckets_of
+from fieldfare.matching.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
+from fieldfare.matching.tiling import Group, Predicates
 
 KEY_ENTRIES_MAX = 8
 """A row is listed at most so often: once for each combination of the cells that it allows."""
@@ -59,7 +59,7 @@ LIVE_ROW_NS = 0.1
 _MULTIPLIERS = (0x1E3779B1, 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F)
 _HASH_BITS = 32
 _SPARE_SLOTS = 1024
-_CHECK_ATTRIBUTES_MAX = 1 << 20
+_CHECK_ATTRIBUTES_MAX = 1 << 16
 
 
 class Points(NamedTuple):
@@ -85,9 +85,7 @@ class Keys(NamedTuple):
     lift: NDArray[np.float64]
 
 
-def choose_access(
-    predicates: Predicates, cell_counts: NDArray[np.int64], bounds: NDArray[np.int32]
-) -> tuple[Access, list[Group]]:
+def choose_access(predicates: Predicates, cell_counts: NDArray[np.int64]) -> tuple[Access, list[Group]]:
     """Which rows are found by a key, which are tiled under one cell, and which are tiled openly."""
     owner = predicates.piece_owner()
     first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
@@ -105,7 +103,7 @@ def choose_access(
     order = np.argsort(slot, kind="stable")
     tiled, groups = _tile_groups(row, slot, np.minimum(met * keys.lift[key_of_entry], 1.0), rarest, order)
     order = order[~tiled]
-    checks = _checks(predicates, first_predicate, points, masks, share, bounds)
+    checks = _checks(predicates, first_predicate, points, masks, share, access.mark_shift)
     listed = np.bincount(slot[order], minlength=len(access.table) - 1)
     np.cumsum(listed, out=access.table[1:])
     groups.append(Group(np.flatnonzero(taken == NO_KEY)))
@@ -221,10 +219,19 @@ def _tables(
         shift=places[:, KEY_ATTRIBUTES_MAX + 1],
         table_start=np.append(places[:, KEY_ATTRIBUTES_MAX + 2], table_size),
         table=np.zeros(table_size + 1, np.int32),
+        mark_shift=_mark_shifts(cell_counts),
         check=np.zeros(0, np.uint32),
         row=np.zeros(0, np.int32),
     )
     return access, places, counts
+
+
+def _mark_shifts(cell_counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """So few bits of each attribute's cells are left out that its marks fit in a byte."""
+    shifts = np.zeros(len(cell_counts), np.int32)
+    while (over := marks_of(cell_counts - 1, shifts) >= MARKS_MAX).any():
+        shifts[over] += 1
+    return shifts
 
 
 def _tile_groups(
@@ -258,9 +265,9 @@ def _checks(
     points: Points,
     masks: NDArray[np.int32],
     share: NDArray[np.float64],
-    bounds: NDArray[np.int32],
+    mark_shift: NDArray[np.int32],
 ) -> NDArray[np.uint32]:
-    """For each row the most selective of its predicates that the key does not hold, as buckets.
+    """For each row the most selective of its predicates that the key does not hold, in marks.
 
     It must be a single interval. If there is none, it is one of the key, as cells may share a slot.
     """
@@ -273,11 +280,11 @@ def _checks(
     in_key = masks[predicates.row[points.predicate]] >> within & 1
     rank[points.predicate[in_key != 0]] += 4.0
     best = best_checks(first_predicate, predicates.piece_start, rank)
-    result = np.full(predicates.row_count, BUCKETS_MAX - 1, np.int64)
+    result = np.full(predicates.row_count, MARKS_MAX - 1, np.int64)
     has = best >= 0
     has[has] = predicates.attribute[best[has]] < _CHECK_ATTRIBUTES_MAX
     attribute, piece = predicates.attribute[best[has]], first_piece[best[has]]
-    low = buckets_of(bounds, attribute, predicates.low[piece])
-    high = buckets_of(bounds, attribute, predicates.high[piece])
-    result[has] = attribute.astype(np.int64) << 12 | low << 6 | high
+    low = marks_of(predicates.low[piece], mark_shift[attribute])
+    high = marks_of(predicates.high[piece], mark_shift[attribute])
+    result[has] = attribute.astype(np.int64) << 16 | low << 8 | high
     return result.astype(np.uint32)

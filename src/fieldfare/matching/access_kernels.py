@@ -25,17 +25,16 @@ SPARSE_SHARE = 4
 AHEAD_WORDS_MAX = 1 << 16
 """How much of the next key's table is asked for ahead, and of its entries."""
 LINE_WORDS = 16
+TURN_EVENTS = 64
 
-_ONE, _ATTRIBUTE_SHIFT = np.uint64(1), np.uint32(12)
-_BUCKET_SHIFT, _BUCKET_MASK = np.uint32(6), np.uint32(63)
+_ONE, _ATTRIBUTE_SHIFT = np.uint64(1), np.uint32(16)
+_MARK_SHIFT, _MARK_MASK = np.uint32(8), np.uint32(255)
 _ENTRY_MASK = (1 << 32) - 1
 
 
 @compiled
-def scan_access(
-    access: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int
-) -> Any:
-    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and buckets [n, A]."""
+def scan_access(access: Any, rows: Any, cells: Any, by_event: Any, marks: Any, pairs: Any, count: int) -> Any:
+    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and marks [n, A]."""
     key_start, attributes, multipliers = access.key_start, access.attribute, access.multiplier
     size = cells.shape[1]
     present, listed = _presence(attributes, cells)
@@ -68,9 +67,35 @@ def scan_access(
             waiting += step
             done += step
             if waiting == PROBES_MAX:
-                pairs, count = _probe(access, rows, by_event, buckets, events, slots, waiting, pairs, count)
+                pairs, count = _probe(access, rows, by_event, marks, events, slots, waiting, pairs, count)
                 waiting = 0
-    return _probe(access, rows, by_event, buckets, events, slots, waiting, pairs, count)
+    return _probe(access, rows, by_event, marks, events, slots, waiting, pairs, count)
+
+
+@inlined
+def mark_of(cell: Any, shift: Any) -> Any:
+    """A cell in a byte: never decreasing with the cell, and 0 only for a missing value."""
+    return (cell + (1 << shift) - 1) >> shift
+
+
+@compiled
+def marks_of(cells: Any, shifts: Any) -> Any:
+    """The mark of each cell of an attribute with a shift."""
+    marks = np.empty(len(cells), np.int64)
+    for i in range(len(cells)):
+        marks[i] = mark_of(np.int64(cells[i]), np.int64(shifts[i]))
+    return marks
+
+
+@compiled
+def mark_events(cells: Any, shifts: Any, marks: Any) -> None:
+    """Write the marks [n, A] of cells [A, n], a block at a time."""
+    for start in range(0, cells.shape[1], TURN_EVENTS):
+        end = min(start + TURN_EVENTS, cells.shape[1])
+        for a in range(cells.shape[0]):
+            shift = shifts[a]
+            for e in range(start, end):
+                marks[e, a] = mark_of(cells[a, e], shift)
 
 
 @compiled
@@ -137,7 +162,7 @@ def _probe(
     access: Any,
     rows: Any,
     by_event: Any,
-    buckets: Any,
+    marks: Any,
     events: Any,
     slots: Any,
     waiting: int,
@@ -150,8 +175,8 @@ def _probe(
     guessed wrong. So a round reads one entry of every list; lists that end fall out without a branch.
     """
     table, check = borrowed(access.table), borrowed(access.check)
-    flat = borrowed(buckets).reshape(-1)
-    width = np.uint64(buckets.shape[1])
+    flat = borrowed(marks).reshape(-1)
+    width = np.uint64(marks.shape[1])
     event, place, end = np.empty(waiting, np.int32), np.empty(waiting, np.int32), np.empty(waiting, np.int32)
     found = np.empty(2 * FOUND_MAX + waiting, np.int64)
     left = np.uint64(0)
@@ -193,12 +218,12 @@ def _probe(
 
 
 @inlined
-def _passes(check: Any, entry: Any, buckets: Any, event_start: Any) -> Any:
+def _passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
     """1 if an event has what an entry checks, else 0."""
     needed = check[entry]
-    bucket = np.uint32(buckets[event_start + np.uint64(needed >> _ATTRIBUTE_SHIFT)])
-    low, high = needed >> _BUCKET_SHIFT & _BUCKET_MASK, needed & _BUCKET_MASK
-    return np.uint64((low <= bucket) & (bucket <= high))
+    mark = np.uint32(marks[event_start + np.uint64(needed >> _ATTRIBUTE_SHIFT)])
+    low, high = needed >> _MARK_SHIFT & _MARK_MASK, needed & _MARK_MASK
+    return np.uint64((low <= mark) & (mark <= high))
 
 
 @compiled

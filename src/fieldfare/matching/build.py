@@ -1,175 +1,194 @@
-"""Building a part: from normal forms to flat arrays, choosing for every row how it will be found."""
+"""Building a part: from subscription versions to flat arrays, choosing for every row how it will be found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldfare.matching.access import choose_access
-from fieldfare.matching.constants import (
-    Constants,
-    DictionaryBuilder,
-    bucket_bounds,
-    offsets_of,
-)
-from fieldfare.matching.layout import (
-    MORE_ALTERNATIVES,
-    Arrays,
-    Rows,
-    Subscriptions,
-    Texts,
-)
+from fieldfare.matching.constant_kernels import pack_pieces
+from fieldfare.matching.constants import DictionaryBuilder, offsets_of
+from fieldfare.matching.gathering import Constants, Gathered, Gatherer
+from fieldfare.matching.layout import Arrays, Rows, Subscriptions, Texts
 from fieldfare.matching.tiling import Predicates, build_tiles
 from fieldfare.model import Path
 
 if TYPE_CHECKING:
     from fieldfare.filters import NormalForm
 
+ENTRIES_AT_ONCE = 4096
+"""So many entries are held as Python objects at once."""
+
 CompileFilter = Callable[[str, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One version of a subscription, valid for offsets in [valid_from, valid_to)."""
+    """One version of a subscription, valid for offsets in [valid_from, valid_to).
+
+    Its normal form may be given as the bytes that encode it, which is faster.
+    """
 
     version: int
     number: int
     valid_from: int
     valid_to: int
-    normal_form: NormalForm
+    normal_form: NormalForm | bytes
     text: str
     dialect: str
 
 
-class Gatherer:
-    """The one pass over Python objects: after it everything is arrays."""
+class Versions(NamedTuple):
+    """Subscription versions as columns, by version."""
 
-    def __init__(self) -> None:
-        self.places: dict[Path, int] = {}
-        self.constants: list[Constants] = []
-        self.subscription: list[int] = []
-        self.row: list[int] = []
-        self.attribute: list[int] = []
-        self.piece_count: list[int] = []
-        self.starts: list[int] = []
-        self.ends: list[int] = []
+    version: NDArray[np.int64]
+    number: NDArray[np.uint32]
+    valid_from: NDArray[np.int64]
+    valid_to: NDArray[np.int64]
 
-    def add(self, subscription: int, normal_form: NormalForm) -> bool:
-        """Add a subscription's rows; whether its filter must confirm some of them."""
-        confirms = False
-        for conjunction in normal_form.conjunctions:
-            if any(values.is_empty for _, values in conjunction.constraints):
-                continue
-            row = len(self.subscription)
-            self.subscription.append(subscription if conjunction.exact else ~subscription)
-            confirms |= not conjunction.exact
-            for path, values in conjunction.constraints:
-                place = self.places.get(path)
-                if place is None:
-                    place = self.places[path] = len(self.constants)
-                    self.constants.append(Constants())
-                self.row.append(row)
-                self.attribute.append(place)
-                self.piece_count.append(self.constants[place].add(values, self.starts, self.ends))
-        return confirms
 
-    def resolve(self, builder: DictionaryBuilder) -> Predicates:
-        """Turn provisional places into cells, and join intervals that touch."""
-        attribute = np.array(self.attribute, np.int32)
-        count = np.array(self.piece_count, np.int64)
-        owner = np.repeat(np.arange(len(count)), count)
-        start = builder.resolve(np.array(self.starts, np.int64), attribute[owner])
-        end = builder.resolve(np.array(self.ends, np.int64), attribute[owner])
-        opens = np.ones(len(start), bool)
-        opens[1:] = (owner[1:] != owner[:-1]) | (start[1:] != end[:-1])
-        last = np.concatenate([np.flatnonzero(opens)[1:] - 1, [len(start) - 1]]) if len(start) else opens[:0]
-        piece_start = np.zeros(len(count) + 1, np.int64)
-        np.cumsum(np.bincount(owner[opens], minlength=len(count)), out=piece_start[1:])
-        return Predicates(
-            subscription=np.array(self.subscription, np.int32),
-            row=np.array(self.row, np.int64),
-            attribute=attribute,
-            piece_start=piece_start,
-            low=start[opens],
-            high=end[last.astype(np.int64)] - 1,
+class Material(NamedTuple):
+    """What a part is built of: versions, their predicates, and the filters that must confirm theirs."""
+
+    versions: Versions
+    paths: tuple[Path, ...]
+    gathered: Gathered
+    constants: Constants
+    filters: Sequence[tuple[int, str, str]]
+    """(place of the version, text, dialect), ascending"""
+
+
+def gather_entries(entries: Iterable[IndexEntry]) -> Material:
+    """Read entries, in any order, as a stream."""
+    from fieldfare.filters.encoding import encode_normal_form
+
+    gatherer = Gatherer()
+    filters: list[tuple[int, str, str]] = []
+    columns: list[Versions] = []
+    remaining = iter(entries)
+    while chunk := list(islice(remaining, ENTRIES_AT_ONCE)):
+        forms = [
+            form if isinstance(form, bytes) else encode_normal_form(form)
+            for form in [entry.normal_form for entry in chunk]
+        ]
+        base = gatherer.size
+        for i in gatherer.add(forms).tolist():
+            filters.append((base + i, chunk[i].text, chunk[i].dialect))
+        columns.append(
+            Versions(
+                np.array([entry.version for entry in chunk], np.int64),
+                np.array([entry.number for entry in chunk], np.uint32),
+                np.array([entry.valid_from for entry in chunk], np.int64),
+                np.array([entry.valid_to for entry in chunk], np.int64),
+            )
         )
+    versions = Versions(*map(np.concatenate, zip(_NO_VERSIONS, *columns, strict=True)))
+    return in_order(Material(versions, *gatherer.finish(), filters))
+
+
+_NO_VERSIONS = Versions(np.zeros(0, np.int64), np.zeros(0, np.uint32), *np.zeros((2, 0), np.int64))
+
+
+def in_order(material: Material) -> Material:
+    """The same with its versions ascending."""
+    version = material.versions.version
+    if bool((version[1:] > version[:-1]).all()):
+        return material
+    order = np.argsort(version, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return material._replace(
+        versions=Versions(*(column[order] for column in material.versions)),  # type: ignore[arg-type]
+        gathered=material.gathered.in_order(order),
+        filters=sorted((int(place[i]), text, dialect) for i, text, dialect in material.filters),
+    )
 
 
 def build_arrays(
-    entries: Iterable[IndexEntry], compile_filter: CompileFilter
+    material: Material, compile_filter: CompileFilter
 ) -> tuple[tuple[Path, ...], tuple[Path, ...], Arrays]:
     """The paths with predicates, the further paths that filters need, and the arrays of a part."""
-    ordered = sorted(entries, key=lambda entry: entry.version)
-    gatherer = Gatherer()
-    confirmed = [i for i, entry in enumerate(ordered) if gatherer.add(i, entry.normal_form)]
-    builder = DictionaryBuilder(gatherer.constants)
-    predicates = gatherer.resolve(builder)
-    owner_attribute = predicates.attribute[predicates.piece_owner()]
-    bounds = bucket_bounds(
-        builder.cell_counts(),
-        builder.cells_before_strings(),
-        owner_attribute,
-        predicates.low,
-        predicates.high,
-    )
-    access, groups = choose_access(predicates, builder.cell_counts(), bounds)
+    versions, paths, gathered, constants, filters = material
+    builder = DictionaryBuilder(gathered, constants, len(paths))
+    predicates = resolve(builder, gathered)
+    del material, gathered, constants  # a large part needs the room
+    counts, dictionary = builder.cell_counts(), builder.dictionary
+    access, groups = choose_access(predicates, counts)
+    tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
+    listed, place = in_order_of_use(access.row)
     arrays = Arrays(
-        dictionary=builder.finish(bounds),
-        rows=pack_rows(predicates),
-        access=access,
-        tiles=build_tiles(predicates, builder.cell_counts(), bounds, groups),
-        subscriptions=pack_subscriptions(ordered),
-        texts=pack_texts(builder, ordered, confirmed),
+        dictionary=dictionary,
+        rows=pack_rows(predicates.reordered(np.concatenate([tiled, listed]))),
+        access=access._replace(row=(len(tiled) + place).astype(np.int32)),
+        tiles=tiles,
+        subscriptions=pack_subscriptions(versions),
+        texts=pack_texts(builder, filters),
     )
-    paths = tuple(gatherer.places)
     further: dict[Path, None] = {}
-    for i in confirmed:
-        for path in compile_filter(ordered[i].text, ordered[i].dialect).column_paths:
-            if path not in gatherer.places:
-                further[path] = None
-    return paths, tuple(further), arrays
+    for _, text, dialect in filters:
+        further |= dict.fromkeys(compile_filter(text, dialect).column_paths)
+    return paths, tuple(path for path in further if path not in paths), arrays
+
+
+def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different rows as they first come, and the place of each one of `row` among these.
+
+    Rows that are candidates together shall lie together.
+    """
+    rows, first, place = np.unique(row, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rows[order].astype(np.int64), rank[place]
+
+
+def resolve(builder: DictionaryBuilder, gathered: Gathered) -> Predicates:
+    """The gathered predicates in terms of cells."""
+    piece_start, low, high = builder.resolve(gathered)
+    counts = np.diff(gathered.predicate_start)
+    return Predicates(
+        subscription=gathered.subscription,
+        row=np.repeat(np.arange(len(counts)), counts),
+        attribute=gathered.attribute,
+        piece_start=piece_start,
+        low=low,
+        high=high,
+    )
 
 
 def pack_rows(predicates: Predicates) -> Rows:
     """The pieces of every row, in row order, for the exact check."""
-    owner = predicates.piece_owner()
-    pieces = np.empty((len(owner), 3), np.int32)
-    pieces[:, 0] = predicates.attribute[owner]
-    if len(owner):
-        pieces[:-1, 0] += np.where(owner[1:] == owner[:-1], MORE_ALTERNATIVES, 0).astype(np.int32)
-    pieces[:, 1] = predicates.low
-    pieces[:, 2] = predicates.high
-    starts = np.zeros(predicates.row_count + 1, np.int64)
-    np.cumsum(np.bincount(predicates.row[owner], minlength=predicates.row_count), out=starts[1:])
+    starts, pieces = pack_pieces(
+        predicates.row,
+        predicates.row_count,
+        predicates.attribute,
+        predicates.piece_start,
+        predicates.low,
+        predicates.high,
+    )
     return Rows(starts, pieces, predicates.subscription)
 
 
-def pack_subscriptions(entries: Sequence[IndexEntry]) -> Subscriptions:
-    """The versions' columns; entries are sorted by version."""
-    number = np.array([entry.number for entry in entries], np.uint32)
-    by_number = np.argsort(number, kind="stable").astype(np.int32)
-    return Subscriptions(
-        version=np.array([entry.version for entry in entries], np.int64),
-        number=number,
-        valid_from=np.array([entry.valid_from for entry in entries], np.int64),
-        valid_to=np.array([entry.valid_to for entry in entries], np.int64),
-        by_number=by_number,
-        sorted_number=number[by_number],
-    )
+def pack_subscriptions(versions: Versions) -> Subscriptions:
+    """The versions' columns, and their order by number."""
+    by_number = np.argsort(versions.number, kind="stable").astype(np.int32)
+    return Subscriptions(*versions, by_number=by_number, sorted_number=versions.number[by_number])
 
 
-def pack_texts(builder: DictionaryBuilder, entries: Sequence[IndexEntry], confirmed: Sequence[int]) -> Texts:
+def pack_texts(builder: DictionaryBuilder, filters: Sequence[tuple[int, str, str]]) -> Texts:
     """The texts that are read now and then."""
     numbers = [str(number).encode() for _, number in builder.odd_numbers]
-    filters = [f"{entries[i].dialect}\n{entries[i].text}".encode("utf-8", "surrogatepass") for i in confirmed]
+    encoded = [f"{dialect}\n{text}".encode("utf-8", "surrogatepass") for _, text, dialect in filters]
     return Texts(
         number_place=np.array([place for place, _ in builder.odd_numbers], np.int64),
         number_offset=offsets_of(numbers),
         number_text=np.frombuffer(b"".join(numbers), np.uint8),
-        filter_place=np.array(confirmed, np.int64),
-        filter_offset=offsets_of(filters),
-        filter_text=np.frombuffer(b"".join(filters), np.uint8),
+        filter_place=np.array([place for place, _, _ in filters], np.int64),
+        filter_offset=offsets_of(encoded),
+        filter_text=np.frombuffer(b"".join(encoded), np.uint8),
     )

@@ -89,14 +89,11 @@ class _Version:
         change = self.change
         assert change.filter is not None
         dialect = change.dialect or "sql"
-        if change.compiled is not None:
-            from fieldfare.filters import decode_normal_form
-
-            normal_form = decode_normal_form(change.compiled)
-        else:
-            normal_form = compile_filter(change.filter, dialect).normal_form
+        form = change.compiled
+        if form is None:
+            form = compile_filter(change.filter, dialect).normal_form
         return IndexEntry(
-            change.revision, change.number, change.offset, self.valid_to, normal_form, change.filter, dialect
+            change.revision, change.number, change.offset, self.valid_to, form, change.filter, dialect
         )
 
 

@@ -13,8 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching import access_kernels, kernels
-from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
+from fieldfare.matching import access_kernels, kernels, tile_kernels
+from fieldfare.matching.build import CompileFilter, IndexEntry, Material, build_arrays, gather_entries
+from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
@@ -212,8 +213,7 @@ class Part:
     ) -> Pairs:
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
-        buckets = np.empty(cells.shape[::-1], np.uint8)
-        kernels.bucket(self.arrays.dictionary.bucket_bound, cells, by_event, buckets)
+        kernels.by_events(cells, by_event)
         mine = np.ascontiguousarray(offsets[start:end])
         always_valid = (
             len(overlay.closed) == 0
@@ -223,9 +223,14 @@ class Part:
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         pairs, count = np.empty((8192, 2), np.int32), 0
         if len(access.row):
-            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, buckets, pairs, count)
-        if len(tiles.row):
-            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+            marks = np.empty(cells.shape[::-1], np.uint8)
+            access_kernels.mark_events(cells, access.mark_shift, marks)
+            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
+        if len(tiles.row_kind):
+            dictionary = self.arrays.dictionary
+            codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(end - start)), np.uint16)
+            encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+            pairs, count = tile_kernels.scan_tiles(tiles, rows, by_event, codes, pairs, count)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
@@ -262,6 +267,8 @@ class Part:
         dictionary, texts = self.arrays.dictionary, self.arrays.texts
         first, last = dictionary.number_start[attribute : attribute + 2].tolist()
         boundaries = list(map(Decimal, dictionary.floor[first:last].tolist()))
+        for i in np.flatnonzero(dictionary.fraction[first:last]).tolist():
+            boundaries[i] = Decimal(repr(float(dictionary.near[first + i])))
         odd = np.searchsorted(texts.number_place, [first, last]).tolist()
         for i in range(*odd):
             text = texts.number_text[texts.number_offset[i] : texts.number_offset[i + 1]]
@@ -326,7 +333,12 @@ class Part:
 
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:
     """Build a part from subscription versions, in any order; no version may come twice."""
-    indexed, further, arrays = build_arrays(entries, compile_filter or _default_compile)
+    return part_of(gather_entries(entries), compile_filter)
+
+
+def part_of(material: Material, compile_filter: CompileFilter | None = None) -> Part:
+    """Build a part of what was gathered."""
+    indexed, further, arrays = build_arrays(material, compile_filter or _default_compile)
     groups: dict[str, Any] = arrays._asdict()
     frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
     subscriptions = frozen.subscriptions

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from fieldfare.filters import decode_normal_form
 from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.part import Part, build_part
 from fieldfare.runtimes.spark.folder import DataFolder
@@ -45,7 +44,7 @@ def entries(versions: list[Version]) -> Iterator[IndexEntry]:
             version.number,
             version.valid_from,
             version.valid_to,
-            decode_normal_form(version.compiled),
+            version.compiled,
             version.filter,
             version.dialect,
         )

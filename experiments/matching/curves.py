@@ -1,0 +1,108 @@
+"""How speed falls with the number of subscriptions: ``python experiments/matching/curves.py``.
+
+Runs ``benchmarks/matching.py`` for each workload and size, one after the other, each several times, and
+keeps the median; writes ``results/curves.csv`` and draws ``results/curves.svg``. With ``--peers FILE``, the
+output of ``python benchmarks/peers/run.py --json``, the picture shows these engines too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import altair as alt
+
+HERE = Path(__file__).resolve().parent
+BENCHMARK = HERE.parents[1] / "benchmarks" / "matching.py"
+SIZES = {
+    "range": [1000, 10_000, 100_000, 1_000_000, 10_000_000],
+    "eq": [1000, 10_000, 100_000, 1_000_000],
+    "bluedove": [1000, 10_000, 100_000],
+    "mixed": [1000, 10_000, 100_000, 1_000_000],
+}
+FIELDS = [
+    "engine",
+    "workload",
+    "subscriptions",
+    "events_per_s",
+    "matches_per_event",
+    "build_s",
+    "index_bytes",
+]
+LIMIT_S = 1800
+
+
+def measured(workload: str, size: int, events: int, rounds: int) -> dict[str, Any]:
+    """The median of several runs, each in a process of its own."""
+    command = [sys.executable, str(BENCHMARK), "--workload", workload, "--subscriptions", str(size)]
+    runs = []
+    for _ in range(rounds):
+        done = subprocess.run(
+            [*command, "--events", str(events), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        runs.append(json.loads(done.stdout))
+    figures = {name: median(run[name] for run in runs) for name in FIELDS[3:]}
+    return {"engine": "fieldfare", "workload": workload, "subscriptions": size, **figures}
+
+
+def of_peers(file: Path) -> list[dict[str, Any]]:
+    """What other engines did, but for those that failed."""
+    rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+    return [row for row in rows if "failed" not in row and row["engine"] != "fieldfare"]
+
+
+def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
+    """Speed against subscriptions, both logarithmic: one panel a workload, one line an engine."""
+    axes = alt.Chart(alt.InlineData(values=rows)).encode(
+        x=alt.X("subscriptions:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4)),
+        y=alt.Y(
+            "events_per_s:Q",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(format="~s", tickCount=6),
+            title="events a second, one core",
+        ),
+        color=alt.Color("engine:N", sort=["fieldfare"], title=None),
+    )
+    panel = alt.layer(axes.mark_line(), axes.mark_point(filled=True, size=40)).properties(
+        width=200, height=240
+    )
+    return panel.facet(column=alt.Column("workload:N", title=None)).configure_view(stroke="#ddd")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--workloads", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--largest", type=int, default=1_000_000, help="leave larger sizes out")
+    parser.add_argument("--events", type=int, default=40_960)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    rows = []
+    for workload in options.workloads:
+        for size in SIZES[workload]:
+            if size <= options.largest:
+                rows.append(measured(workload, size, options.events, options.rounds))
+                print(json.dumps(rows[-1]), flush=True)
+    if options.peers:
+        rows += of_peers(options.peers)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with (options.out / "curves.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    drawn(rows).save(options.out / "curves.svg")
+
+
+if __name__ == "__main__":
+    main()
