@@ -8,8 +8,9 @@ import numpy as np
 
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.gathering_kernels import CELL, NUMBER, NUMBERS_END, ODD, STRING, STRINGS_END
-from fieldfare.matching.kernels import grid_step, hash_string
+from fieldfare.matching.kernels import grid_step
 from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.string_kernels import hash_string
 
 SHORT_RUN = 2048
 """Runs up to this length are sorted by a kernel; for longer ones numpy's sort, a call each, is faster."""

@@ -29,6 +29,8 @@ from fieldfare.matching.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 CELL_MAX = np.iinfo(np.int32).max
+SPARSE_STRINGS_MAX = 1024
+"""The hash table of no more strings than this has room for eight times as many, so that few collide."""
 
 _NUMBER_COLUMNS = {"near": np.float64, "side": np.int8, "floor": np.int64, "fraction": np.uint8}
 
@@ -124,7 +126,8 @@ class DictionaryBuilder:
         text = np.empty(len(constants.text), np.uint8)
         gather_texts(constants.text, texts, order, offset, text)
         sizes = np.diff(starts)
-        bits = np.frexp(np.maximum(2 * sizes - 1, 1).astype(np.float64))[1].astype(np.int64)
+        room = np.where(sizes <= SPARSE_STRINGS_MAX, 8, 2) * sizes - 1
+        bits = np.frexp(np.maximum(room, 1).astype(np.float64))[1].astype(np.int64)
         hash_start = starts_of(np.where(sizes > 0, 1 << bits, 0))
         slots = np.full(int(hash_start[-1]), -1, np.int32)
         fill_hash_tables(starts, offset, text, hash_start, slots)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from fieldfare.matching.columns import KIND_FLOAT
 from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.json_numbers import read_number
-from fieldfare.matching.kernels import hash_string
 from fieldfare.matching.layout import FIRST_NUMBER_CELL
+from fieldfare.matching.string_kernels import hash_string
 
 CELL, NUMBERS_END, STRINGS_END = 0, 1, 2
 NUMBER, ODD, STRING = 4, 6, 8

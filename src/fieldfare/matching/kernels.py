@@ -18,6 +18,7 @@ from fieldfare.matching.columns import (
 )
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.string_kernels import locate_strings
 
 SHORT_LIST = 24
 """Lists up to this length are sorted by insertion."""
@@ -28,15 +29,6 @@ BITMAP_NUMBERS_MAX = 1 << 24
 _LOW_BIT_PLACE = np.zeros(32, np.int64)
 for _i in range(32):
     _LOW_BIT_PLACE[(((1 << _i) * 0x077CB531) & 0xFFFFFFFF) >> 27] = _i
-
-
-@compiled
-def hash_string(text: Any, start: int, length: int) -> Any:
-    """FNV-1a of 32 bits, in int64 arithmetic that cannot overflow."""
-    h: Any = 2166136261
-    for i in range(start, start + length):
-        h = ((h ^ np.int64(text[i])) * 16777619) & 0xFFFFFFFF
-    return h ^ (h >> 15)
 
 
 @compiled
@@ -113,73 +105,6 @@ def _locate_floats(
 
 
 @compiled
-def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
-    for i in range(length):  # noqa: SIM110 (a generator does not compile)
-        if string_bytes[offset + i] != text[start + i]:
-            return False
-    return True
-
-
-@compiled
-def _is_below(string_bytes: Any, offset: int, end: int, text: Any, start: int, length: int) -> Any:
-    """Whether a constant string lies below an event's string."""
-    for i in range(min(end - offset, length)):
-        x, y = string_bytes[offset + i], text[start + i]
-        if x != y:
-            return x < y
-    return end - offset < length
-
-
-@compiled
-def _locate_strings(
-    string_offset: Any,
-    string_bytes: Any,
-    slots: Any,
-    ordered: bool,
-    first_cell: int,
-    kinds: Any,
-    words: Any,
-    text: Any,
-    cells: Any,
-) -> Any:
-    """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
-    count, mask = len(string_offset) - 1, len(slots) - 1
-    known_word: Any = np.int64(-1)
-    known_cell: Any = first_cell
-    for e in range(len(kinds)):
-        if kinds[e] != KIND_STRING:
-            continue
-        word = words[e]
-        if word == known_word or count == 0:
-            cells[e] = known_cell
-            continue
-        start, length = word >> 32, word & 0xFFFFFFFF
-        slot = hash_string(text, start, length) & mask
-        cell = -1
-        while slots[slot] >= 0:
-            s = slots[slot]
-            offset = string_offset[s]
-            if string_offset[s + 1] - offset == length and _is_string(
-                string_bytes, offset, text, start, length
-            ):
-                cell = first_cell + 2 * s + 1
-                break
-            slot = (slot + 1) & mask
-        if cell < 0:  # no constant
-            low, high = 0, count if ordered else 0
-            while low < high:
-                middle = (low + high) >> 1
-                offset, end = string_offset[middle], string_offset[middle + 1]
-                if _is_below(string_bytes, offset, end, text, start, length):
-                    low = middle + 1
-                else:
-                    high = middle
-            cell = first_cell + 2 * low
-        cells[e] = cell
-        known_word, known_cell = word, cell
-
-
-@compiled
 def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
     floats = words.view(np.float64)
@@ -204,7 +129,7 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
             offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
             slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
             ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
-            _locate_strings(
+            locate_strings(
                 offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
             )
 
