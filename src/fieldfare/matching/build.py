@@ -115,7 +115,7 @@ def build_arrays(
     """The paths with predicates, the further paths that filters need, and the arrays of a part."""
     versions, paths, gathered, constants, filters = material
     builder = DictionaryBuilder(gathered, constants, len(paths))
-    predicates = resolve(builder, gathered)
+    predicates, predicate_start = resolve(builder, gathered), gathered.predicate_start
     del material, gathered, constants  # a large part needs the room
     counts, dictionary = builder.cell_counts(), builder.dictionary
     access, groups = choose_access(predicates, counts)
@@ -124,7 +124,7 @@ def build_arrays(
     access.entries[:, 0] = len(tiled) + place
     arrays = Arrays(
         dictionary=dictionary,
-        rows=pack_rows(predicates.reordered(np.concatenate([tiled, listed]))),
+        rows=pack_rows(predicates, predicate_start, np.concatenate([tiled, listed])),
         access=access,
         tiles=tiles,
         subscriptions=pack_subscriptions(versions),
@@ -150,17 +150,11 @@ def resolve(builder: DictionaryBuilder, gathered: Gathered) -> Predicates:
     )
 
 
-def pack_rows(predicates: Predicates) -> Rows:
-    """The pieces of every row, in row order, for the exact check."""
-    starts, pieces = pack_pieces(
-        predicates.row,
-        predicates.row_count,
-        predicates.attribute,
-        predicates.piece_start,
-        predicates.low,
-        predicates.high,
-    )
-    return Rows(starts, pieces, predicates.subscription)
+def pack_rows(predicates: Predicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+    """The pieces of every row, in an order of the rows, for the exact check."""
+    columns = predicates.attribute, predicates.piece_start, predicates.low, predicates.high
+    starts, pieces = pack_pieces(rows, columns, predicate_start)
+    return Rows(starts, pieces, predicates.subscription[rows])
 
 
 def pack_subscriptions(versions: Versions) -> Subscriptions:

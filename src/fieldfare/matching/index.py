@@ -91,7 +91,7 @@ class _Version:
         dialect = change.dialect or "sql"
         form = change.compiled
         if form is None:
-            form = compile_filter(change.filter, dialect).normal_form
+            form = compile_filter(change.filter, dialect).compiled
         return IndexEntry(
             change.revision, change.number, change.offset, self.valid_to, form, change.filter, dialect
         )
