@@ -23,34 +23,32 @@ from fieldfare.filters import compile_filter
 from fieldfare.matching.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.matching.index import Applied, Change, Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.predicate_columns import RangePredicates, build_part_from_columns
+from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.workloads.columns import (
+    RANGE_ATTRIBUTES,
+    RANGE_DOMAIN,
+    RANGE_PREDICATES,
+    RANGE_WIDTH,
+    range_columns,
+)
 from fieldfare.workloads.synthetic import WORKLOADS
 
 AT_ONCE = 20_000
 BATCH_EVENTS = 4096
-RANGE, DOMAIN, ATTRIBUTES, PREDICATES = 400_000, 1_000_000, 20, 10
 
 
 def snapshot(size: int, seed: int) -> Part:
     """A part of W-RANGE subscriptions, numbered from 0 on; version n + 1 is of number n."""
-    rng = np.random.default_rng(seed)
-    path = np.empty((size, PREDICATES), np.int32)
-    for start in range(0, size, 65_536):
-        drawn = rng.random((min(65_536, size - start), ATTRIBUTES), np.float32)
-        path[start : start + 65_536] = drawn.argpartition(PREDICATES, axis=1)[:, :PREDICATES]
-    low = rng.integers(0, DOMAIN - RANGE, (size, PREDICATES), np.int32)
-    subscription = np.repeat(np.arange(size, dtype=np.int32), PREDICATES)
-    ranges = RangePredicates(subscription, path.ravel(), low.ravel(), low.ravel() + np.int32(RANGE))
-    names = [("data", f"a{i:02d}") for i in range(ATTRIBUTES)]
-    return build_part_from_columns(names, [ranges], np.arange(size), versions=np.arange(size) + 1)
+    paths, predicates, _ = range_columns(size, seed)
+    return build_part_from_columns(paths, predicates, np.arange(size), versions=np.arange(size) + 1)
 
 
 def filter_text(rng: np.random.Generator, attributes: int) -> str:
     """A filter of ten ranges."""
-    chosen = rng.permutation(attributes)[:PREDICATES].tolist()
-    lows = rng.integers(0, DOMAIN - RANGE, PREDICATES).tolist()
+    chosen = rng.permutation(attributes)[:RANGE_PREDICATES].tolist()
+    lows = rng.integers(0, RANGE_DOMAIN - RANGE_WIDTH, RANGE_PREDICATES).tolist()
     pairs = zip(chosen, lows, strict=True)
-    return " AND ".join(f"data.a{a:02d} BETWEEN {low} AND {low + RANGE}" for a, low in pairs)
+    return " AND ".join(f"data.a{a:02d} BETWEEN {low} AND {low + RANGE_WIDTH}" for a, low in pairs)
 
 
 def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> list[Change]:
@@ -59,7 +57,7 @@ def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> lis
     numbers = rng.permutation(size)[:count].tolist()
     made = []
     for i in range(count):
-        text = None if i % 3 == 2 else filter_text(rng, ATTRIBUTES)
+        text = None if i % 3 == 2 else filter_text(rng, RANGE_ATTRIBUTES)
         number = first + i if i % 3 == 0 else numbers[i]
         form = compile_filter(text).compiled if text is not None and compiled else None
         made.append(Change(first + i, number, 0, text, "sql", form))
@@ -79,7 +77,7 @@ def in_bulk(live: LiveIndex, made: list[Change]) -> Iterator[Applied]:
 
 
 def events_of(size: int, seed: int, attributes: int) -> ColumnBatch:
-    values = np.random.default_rng(seed).integers(0, DOMAIN, (attributes, size))
+    values = np.random.default_rng(seed).integers(0, RANGE_DOMAIN, (attributes, size))
     kinds = np.full(size, KIND_INT, np.uint8)
     return ColumnBatch(size, {("data", f"a{i:02d}"): Column(kinds, values[i]) for i in range(attributes)})
 
@@ -140,7 +138,7 @@ def main() -> None:
     size = options.subscriptions
     warm = LiveIndex(snapshot(5000, 2), 5000)
     list(in_bulk(warm, changes(5000, 5001, 3000, 3, True)))
-    warm.index.match(events_of(64, 1, ATTRIBUTES), np.zeros(64, np.int64))
+    warm.index.match(events_of(64, 1, RANGE_ATTRIBUTES), np.zeros(64, np.int64))
     build_part([])
 
     part = snapshot(size, options.seed)
@@ -155,7 +153,7 @@ def main() -> None:
     list(in_bulk(live, changes(size, size + 1, size * 3 // 200, options.seed, True)))
     figures |= {"in_deltas": live.delta_size, "parts": len(live.index.parts)}
     figures |= beside(Index((part,)), live.index, options.rounds)
-    figures |= single_changes_ms(live, options.singles, ATTRIBUTES)
+    figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES)
     wide = LiveIndex(compile_filter=compile_filter)
     wide.apply([Change(1, 1, 0, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
     figures |= {f"500_attributes_{k}": v for k, v in single_changes_ms(wide, options.singles, 500).items()}
