@@ -63,32 +63,47 @@ class Material(NamedTuple):
     """(place of the version, text, dialect), ascending"""
 
 
-def gather_entries(entries: Iterable[IndexEntry]) -> Material:
-    """Read entries, in any order, as a stream."""
-    from fieldfare.filters.encoding import encode_normal_form
+class VersionGatherer:
+    """Takes in subscription versions, some at a time; what it keeps of them is arrays."""
 
-    gatherer = Gatherer()
-    filters: list[tuple[int, str, str]] = []
-    columns: list[Versions] = []
-    remaining = iter(entries)
-    while chunk := list(islice(remaining, ENTRIES_AT_ONCE)):
+    def __init__(self) -> None:
+        self._gatherer = Gatherer()
+        self._filters: list[tuple[int, str, str]] = []
+        self._columns: list[Versions] = [_NO_VERSIONS]
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Take in versions, in any order; ValueError if bytes are no encoded normal form."""
+        from fieldfare.filters.encoding import encode_normal_form
+
         forms = [
             form if isinstance(form, bytes) else encode_normal_form(form)
-            for form in [entry.normal_form for entry in chunk]
+            for form in [entry.normal_form for entry in entries]
         ]
-        base = gatherer.size
-        for i in gatherer.add(forms).tolist():
-            filters.append((base + i, chunk[i].text, chunk[i].dialect))
-        columns.append(
+        base = self._gatherer.size
+        for i in self._gatherer.add(forms).tolist():
+            self._filters.append((base + i, entries[i].text, entries[i].dialect))
+        self._columns.append(
             Versions(
-                np.array([entry.version for entry in chunk], np.int64),
-                np.array([entry.number for entry in chunk], np.uint32),
-                np.array([entry.valid_from for entry in chunk], np.int64),
-                np.array([entry.valid_to for entry in chunk], np.int64),
+                np.array([entry.version for entry in entries], np.int64),
+                np.array([entry.number for entry in entries], np.uint32),
+                np.array([entry.valid_from for entry in entries], np.int64),
+                np.array([entry.valid_to for entry in entries], np.int64),
             )
         )
-    versions = Versions(*map(np.concatenate, zip(_NO_VERSIONS, *columns, strict=True)))
-    return in_order(Material(versions, *gatherer.finish(), filters))
+
+    def finish(self) -> Material:
+        """All that was taken in, by version; to be called once."""
+        versions = Versions(*map(np.concatenate, zip(*self._columns, strict=True)))
+        return in_order(Material(versions, *self._gatherer.finish(), self._filters))
+
+
+def gather_entries(entries: Iterable[IndexEntry]) -> Material:
+    """Read entries, in any order, as a stream."""
+    gatherer = VersionGatherer()
+    remaining = iter(entries)
+    while chunk := list(islice(remaining, ENTRIES_AT_ONCE)):
+        gatherer.add(chunk)
+    return gatherer.finish()
 
 
 _NO_VERSIONS = Versions(np.zeros(0, np.int64), np.zeros(0, np.uint32), *np.zeros((2, 0), np.int64))
@@ -115,7 +130,7 @@ def build_arrays(
     """The paths with predicates, the further paths that filters need, and the arrays of a part."""
     versions, paths, gathered, constants, filters = material
     builder = DictionaryBuilder(gathered, constants, len(paths))
-    predicates = resolve(builder, gathered)
+    predicates, predicate_start = resolve(builder, gathered), gathered.predicate_start
     del material, gathered, constants  # a large part needs the room
     counts, dictionary = builder.cell_counts(), builder.dictionary
     access, groups = choose_access(predicates, counts)
@@ -123,7 +138,7 @@ def build_arrays(
     listed, place = in_order_of_use(access.row)
     arrays = Arrays(
         dictionary=dictionary,
-        rows=pack_rows(predicates.reordered(np.concatenate([tiled, listed]))),
+        rows=pack_rows(predicates, predicate_start, np.concatenate([tiled, listed])),
         access=access._replace(row=(len(tiled) + place).astype(np.int32)),
         tiles=tiles,
         subscriptions=pack_subscriptions(versions),
@@ -161,17 +176,11 @@ def resolve(builder: DictionaryBuilder, gathered: Gathered) -> Predicates:
     )
 
 
-def pack_rows(predicates: Predicates) -> Rows:
-    """The pieces of every row, in row order, for the exact check."""
-    starts, pieces = pack_pieces(
-        predicates.row,
-        predicates.row_count,
-        predicates.attribute,
-        predicates.piece_start,
-        predicates.low,
-        predicates.high,
-    )
-    return Rows(starts, pieces, predicates.subscription)
+def pack_rows(predicates: Predicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+    """The pieces of every row, in an order of the rows, for the exact check."""
+    columns = predicates.attribute, predicates.piece_start, predicates.low, predicates.high
+    starts, pieces = pack_pieces(rows, columns, predicate_start)
+    return Rows(starts, pieces, predicates.subscription[rows])
 
 
 def pack_subscriptions(versions: Versions) -> Subscriptions:

@@ -186,17 +186,25 @@ def fill_hash_tables(string_start: Any, offset: Any, text: Any, hash_start: Any,
 
 
 @compiled
-def pack_pieces(row: Any, rows: int, attribute: Any, piece_start: Any, first: Any, last: Any) -> Any:
-    """The pieces of every row, one after the other, and where each row's start."""
-    starts = np.zeros(rows + 1, np.int64)
-    pieces = np.empty((len(first), 3), np.int32)
-    for p in range(len(attribute)):
-        end = piece_start[p + 1]
-        starts[row[p] + 1] += end - piece_start[p]
-        for i in range(piece_start[p], end):
-            pieces[i, 0] = attribute[p] + (MORE_ALTERNATIVES if i + 1 < end else 0)
-            pieces[i, 1] = first[i]
-            pieces[i, 2] = last[i]
-    for r in range(rows):
-        starts[r + 1] += starts[r]
+def pack_pieces(rows: Any, predicates: Any, predicate_start: Any) -> Any:
+    """The pieces of some rows, one row after the other, and where each row's start.
+
+    `predicates` is (attribute, piece_start, first, last).
+    """
+    attribute, piece_start, first, last = predicates
+    starts = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        row = rows[i]
+        count = piece_start[predicate_start[row + 1]] - piece_start[predicate_start[row]]
+        starts[i + 1] = starts[i] + count
+    pieces = np.empty((starts[-1], 3), np.int32)
+    place = 0
+    for i in range(len(rows)):
+        for p in range(predicate_start[rows[i]], predicate_start[rows[i] + 1]):
+            end = piece_start[p + 1]
+            for k in range(piece_start[p], end):
+                pieces[place, 0] = attribute[p] + (MORE_ALTERNATIVES if k + 1 < end else 0)
+                pieces[place, 1] = first[k]
+                pieces[place, 2] = last[k]
+                place += 1
     return starts, pieces

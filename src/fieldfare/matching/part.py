@@ -316,14 +316,17 @@ class Part:
         self._overlay = (closings, overlay)
         return overlay
 
-    def open_version(self, number: int) -> int | None:
-        """The version of a subscription that nothing had ended when the part was built."""
+    def open_versions(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """For each subscription the version that nothing had ended when the part was built; -1 for none."""
         subscriptions = self.arrays.subscriptions
-        first, last = np.searchsorted(subscriptions.sorted_number, [number, number + 1]).tolist()
-        for place in subscriptions.by_number[first:last].tolist():
-            if subscriptions.valid_to[place] == OPEN_END:
-                return int(subscriptions.version[place])
-        return None
+        if not self.size:
+            return np.full(len(numbers), -1, np.int64)
+        # Of several versions of a subscription only the last can be open.
+        last = np.maximum(np.searchsorted(subscriptions.sorted_number, numbers, side="right") - 1, 0)
+        place = subscriptions.by_number[last]
+        is_open = subscriptions.number[place] == numbers
+        is_open &= subscriptions.valid_to[place] == OPEN_END
+        return np.where(is_open, subscriptions.version[place], -1)
 
     @cached_property
     def versions(self) -> NDArray[np.int64]:

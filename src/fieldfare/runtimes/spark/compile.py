@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fieldfare.filters import FilterError, compile_filter, encode_normal_form
+from fieldfare.filters import FilterError, compile_filter
 from fieldfare.matching.build import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
@@ -132,7 +132,7 @@ def compile_rows(
                 found = compile_filter(text, dialect)
                 if schema is not None:
                     check_attributes(found, schema)
-                form = encode_normal_form(found.normal_form)
+                form = found.compiled
             except FilterError as error:
                 problem = str(error)
         compiled.append(form)
