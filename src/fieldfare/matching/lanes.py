@@ -313,10 +313,28 @@ def _is_inside_typing(_context: Any, pieces: Any, first: Any, last: Any, cells: 
     return i64(pieces, i64, i64, cells, i64), generate
 
 
+def _prefetch(array: Any, place: int) -> None:
+    """Ask the processor to bring an element near; it will be read soon."""
+
+
+def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = _data(context, builder, signature, arguments, 0)
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), _I8.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        read, all_caches, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
+        builder.call(function, [pointer, read, all_caches, of_data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
 keep_between = _keep_between if config.DISABLE_JIT else intrinsic(_keep_between_typing)
 gather = _gather if config.DISABLE_JIT else intrinsic(_gather_typing)
 fill_edges = _fill_edges if config.DISABLE_JIT else intrinsic(_fill_edges_typing)
 pass_gates = _pass_gates if config.DISABLE_JIT else intrinsic(_pass_gates_typing)
 words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
 lowest_bit = _lowest_bit if config.DISABLE_JIT else intrinsic(_lowest_bit_typing)
+prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)
 is_inside = _is_inside if config.DISABLE_JIT else intrinsic(_is_inside_typing)

@@ -19,6 +19,7 @@ from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
+from fieldfare.matching.grouping import Pairs, group_by_event
 from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
     Access,
@@ -37,6 +38,9 @@ CHUNK_EVENTS = 4096
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
 
+PAIRS_ROOM = 8192
+"""Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
 _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
     "rows": Rows,
@@ -45,10 +49,6 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "subscriptions": Subscriptions,
     "texts": Texts,
 }
-
-
-Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
-"""(event, subscription number) of every match, in no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,7 @@ class Matches:
     @classmethod
     def from_pairs(cls, size: int, collected: Iterable[Pairs]) -> Self:
         """Gather matches of n events found by several parts."""
-        parts = list(collected)
-        if len(parts) == 1:
-            events, numbers = parts[0]
-        else:
-            events = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
-            numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
-        return cls(*kernels.group_by_event(size, events, numbers))
+        return cls(*group_by_event(size, list(collected)))
 
     def of(self, event: int) -> NDArray[np.uint32]:
         """The numbers of the subscriptions that one event matches."""
@@ -134,6 +128,7 @@ class Part:
         self._compile_filter = compile_filter or _default_compile
         self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
         self._boundaries: dict[int, list[Decimal]] = {}
+        self._pairs_room = PAIRS_ROOM
 
     @property
     def size_bytes(self) -> int:
@@ -221,22 +216,41 @@ class Part:
             and int(mine.max()) < self.valid_within[1]
         )
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
-        pairs, count = np.empty((8192, 2), np.int32), 0
+        pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
         if len(access.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
             pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
         if len(tiles.row_kind):
-            dictionary = self.arrays.dictionary
-            codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(end - start)), np.uint16)
-            encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
-            pairs, count = tile_kernels.scan_tiles(tiles, rows, by_event, codes, pairs, count)
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
             count = self._confirm(columns, start, pairs, count)
-        events, numbers = kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
-        return events, numbers
+        return Pairs(pairs[:count], start, self.arrays.subscriptions.number, self._largest_number)
+
+    @cached_property
+    def _largest_number(self) -> int:
+        return int(self.arrays.subscriptions.number.max(initial=0))
+
+    def _scan_tiles(
+        self, cells: NDArray[np.int32], by_event: NDArray[np.int32], pairs: NDArray[np.int32], count: int
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
+        dictionary, tiles = self.arrays.dictionary, self.arrays.tiles
+        codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(len(by_event))), np.uint16)
+        encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+        tile, needed = 0, 0
+        while tile < len(tiles.row_start) - 1:
+            if needed > len(pairs):
+                larger = np.empty((2 * needed, 2), np.int32)
+                larger[:count] = pairs[:count]
+                pairs = larger
+            tile, count, needed = tile_kernels.scan_tiles(
+                tiles, self.arrays.rows, by_event, codes, pairs, count, tile
+            )
+        self._pairs_room = max(PAIRS_ROOM, min(len(pairs), count + (count >> 2)))
+        return pairs, count
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
         """The cell of every indexed attribute of events [start, end): int32[A, n]."""

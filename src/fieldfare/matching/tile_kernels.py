@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.matching.compiled import compiled
-from fieldfare.matching.kernels import grown, row_matches
+from fieldfare.matching.kernels import row_matches
 from fieldfare.matching.lanes import (
     BLOCK,
     GROUP_BLOCKS,
@@ -18,6 +18,7 @@ from fieldfare.matching.lanes import (
     keep_between,
     lowest_bit,
     pass_gates,
+    prefetch,
     words_set,
 )
 from fieldfare.matching.layout import (
@@ -31,6 +32,11 @@ from fieldfare.matching.layout import (
     TILE_ROWS_MAX,
 )
 
+LINE = 16
+"""Numbers of 32 bits in a cache line."""
+AHEAD = 12
+"""So many rows before a row is checked, its pieces are asked for."""
+
 _BIT = np.uint64(1) << np.arange(64, dtype=np.uint64)
 _ROOM = BLOCK * GROUP_BLOCKS
 """Vector loops read and write so many codes more than there are."""
@@ -40,6 +46,14 @@ _ROOM = BLOCK * GROUP_BLOCKS
 def coded_width(events: int) -> Any:
     """The codes of so many events need this much room a row."""
     return (events + BLOCK - 1) // BLOCK * BLOCK
+
+
+@compiled
+def _bitsets(count: int) -> Any:
+    """Room for bitsets, each in a cache line of its own: loads across two take twice the time."""
+    words = np.empty((count + 1) * BITSET_WORDS, np.uint64)
+    start = -(words.ctypes.data >> 3) % BITSET_WORDS
+    return words[start : start + count * BITSET_WORDS]
 
 
 @compiled
@@ -92,46 +106,66 @@ def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, tabl
 
 @compiled
 def _write_pairs(
-    rows: Any, kinds: Any, row: int, bitset: int, left: Any, events: Any, cells: Any, pairs: Any, count: int
+    rows: Any,
+    kinds: Any,
+    passed: Any,
+    passed_count: int,
+    left: Any,
+    events: Any,
+    cells: Any,
+    pairs: Any,
+    count: int,
 ) -> Any:
-    """Append (event, subscription) for the events of a bitset that match a row; return how many there are."""
-    subscription, kind = rows.subscription[row], kinds[row]
-    first, last = rows.piece_start[row], rows.piece_start[row + 1]
-    words = words_set(left, bitset)
-    while words != 0:
-        w = lowest_bit(words)
-        words &= words - 1
-        remaining = np.int64(left[bitset * BITSET_WORDS + w])
-        while remaining != 0:
-            bit = lowest_bit(remaining)
-            remaining &= remaining - 1
-            event: Any = np.int64(events[64 * w + bit])
-            pairs[count, 0] = event
-            pairs[count, 1] = subscription
-            if kind == EXACT:
-                count += 1
-            elif kind == SIMPLE:
-                count += is_inside(rows.pieces, first, last, cells, event)
-            else:
-                count += row_matches(rows.piece_start, rows.pieces, row, cells, event)
+    """Append (event, subscription) for the rows that passed and those of their lanes that match them.
+
+    Returns how many pairs there are then; `pairs` has room for all.
+    """
+    for i in range(passed_count):
+        row = passed[i]
+        soon = passed[min(i + AHEAD, passed_count - 1)]
+        first, last = 3 * rows.piece_start[soon], 3 * rows.piece_start[soon + 1]
+        for place in range(first, last, LINE):
+            prefetch(rows.pieces, place)
+        subscription, kind = rows.subscription[row], kinds[row]
+        first, last = rows.piece_start[row], rows.piece_start[row + 1]
+        words = words_set(left, i)
+        while words != 0:
+            w = lowest_bit(words)
+            words &= words - 1
+            remaining = np.int64(left[i * BITSET_WORDS + w])
+            while remaining != 0:
+                bit = lowest_bit(remaining)
+                remaining &= remaining - 1
+                event: Any = np.int64(events[64 * w + bit])
+                pairs[count, 0] = event
+                pairs[count, 1] = subscription
+                if kind == EXACT:
+                    count += 1
+                elif kind == SIMPLE:
+                    count += is_inside(rows.pieces, first, last, cells, event)
+                else:
+                    count += row_matches(rows.piece_start, rows.pieces, row, cells, event)
     return count
 
 
 @compiled
-def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count: int) -> Any:
+def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count: int, first_tile: int) -> Any:
     """Append (event, subscription) for the rows of tiles; cells is [n, A], codes [A + 1, n and some].
 
     Tile by tile: its zones leave some events, which get bits, 512 at a time; the bitsets of its edges
     are written for these, and each row is a few instructions on them.
+
+    It begins with a tile and stops before one for which there may not be room. Returns that tile, or how
+    many there are, the number of pairs, and for how many the tile needs room.
     """
     all_masks = np.empty(codes.shape[1] // BLOCK, np.uint32)
     _all_events(len(cells), all_masks)
     masks = np.empty_like(all_masks)
     live = np.empty((cells.shape[1] + 1, codes.shape[1] + _ROOM), np.uint16)
-    table = np.empty(BITSETS_MAX * BITSET_WORDS, np.uint64)
-    left = np.empty((TILE_ROWS_MAX + 1) * BITSET_WORDS, np.uint64)
+    table, left = _bitsets(BITSETS_MAX), _bitsets(TILE_ROWS_MAX + 1)
     passed = np.empty(TILE_ROWS_MAX + 1, np.int32)
-    for t in range(len(tiles.row_start) - 1):
+    for t in range(first_tile, len(tiles.row_start) - 1):
+        count_before = count
         masks[:] = all_masks
         for z in range(tiles.zone_start[t], tiles.zone_start[t + 1]):
             attribute, low, high = tiles.zones[z]
@@ -145,7 +179,8 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count:
             )
         live_count = _gather_columns(tiles, t, codes, masks, live)
         for first_lane in range(0, live_count, LANES):
-            _fill_table(tiles, t, live, first_lane, min(LANES, live_count - first_lane), table)
+            lanes = min(LANES, live_count - first_lane)
+            _fill_table(tiles, t, live, first_lane, lanes, table)
             row, gate, passed_count = tiles.row_start[t], tiles.gate_start[t], 0
             for run in range(tiles.run_start[t], tiles.run_start[t + 1]):
                 width, size = np.int64(tiles.runs[run, 0]), np.int64(tiles.runs[run, 1])
@@ -155,8 +190,10 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count:
                 row += size
                 gate += size * width
             events = live[0, first_lane:]
-            for i in range(passed_count):
-                if count + LANES > len(pairs):
-                    pairs = grown(pairs, count + LANES)
-                count = _write_pairs(rows, tiles.row_kind, passed[i], i, left, events, cells, pairs, count)
-    return pairs, count
+            needed = count + passed_count * lanes
+            if needed > len(pairs):
+                return t, count_before, needed
+            count = _write_pairs(
+                rows, tiles.row_kind, passed, passed_count, left, events, cells, pairs, count
+            )
+    return len(tiles.row_start) - 1, count, count
