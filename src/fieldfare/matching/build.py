@@ -110,11 +110,13 @@ _NO_VERSIONS = Versions(np.zeros(0, np.int64), np.zeros(0, np.uint32), *np.zeros
 
 
 def in_order(material: Material) -> Material:
-    """The same with its versions ascending."""
+    """The same with its versions ascending; ValueError if one comes twice."""
     version = material.versions.version
     if bool((version[1:] > version[:-1]).all()):
         return material
     order = np.argsort(version, kind="stable")
+    if not (np.diff(version[order]) > 0).all():
+        raise ValueError("a version comes twice in versions")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return material._replace(
@@ -124,14 +126,41 @@ def in_order(material: Material) -> Material:
     )
 
 
+class Prepared(NamedTuple):
+    """What a part is built of, its predicates in terms of cells."""
+
+    versions: Versions
+    paths: tuple[Path, ...]
+    filters: Sequence[tuple[int, str, str]]
+    builder: DictionaryBuilder
+    predicates: Predicates
+    predicate_start: NDArray[np.int64]
+
+
+def prepare(material: Material) -> Prepared:
+    """Sort the constants, and find the cells of the predicates. What was gathered is not needed any more."""
+    gathered = material.gathered
+    builder = DictionaryBuilder(gathered, material.constants, len(material.paths))
+    piece_start, low, high = builder.resolve(gathered)
+    counts = np.diff(gathered.predicate_start)
+    predicates = Predicates(
+        subscription=gathered.subscription,
+        row=np.repeat(np.arange(len(counts)), counts),
+        attribute=gathered.attribute,
+        piece_start=piece_start,
+        low=low,
+        high=high,
+    )
+    return Prepared(
+        material.versions, material.paths, material.filters, builder, predicates, gathered.predicate_start
+    )
+
+
 def build_arrays(
-    material: Material, compile_filter: CompileFilter
+    prepared: Prepared, compile_filter: CompileFilter
 ) -> tuple[tuple[Path, ...], tuple[Path, ...], Arrays]:
     """The paths with predicates, the further paths that filters need, and the arrays of a part."""
-    versions, paths, gathered, constants, filters = material
-    builder = DictionaryBuilder(gathered, constants, len(paths))
-    predicates, predicate_start = resolve(builder, gathered), gathered.predicate_start
-    del material, gathered, constants  # a large part needs the room
+    versions, paths, filters, builder, predicates, predicate_start = prepared
     counts, dictionary = builder.cell_counts(), builder.dictionary
     access, groups = choose_access(predicates, counts)
     tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
@@ -160,20 +189,6 @@ def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rows[order].astype(np.int64), rank[place]
-
-
-def resolve(builder: DictionaryBuilder, gathered: Gathered) -> Predicates:
-    """The gathered predicates in terms of cells."""
-    piece_start, low, high = builder.resolve(gathered)
-    counts = np.diff(gathered.predicate_start)
-    return Predicates(
-        subscription=gathered.subscription,
-        row=np.repeat(np.arange(len(counts)), counts),
-        attribute=gathered.attribute,
-        piece_start=piece_start,
-        low=low,
-        high=high,
-    )
 
 
 def pack_rows(predicates: Predicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:

@@ -103,8 +103,31 @@ def _sorted_pieces(first: Any, last: Any, start: int, end: int) -> Any:
 
 
 @compiled
-def resolve_ends(gathered: Any, d: Any, odd_rank: Any, string_rank: Any, cell_counts: Any) -> Any:
-    """The cells between the ends of every piece, sorted, and joined where they touch."""
+def rank_numbers(numbers: Any, starts: Any, d: Any) -> None:
+    """Put each number's place among its attribute's constants in the place of the number.
+
+    Attribute by attribute, so that the constants that are searched stay in the cache.
+    """
+    for a in range(len(starts) - 1):
+        for i in range(starts[a], starts[a + 1]):
+            numbers[i] = _number_rank(d, a, numbers[i])
+
+
+@compiled
+def resolve_ends(
+    gathered: Any,
+    ranks: Any,
+    starts: Any,
+    number_start: Any,
+    odd_rank: Any,
+    string_rank: Any,
+    cell_counts: Any,
+) -> Any:
+    """The cells between the ends of every piece, sorted, and joined where they touch.
+
+    `ranks` are the places of numbers, grouped by attribute as `numbers_by_attribute` has them.
+    """
+    place = starts[:-1].copy()
     count = len(gathered.attribute)
     piece_start = np.zeros(count + 1, np.int64)
     first = np.empty(len(gathered.kind) >> 1, np.int64)
@@ -112,14 +135,15 @@ def resolve_ends(gathered: Any, d: Any, odd_rank: Any, string_rank: Any, cell_co
     pieces = 0
     for p in range(count):
         a = gathered.attribute[p]
-        strings = FIRST_NUMBER_CELL + 2 * (d.number_start[a + 1] - d.number_start[a]) + 1
+        strings = FIRST_NUMBER_CELL + 2 * (number_start[a + 1] - number_start[a]) + 1
         in_order = True
         for end in range(2 * gathered.piece_start[p], 2 * gathered.piece_start[p + 1]):
             kind, value = np.int64(gathered.kind[end]), gathered.value[end]
             family, side = kind >> 1, kind & 1
             cell: Any = np.int64(0)
             if family == NUMBER >> 1:
-                cell = FIRST_NUMBER_CELL + 2 * _number_rank(d, a, value) + 1 + side
+                cell = FIRST_NUMBER_CELL + 2 * np.int64(ranks[place[a]]) + 1 + side
+                place[a] += 1
             elif family == STRING >> 1:
                 cell = strings + 2 * string_rank[int(value)] + 1 + side
             elif family == ODD >> 1:

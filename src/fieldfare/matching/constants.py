@@ -20,6 +20,7 @@ from fieldfare.matching.constant_kernels import (
     gather_texts,
     keep_distinct,
     numbers_by_attribute,
+    rank_numbers,
     resolve_ends,
     sort_short_runs,
     strings_ordered,
@@ -145,8 +146,16 @@ class DictionaryBuilder:
 
     def resolve(self, gathered: Gathered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Where each predicate's pieces start, and each piece's first and last cell; none touch."""
+        ranks, starts = numbers_by_attribute(gathered, len(self._cell_counts))
+        rank_numbers(ranks, starts, self.dictionary)
         found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] = resolve_ends(
-            gathered, self.dictionary, self._odd_rank, self._string_rank, self.cell_counts()
+            gathered,
+            ranks,
+            starts,
+            self.dictionary.number_start,
+            self._odd_rank,
+            self._string_rank,
+            self._cell_counts,
         )
         return found
 

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching import access_kernels, kernels, tile_kernels
-from fieldfare.matching.build import CompileFilter, IndexEntry, Material, build_arrays, gather_entries
+from fieldfare.matching.build import (
+    CompileFilter,
+    IndexEntry,
+    Material,
+    build_arrays,
+    gather_entries,
+    prepare,
+)
 from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
@@ -355,7 +362,9 @@ def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | No
 
 def part_of(material: Material, compile_filter: CompileFilter | None = None) -> Part:
     """Build a part of what was gathered."""
-    indexed, further, arrays = build_arrays(material, compile_filter or _default_compile)
+    prepared = prepare(material)
+    del material  # a large part needs the room
+    indexed, further, arrays = build_arrays(prepared, compile_filter or _default_compile)
     groups: dict[str, Any] = arrays._asdict()
     frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
     subscriptions = frozen.subscriptions

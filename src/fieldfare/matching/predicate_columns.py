@@ -119,10 +119,7 @@ def build_part_from_columns(
         np.broadcast_to(np.asarray(valid_from, np.int64), size).copy(),
         np.broadcast_to(np.asarray(valid_to, np.int64), size).copy(),
     )
-    material = Material(columns, *_gather(tuple(paths), blocks, size), ())
-    if len(np.unique(columns.version)) < size:
-        raise ValueError("a version comes twice in versions")
-    return part_of(in_order(material))
+    return part_of(in_order(Material(columns, *_gather(tuple(paths), blocks, size), ())))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
