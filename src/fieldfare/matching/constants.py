@@ -29,7 +29,6 @@ from fieldfare.matching.gathering import Constants, Gathered
 from fieldfare.matching.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-CELL_MAX = np.iinfo(np.int32).max
 SPARSE_STRINGS_MAX = 1024
 """The hash table of no more strings than this has room for eight times as many, so that few collide."""
 

@@ -41,20 +41,6 @@ class Predicates:
         """The predicate of each piece."""
         return np.repeat(np.arange(len(self.row)), np.diff(self.piece_start))
 
-    def reordered(self, rows: NDArray[np.int64]) -> Predicates:
-        """The predicates of these rows, in their order."""
-        first = np.searchsorted(self.row, np.arange(self.row_count + 1))
-        predicate, width = _ranges(first[rows], first[rows + 1])
-        piece, count = _ranges(self.piece_start[predicate], self.piece_start[predicate + 1])
-        return Predicates(
-            subscription=self.subscription[rows],
-            row=np.repeat(np.arange(len(rows)), width),
-            attribute=self.attribute[predicate],
-            piece_start=starts_of(count),
-            low=self.low[piece],
-            high=self.high[piece],
-        )
-
 
 def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All of first[0]..last[0] - 1, first[1]..last[1] - 1 and so on; and how many each of these are."""
