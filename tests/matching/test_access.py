@@ -78,7 +78,7 @@ def _expected(forms: list[NormalForm], events: list[Event]) -> list[list[int]]:
 
 COSTS = {
     "many keys": {"KEY_NS": 1e-6, "OPEN_ROW_NS": 5.0},
-    "tiles under cells": {"TILE_NS": 0.0, "LIVE_TILE_NS": 0.0, "LIVE_ROW_NS": 0.1, "OPEN_ROW_NS": 5.0},
+    "tiles under cells": {"TILE_GROUP_ROWS": 1, "TILE_NS": 0.0, "LIVE_TILE_NS": 0.0, "OPEN_ROW_NS": 5.0},
     "hashed": {"KEY_NS": 1e-6, "OPEN_ROW_NS": 5.0, "_SPARE_SLOTS": -(1 << 40)},
     "as they are": {},
 }

@@ -55,6 +55,8 @@ TILE_NS = 1.0
 LIVE_TILE_NS = 100.0
 """What it costs another event, besides its rows."""
 LIVE_ROW_NS = 0.1
+TILE_GROUP_ROWS = 64
+"""Fewer rows of the same cells get no tile: it costs every event, a list only those with the attribute."""
 
 _MULTIPLIERS = (0x1E3779B1, 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F)
 _HASH_BITS = 32
@@ -167,7 +169,7 @@ def _tile_cost(met: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.float64]:
     """What an event costs on average if so many rows, met so often, are in tiles of their own."""
     tiles = np.ceil(rows / TILE_ROWS_MAX)
     cost: NDArray[np.float64] = tiles * (TILE_NS + met * LIVE_TILE_NS) + met * rows * LIVE_ROW_NS
-    return cost
+    return np.where(rows >= TILE_GROUP_ROWS, cost, np.inf)
 
 
 def _tables(
