@@ -108,12 +108,9 @@ def _equalities(*constraints: tuple[int, str]) -> NormalForm:
 
 
 def _keys(part: Part) -> list[frozenset[Any]]:
-    found = part.arrays.access
-    starts = found.key_start.tolist()
-    return [
-        frozenset(part.indexed_paths[a] for a in found.attribute[starts[x] : starts[x + 1]].tolist())
-        for x in range(len(starts) - 1)
-    ]
+    found = access.keys_of(part.arrays.access, part.indexed_paths)
+    assert sum(size for _, size in found) == len(part.arrays.access.row)
+    return [frozenset(key) for key, _ in found]
 
 
 def test_many_rows_of_several_equalities_are_found_by_pairs_that_cover_them() -> None:

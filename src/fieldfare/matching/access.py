@@ -13,6 +13,8 @@ happens. That attributes are correlated shows in how often rows agree in all cel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from fieldfare.matching.key_kernels import (
 )
 from fieldfare.matching.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.matching.tiling import Group, Predicates
+from fieldfare.model import Path
 
 KEY_ENTRIES_MAX = 8
 """A row is listed at most so often: once for each combination of the cells that it allows."""
@@ -290,3 +293,13 @@ def _checks(
     high = marks_of(predicates.high[piece], mark_shift[attribute])
     result[has] = attribute.astype(np.int64) << 16 | low << 8 | high
     return result.astype(np.uint32)
+
+
+def keys_of(access: Access, paths: Sequence[Path]) -> list[tuple[tuple[Path, ...], int]]:
+    """What was chosen: the attributes of each key, and how many entries it has."""
+    sizes = np.diff(access.table[access.table_start])
+    bounds = pairwise(access.key_start.tolist())
+    return [
+        (tuple(paths[a] for a in access.attribute[start:end].tolist()), size)
+        for (start, end), size in zip(bounds, sizes.tolist(), strict=True)
+    ]
