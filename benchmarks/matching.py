@@ -13,14 +13,17 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fieldfare.filters import Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.normal_form import path_order
+from fieldfare.filters.values import ABSENT
 from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.predicate_columns import build_part_from_columns
 from fieldfare.model import OPEN_END
@@ -55,6 +58,33 @@ def time_matching(part: Part, parts: list[ColumnBatch]) -> tuple[float, float, i
     for batch in parts:
         matches += len(part.match(batch, np.zeros(batch.size, np.int64)).subscriptions)
     return time.perf_counter() - started, time.thread_time() - busy, matches
+
+
+def as_json_lines(events: ColumnBatch) -> bytes:
+    """The same events as they would be published."""
+    lines = []
+    columns = {path: events.values(path) for path in events.columns}
+    for e in range(events.size):
+        event: dict[str, Any] = {}
+        for path, values in columns.items():
+            if values[e] is not ABSENT:
+                place = event
+                for step in path[:-1]:
+                    place = place.setdefault(str(step), {})
+                place[str(path[-1])] = values[e]
+        lines.append(json.dumps(event, separators=(",", ":")) + "\n")
+    return "".join(lines).encode()
+
+
+def time_from_json(part: Part, parts: list[ColumnBatch]) -> float:
+    """Seconds of the processor to decode all events from JSON and match them, a batch at a time."""
+    payloads = [as_json_lines(batch) for batch in parts]
+    decode_json_lines(payloads[0], parts[0].size, part.paths)
+    busy = time.thread_time()
+    for payload, batch in zip(payloads, parts, strict=True):
+        columns = decode_json_lines(payload, batch.size, part.paths)
+        part.match(columns, np.zeros(batch.size, np.int64))
+    return time.thread_time() - busy
 
 
 def small_batch_ms(part: Part, parts: list[ColumnBatch]) -> float:
@@ -143,6 +173,7 @@ def main() -> None:
     )
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parse", action="store_true", help="also match events that are JSON lines")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
     build_part([])  # so that no kernel is compiled while the clock runs
@@ -173,6 +204,8 @@ def main() -> None:
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "seed": options.seed,
     }
+    if options.parse:
+        figures["json_events_per_cpu_s"] = round(options.events / time_from_json(part, parts))
     if work.filters:
         scanned_s = scan_s(work.filters, parts[:1]) * len(parts)
         figures["scan_events_per_s"] = round(options.events / scanned_s, 3)

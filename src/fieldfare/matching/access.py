@@ -13,6 +13,8 @@ happens. That attributes are correlated shows in how often rows agree in all cel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from fieldfare.matching.key_kernels import (
 )
 from fieldfare.matching.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.matching.tiling import Group, Predicates
+from fieldfare.model import Path
 
 KEY_ENTRIES_MAX = 8
 """A row is listed at most so often: once for each combination of the cells that it allows."""
@@ -55,6 +58,8 @@ TILE_NS = 1.0
 LIVE_TILE_NS = 100.0
 """What it costs another event, besides its rows."""
 LIVE_ROW_NS = 0.1
+TILE_GROUP_ROWS = 64
+"""Fewer rows of the same cells get no tile: it costs every event, a list only those with the attribute."""
 
 _MULTIPLIERS = (0x1E3779B1, 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F)
 _HASH_BITS = 32
@@ -167,7 +172,7 @@ def _tile_cost(met: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.float64]:
     """What an event costs on average if so many rows, met so often, are in tiles of their own."""
     tiles = np.ceil(rows / TILE_ROWS_MAX)
     cost: NDArray[np.float64] = tiles * (TILE_NS + met * LIVE_TILE_NS) + met * rows * LIVE_ROW_NS
-    return cost
+    return np.where(rows >= TILE_GROUP_ROWS, cost, np.inf)
 
 
 def _tables(
@@ -288,3 +293,13 @@ def _checks(
     high = marks_of(predicates.high[piece], mark_shift[attribute])
     result[has] = attribute.astype(np.int64) << 16 | low << 8 | high
     return result.astype(np.uint32)
+
+
+def keys_of(access: Access, paths: Sequence[Path]) -> list[tuple[tuple[Path, ...], int]]:
+    """What was chosen: the attributes of each key, and how many entries it has."""
+    sizes = np.diff(access.table[access.table_start])
+    bounds = pairwise(access.key_start.tolist())
+    return [
+        (tuple(paths[a] for a in access.attribute[start:end].tolist()), size)
+        for (start, end), size in zip(bounds, sizes.tolist(), strict=True)
+    ]
