@@ -167,7 +167,7 @@ def build_tiles(
     first, kinds = arranger.first_predicate, np.zeros(len(rows), np.uint8)
     out = _room(coded, first, rows, row_start, len(cell_counts))
     ends = pack_tiles(row_start, rows, confined, first, coded, len(cell_counts), kinds, out)
-    zones, columns, edges, unions, union_gates, runs, gates = ends[-1].tolist()
+    zones, columns, edges, sets, gates, runs, row_sets = ends[-1].tolist()
     return Tiles(
         row_start=row_start,
         row_kind=kinds,
@@ -177,13 +177,13 @@ def build_tiles(
         column=out.column[:columns],
         column_edge=out.column_edge[: columns + 1],
         edge=out.edge[:edges],
-        union_start=ends[:, 3],
-        union_gate=out.union_gate[: unions + 1],
-        union_gates=out.union_gates[:union_gates],
+        set_start=ends[:, 3],
+        set_gate=out.set_gate[: sets + 1],
+        set_gates=out.set_gates[:gates],
         run_start=ends[:, 5],
         runs=out.runs[:runs],
-        gate_start=ends[:, 6],
-        gates=out.gates[:gates],
+        row_set_start=ends[:, 6],
+        row_sets=out.row_sets[:row_sets],
     ), rows
 
 
@@ -196,21 +196,20 @@ def _room(
 ) -> Packed:
     """Arrays with room for the most that tiles of these rows can take."""
     width = first[rows + 1] - first[rows]
-    pieces = np.diff(coded.piece_start)
-    several = starts_of(np.where(pieces > 1, pieces, 0))
+    pieces = coded.piece_start[first]
     columns = sum(
         min(attribute_count, int(width[start:end].sum())) for start, end in pairwise(row_start.tolist())
     )
-    tiles, gates = len(row_start) - 1, int(width.sum())
-    parts = int((several[first[rows + 1]] - several[first[rows]]).sum())
+    tiles, sets = len(row_start) - 1, int(width.sum())
+    gates = int((pieces[rows + 1] - pieces[rows]).sum())
     edges = tiles * EDGES_MAX + EDGES_MIN * columns
     return Packed(
         zones=np.empty((tiles + int(width[row_start[:-1]].sum()), 3), np.int32),
         column=np.empty(columns, np.int32),
         column_edge=np.zeros(columns + 1, np.int64),
         edge=np.empty(edges, np.uint16),
-        union_gate=np.zeros(parts // 2 + 1, np.int64),
-        union_gates=np.empty((parts, 2), np.uint16),
+        set_gate=np.zeros(sets + 1, np.int64),
+        set_gates=np.empty((gates + 1, 2), np.uint16),
         runs=np.empty((len(rows), 2), np.int32),
-        gates=np.empty((gates, 2), np.uint16),
+        row_sets=np.empty(sets, np.uint16),
     )
