@@ -189,7 +189,8 @@ def _find_set(begun: Any, at: Any, gates: int, known: Any, known_set: Any, out: 
 
     `known` is a table from single gates to their sets. Returns ALL_LANES if there is no room for a set.
     """
-    slot, mask = 0, len(known) - 1
+    slot: Any = 0
+    mask = len(known) - 1
     if gates == 1:
         gate = out.set_gates[at[_GATES] - 1]
         key = (np.int64(gate[0]) << 16) + np.int64(gate[1]) + 1
