@@ -46,6 +46,38 @@ class Packed(NamedTuple):
 
 
 @compiled
+def sum_benefits(rows: Any, first: Any, attribute: Any, excluded: Any, attribute_count: int) -> Any:
+    """For each attribute, how much of its axis the rows exclude together."""
+    benefit = np.zeros(attribute_count)
+    for row in rows:
+        for i in range(first[row], first[row + 1]):
+            benefit[attribute[i]] += excluded[i]
+    return benefit
+
+
+@compiled
+def divide(rows: Any, first: Any, attribute: Any, chosen: int, low: Any, high: Any) -> Any:
+    """The rows that constrain an attribute, twice the centre of each one's interval, and the other rows."""
+    having, without = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    centre = np.empty(len(rows), np.int64)
+    having_count, without_count = 0, 0
+    for row in rows:
+        found = -1
+        for i in range(first[row], first[row + 1]):
+            if attribute[i] == chosen:
+                found = i
+                break
+        if found >= 0:
+            having[having_count] = row
+            centre[having_count] = low[found] + high[found]
+            having_count += 1
+        else:
+            without[without_count] = row
+            without_count += 1
+    return having[:having_count], centre[:having_count], without[:without_count]
+
+
+@compiled
 def _survey(rows: Any, first: Any, p: Any, attributes: Any, touched: Any) -> Any:
     """Note for each attribute how the rows constrain it; return how many attributes they constrain."""
     count = 0

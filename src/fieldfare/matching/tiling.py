@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.codes import piece_codes
 from fieldfare.matching.layout import TILE_ROWS_MAX, Dictionary, Tiles, starts_of
-from fieldfare.matching.tile_packing import EDGES_MAX, EDGES_MIN, Packed, pack_tiles
+from fieldfare.matching.tile_packing import EDGES_MAX, EDGES_MIN, Packed, divide, pack_tiles, sum_benefits
 
 SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
@@ -95,36 +95,29 @@ class Arranger:
         self.attribute_count = len(cell_counts)
         self.tiles: list[NDArray[np.int64]] = []
 
-    def predicates_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All predicates of the rows, and each one's place in `rows`."""
-        mine, counts = _ranges(self.first_predicate[rows], self.first_predicate[rows + 1])
-        return mine, np.repeat(np.arange(len(rows)), counts)
-
     def split(self, rows: NDArray[np.int64], used: frozenset[int], tile_rows: int) -> None:
         """Append tiles of at most `tile_rows` rows."""
         if len(rows) <= tile_rows:
             if len(rows):
                 self.tiles.append(rows)
             return
-        mine, slots = self.predicates_of(rows)
-        attributes = self.predicates.attribute[mine]
-        benefit = np.bincount(attributes, self.excluded[mine], minlength=self.attribute_count)
+        benefit = sum_benefits(
+            rows, self.first_predicate, self.predicates.attribute, self.excluded, self.attribute_count
+        )
         benefit[list(used)] = 0.0
         best = int(benefit.argmax()) if len(benefit) else -1
         if best < 0 or benefit[best] <= 0.05 * len(rows):
             for start in range(0, len(rows), tile_rows):
                 self.tiles.append(rows[start : start + tile_rows])
             return
-        chosen = attributes == best
-        having = slots[chosen]
-        centre = self.low[mine[chosen]] + self.high[mine[chosen]]
-        without = np.ones(len(rows), bool)
-        without[having] = False
+        having, centre, without = divide(
+            rows, self.first_predicate, self.predicates.attribute, best, self.low, self.high
+        )
         order = np.argsort(centre, kind="stable")
-        sorted_rows, sorted_centre = rows[having[order]], centre[order]
+        sorted_rows, sorted_centre = having[order], centre[order]
         for start, end in _strips(sorted_centre, tile_rows):
             self.split(sorted_rows[start:end], used | {best}, tile_rows)
-        self.split(rows[without], used, tile_rows)
+        self.split(without, used, tile_rows)
 
 
 def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
