@@ -48,7 +48,8 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
     keys = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
     for part in found:
         deal_out(part.pairs, part.first_event, part.number, event_bits, number_bits, ends, keys)
-    indptr, numbers = np.zeros(size + 1, np.int64), np.empty(total, np.uint32)
+    indptr = np.zeros(size + 1, np.int64)
+    numbers = keys if keys.dtype == np.uint32 else np.empty(total, np.uint32)
     kept = write_lists(keys, ends, event_bits, number_bits, indptr, numbers)
     return indptr, numbers[:kept]
 
@@ -75,7 +76,10 @@ def deal_out(
 
 @compiled
 def write_lists(keys: Any, ends: Any, event_bits: int, number_bits: int, indptr: Any, numbers: Any) -> Any:
-    """Sort each group, and write its numbers, each once for an event; return how many these are."""
+    """Sort each group, and write its numbers, each once for an event; return how many these are.
+
+    `numbers` may be `keys` itself: no key is overwritten before it is read.
+    """
     longest: Any = ends[0]
     for g in range(1, len(ends)):
         longest = max(longest, ends[g] - ends[g - 1])
@@ -89,10 +93,12 @@ def write_lists(keys: Any, ends: Any, event_bits: int, number_bits: int, indptr:
         size = ends[g] - start
         values = _sort(keys[start : ends[g]], other[:size], places, event_bits + number_bits)
         start = ends[g]
+        before: Any = np.int64(-1)
         for i in range(size):
-            if i > 0 and values[i] == values[i - 1]:
-                continue
             key = np.int64(values[i])
+            if key == before:
+                continue
+            before = key
             owner = (g << event_bits) + (key >> number_bits)
             while event < owner:
                 event += 1

@@ -17,8 +17,14 @@ from fieldfare.matching.columns import (
     KIND_STRING,
 )
 from fieldfare.matching.compiled import compiled
+from fieldfare.matching.lanes import prefetch
 from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
 from fieldfare.matching.string_kernels import locate_strings
+
+GRID_NEAR = 1 << 13
+"""A grid of up to so many steps is in the second cache; what a value needs of others is asked for ahead."""
+AHEAD = 8
+"""So many events ahead for the constants, and twice as many for the grid."""
 
 
 @compiled
@@ -49,6 +55,11 @@ def _locate_ints(
     """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
     size = len(grid) - 1
     for e in range(len(kinds)):
+        if size > GRID_NEAR and e + 2 * AHEAD < len(kinds):
+            prefetch(grid, _grid_step(float(words[e + 2 * AHEAD]), origin, scale, size))
+            soon = base + grid[_grid_step(float(words[e + AHEAD]), origin, scale, size)]
+            prefetch(floor, soon)
+            prefetch(fraction, soon)
         if kinds[e] != KIND_INT:
             continue
         value = words[e]

@@ -180,21 +180,73 @@ def _fill_edges_typing(
     return types.void(codes, i64, i64, edges, i64, i64, table, i64), generate
 
 
-def _pass_gates(
-    table: Any, gates: Any, start: int, width: Any, rows: Any, first: int, left: Any, passed: Any, count: int
-) -> int:
-    """The lanes that pass all gates of each of some rows.
+def _fill_sets(table: Any, set_gate: Any, gates: Any, first: int, last: int, entry: int) -> None:
+    """Write the bitset of each of sets [first, last): the lanes that pass one of its gates.
 
-    A row has `width` gates, those of the first from ``gates[start]`` on. A gate (open, shut) lets those
-    lanes pass that are in bitset `open` and not in `shut`; both are places in `table`. For a row with
-    lanes left, numbered from `first`, its bitset is written to `left`, its number to `passed`. Returns
-    `count` and how many these are; both arrays must have room for one more than there are.
+    Set u has gates [set_gate[u], set_gate[u + 1]). A gate (open, shut) lets those lanes pass that are in
+    bitset `open` of `table` and not in `shut`. The results are its bitsets from number `entry` on.
+    """
+    for u in range(first, last):
+        for w in range(WORDS):
+            word = np.uint64(0)
+            for g in range(set_gate[u], set_gate[u + 1]):
+                opened, shut = int(gates[g, 0]) * WORDS, int(gates[g, 1]) * WORDS
+                word |= table[opened + w] & ~table[shut + w]
+            table[(entry + u - first) * WORDS + w] = word
+
+
+def _fill_sets_typing(
+    _context: Any, table: Any, set_gate: Any, gates: Any, first: Any, last: Any, entry: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table_data, set_data, gates_data = (
+            _data(context, builder, signature, arguments, i) for i in range(3)
+        )
+        _, _, _, first, last, entry = arguments
+        one, words = ir.Constant(_I64, 1), ir.Constant(_I64, WORDS)
+        ones, zeros = ir.Constant(_SET, [-1] * WORDS), ir.Constant(_SET, [0] * WORDS)
+        union = cgutils.alloca_once(builder, _SET)
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            number = builder.add(first, loop.index)
+            start = builder.load(builder.gep(set_data, [number]))
+            end = builder.load(builder.gep(set_data, [builder.add(number, one)]))
+            builder.store(zeros, union)
+            with cgutils.for_range(builder, builder.sub(end, start)) as gate:
+                place = builder.shl(builder.add(start, gate.index), one)
+                opened, shut = (
+                    _bitset(builder, table_data, gates_data, builder.add(place, ir.Constant(_I64, side)))
+                    for side in range(2)
+                )
+                passing = builder.and_(opened, builder.xor(shut, ones))
+                builder.store(builder.or_(builder.load(union), passing), union)
+            target = builder.mul(builder.add(entry, loop.index), words)
+            _store(builder, builder.load(union), table_data, target)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(table, set_gate, gates, i64, i64, i64), generate
+
+
+def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any) -> Any:
+    """The bitset of a table whose number stands at a place of an array."""
+    number = builder.zext(builder.load(builder.gep(numbers_data, [place])), _I64)
+    return _load(builder, table_data, builder.mul(number, ir.Constant(_I64, WORDS)), _SET)
+
+
+def _pass_sets(
+    table: Any, sets: Any, start: int, width: Any, rows: Any, first: int, left: Any, passed: Any, count: int
+) -> int:
+    """The lanes that are in all sets of each of some rows.
+
+    A row has `width` sets, those of the first from ``sets[start]`` on, as numbers of bitsets in `table`.
+    For a row with lanes left, numbered from `first`, its bitset is written to `left`, its number to
+    `passed`. Returns `count` and how many these are; both arrays must have room for one more than there are.
     """
     for row in range(rows):
         result = [table[w] for w in range(WORDS)]
-        for g in range(start + row * width, start + (row + 1) * width):
+        for i in range(start + row * width, start + (row + 1) * width):
             for w in range(WORDS):
-                result[w] &= table[int(gates[g, 0]) + w] & ~table[int(gates[g, 1]) + w]
+                result[w] &= table[int(sets[i]) * WORDS + w]
         for w in range(WORDS):
             left[count * WORDS + w] = result[w]
         passed[count] = first + row
@@ -202,10 +254,10 @@ def _pass_gates(
     return count
 
 
-def _pass_gates_typing(
+def _pass_sets_typing(
     _context: Any,
     table: Any,
-    gates: Any,
+    sets: Any,
     start: Any,
     width: Any,
     rows: Any,
@@ -217,39 +269,30 @@ def _pass_gates_typing(
     """The conjunction never leaves its register, and nothing branches on it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table_data, gates_data, left_data, passed_data = (
+        table_data, sets_data, left_data, passed_data = (
             _data(context, builder, signature, arguments, i) for i in (0, 1, 6, 7)
         )
         _, _, start, width, rows, first, _, _, count = arguments
-        one = ir.Constant(_I64, 1)
-        ones, zeros = ir.Constant(_SET, [-1] * WORDS), ir.Constant(_SET, [0] * WORDS)
         everything = _load(builder, table_data, ir.Constant(_I64, 0), _SET)
         found = cgutils.alloca_once_value(builder, count)
         conjunction = cgutils.alloca_once(builder, _SET)
         with cgutils.for_range(builder, rows) as loop:
             builder.store(everything, conjunction)
-            place = builder.shl(builder.add(start, builder.mul(loop.index, width)), one)
-            with cgutils.for_range(builder, width) as gate:
-                sides = []
-                for side in range(2):
-                    pointer = builder.add(
-                        builder.add(place, builder.shl(gate.index, one)), ir.Constant(_I64, side)
-                    )
-                    entry = builder.zext(builder.load(builder.gep(gates_data, [pointer])), _I64)
-                    sides.append(_load(builder, table_data, entry, _SET))
-                passing = builder.and_(sides[0], builder.xor(sides[1], ones))
-                builder.store(builder.and_(builder.load(conjunction), passing), conjunction)
+            place = builder.add(start, builder.mul(loop.index, width))
+            with cgutils.for_range(builder, width) as member:
+                bitset = _bitset(builder, table_data, sets_data, builder.add(place, member.index))
+                builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
             result, k = builder.load(conjunction), builder.load(found)
             _store(builder, result, left_data, builder.mul(k, ir.Constant(_I64, WORDS)))
             number = builder.trunc(builder.add(first, loop.index), _I32)
             builder.store(number, builder.gep(passed_data, [k]))
-            nonzero = builder.bitcast(builder.icmp_unsigned("!=", result, zeros), _I8)
-            any_left = builder.icmp_unsigned("!=", nonzero, ir.Constant(_I8, 0))
+            nonzero = builder.icmp_unsigned("!=", result, ir.Constant(_SET, [0] * WORDS))
+            any_left = builder.icmp_unsigned("!=", builder.bitcast(nonzero, _I8), ir.Constant(_I8, 0))
             builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
         return builder.load(found)
 
     i64 = types.int64
-    return i64(table, gates, i64, i64, i64, i64, left, passed, i64), generate
+    return i64(table, sets, i64, i64, i64, i64, left, passed, i64), generate
 
 
 def _words_set(bitsets: Any, number: int) -> int:
@@ -333,7 +376,8 @@ def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
 keep_between = _keep_between if config.DISABLE_JIT else intrinsic(_keep_between_typing)
 gather = _gather if config.DISABLE_JIT else intrinsic(_gather_typing)
 fill_edges = _fill_edges if config.DISABLE_JIT else intrinsic(_fill_edges_typing)
-pass_gates = _pass_gates if config.DISABLE_JIT else intrinsic(_pass_gates_typing)
+fill_sets = _fill_sets if config.DISABLE_JIT else intrinsic(_fill_sets_typing)
+pass_sets = _pass_sets if config.DISABLE_JIT else intrinsic(_pass_sets_typing)
 words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
 lowest_bit = _lowest_bit if config.DISABLE_JIT else intrinsic(_lowest_bit_typing)
 prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)

@@ -13,9 +13,10 @@ in one of two ways, chosen by cost when the part is built:
 * `Access`: by a table from the cells of one to four attributes to the few rows that ask for these cells.
 * `Tiles`: with up to 2,048 others in a tile. `zones` are intervals that all rows of the tile share, so
   most events pass a tile by. The events that are left are the bits of bitsets: one for each *edge*, a
-  place on an attribute's axis, says which events lie at it or beyond. A predicate is then a *gate*, the
-  bitset of the edge where it begins without that of the edge where it ends, and a row the conjunction
-  of its gates, for 512 events at a time. Edges are placed on *codes*, cells in 16 bits.
+  place on an attribute's axis, says which events lie at it or beyond. A predicate is then a *set*: the
+  bitset of the edge where it begins without that of the edge where it ends, or a union of such; rows
+  share sets. A row is the conjunction of its sets, for 512 events at a time. Edges are placed on
+  *codes*, cells in 16 bits.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ MARKS_MAX = 256
 ALL_LANES, NO_LANES = 0, 1
 """The first two bitsets of a tile: all its events, and none."""
 FIRST_EDGE = 2
-"""The number of a tile's first edge among its bitsets; its unions come after its edges."""
-BITSETS_MAX = 8192
-"""More cannot be named by a gate: it has a bitset's first word as 16 bits."""
+"""The number of a tile's first edge among its bitsets; its sets come after its edges."""
+BITSETS_MAX = 1 << 16
+"""More a tile cannot have; a predicate for which there is no set is left to the row's check."""
 BITSET_WORDS = 8
 
 EXACT, SIMPLE, ALTERNATIVES = 0, 1, 2
-"""Whether a row's gates decide; if not, whether its pieces must all hold, or some have alternatives."""
+"""Whether a row's sets decide; if not, whether its pieces must all hold, or some have alternatives."""
 
 MORE_ALTERNATIVES = 1 << 30
 """Added to a piece's attribute when the next piece is another interval of the same predicate."""
@@ -118,12 +119,12 @@ class Access(NamedTuple):
 class Tiles(NamedTuple):
     """T tiles; tile t has rows [row_start[t], row_start[t + 1]) of `Rows`.
 
-    Its bitsets are all of its events, none, one for each of its edges [edge_start[t], edge_start[t + 1]),
-    and one for each of its unions: the events that pass one of several gates. Edges stand attribute
-    by attribute: those of column c are [column_edge[c], column_edge[c + 1]).
+    Its bitsets are all of its events, none, one for each of its edges, and one for each of its *sets*
+    [set_start[t], set_start[t + 1]): the events that pass one of the set's gates. A gate (open, shut)
+    names two bitsets: an event passes if it is in the first and not in the second. Edges stand
+    attribute by attribute: those of column c are [column_edge[c], column_edge[c + 1]).
 
-    Its rows stand in runs (gates of each row, rows), and their gates in the same order. A gate (open, shut)
-    names two bitsets by their first words: an event passes if it is in the first and not in the second.
+    Its rows stand in runs (sets of each row, rows), and the numbers of their sets in the same order.
     """
 
     row_start: NDArray[np.int64]
@@ -134,13 +135,13 @@ class Tiles(NamedTuple):
     column: NDArray[np.int32]  # the attributes that have edges in the tile
     column_edge: NDArray[np.int64]
     edge: NDArray[np.uint16]  # a code
-    union_start: NDArray[np.int64]
-    union_gate: NDArray[np.int64]  # where a union's gates start
-    union_gates: NDArray[np.uint16]  # [., 2]
+    set_start: NDArray[np.int64]
+    set_gate: NDArray[np.int64]  # where a set's gates start
+    set_gates: NDArray[np.uint16]  # [., 2]
     run_start: NDArray[np.int64]
     runs: NDArray[np.int32]  # [., 2]
-    gate_start: NDArray[np.int64]
-    gates: NDArray[np.uint16]  # [., 2]
+    row_set_start: NDArray[np.int64]
+    row_sets: NDArray[np.uint16]
 
 
 class Subscriptions(NamedTuple):

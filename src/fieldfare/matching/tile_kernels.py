@@ -13,18 +13,18 @@ from fieldfare.matching.lanes import (
     GROUP_BLOCKS,
     LANES,
     fill_edges,
+    fill_sets,
     gather,
     is_inside,
     keep_between,
     lowest_bit,
-    pass_gates,
+    pass_sets,
     prefetch,
     words_set,
 )
 from fieldfare.matching.layout import (
     ALL_LANES,
     BITSET_WORDS,
-    BITSETS_MAX,
     EXACT,
     FIRST_EDGE,
     NO_LANES,
@@ -94,14 +94,18 @@ def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, tabl
         place = (1 + c - start) * width + first_lane
         fill_edges(flat, place, lanes, tiles.edge, first, last, table, entry)
         entry += last - first
-    for u in range(tiles.union_start[t], tiles.union_start[t + 1]):
-        for w in range(BITSET_WORDS):
-            word = np.uint64(0)
-            for g in range(tiles.union_gate[u], tiles.union_gate[u + 1]):
-                opened, shut = np.int64(tiles.union_gates[g, 0]), np.int64(tiles.union_gates[g, 1])
-                word |= table[opened + w] & ~table[shut + w]
-            table[entry * BITSET_WORDS + w] = word
-        entry += 1
+    first, last = tiles.set_start[t], tiles.set_start[t + 1]
+    fill_sets(table, tiles.set_gate, tiles.set_gates, first, last, entry)
+
+
+@compiled
+def _bitsets_max(tiles: Any) -> Any:
+    """How many bitsets the largest table has."""
+    most: Any = np.int64(0)
+    for t in range(len(tiles.row_start) - 1):
+        edges = tiles.column_edge[tiles.column_start[t + 1]] - tiles.column_edge[tiles.column_start[t]]
+        most = max(most, FIRST_EDGE + edges + tiles.set_start[t + 1] - tiles.set_start[t])
+    return most
 
 
 @compiled
@@ -162,7 +166,7 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count:
     _all_events(len(cells), all_masks)
     masks = np.empty_like(all_masks)
     live = np.empty((cells.shape[1] + 1, codes.shape[1] + _ROOM), np.uint16)
-    table, left = _bitsets(BITSETS_MAX), _bitsets(TILE_ROWS_MAX + 1)
+    table, left = _bitsets(_bitsets_max(tiles)), _bitsets(TILE_ROWS_MAX + 1)
     passed = np.empty(TILE_ROWS_MAX + 1, np.int32)
     for t in range(first_tile, len(tiles.row_start) - 1):
         count_before = count
@@ -181,14 +185,14 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count:
         for first_lane in range(0, live_count, LANES):
             lanes = min(LANES, live_count - first_lane)
             _fill_table(tiles, t, live, first_lane, lanes, table)
-            row, gate, passed_count = tiles.row_start[t], tiles.gate_start[t], 0
+            row, place, passed_count = tiles.row_start[t], tiles.row_set_start[t], 0
             for run in range(tiles.run_start[t], tiles.run_start[t + 1]):
                 width, size = np.int64(tiles.runs[run, 0]), np.int64(tiles.runs[run, 1])
-                passed_count = pass_gates(
-                    table, tiles.gates, gate, width, size, row, left, passed, passed_count
+                passed_count = pass_sets(
+                    table, tiles.row_sets, place, width, size, row, left, passed, passed_count
                 )
                 row += size
-                gate += size * width
+                place += size * width
             events = live[0, first_lane:]
             needed = count + passed_count * lanes
             if needed > len(pairs):

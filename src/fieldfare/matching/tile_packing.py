@@ -1,4 +1,4 @@
-"""The compiled loops that lay out tiles: their zones, edges and gates (see ``layout``)."""
+"""The compiled loops that lay out tiles: their zones, edges and sets (see ``layout``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fieldfare.matching.compiled import compiled
 from fieldfare.matching.layout import (
     ALL_LANES,
     ALTERNATIVES,
-    BITSET_WORDS,
     BITSETS_MAX,
     CODES_MAX,
     EXACT,
@@ -30,7 +29,7 @@ _ROWS, _LOW, _AFTER, _ALIKE, _BOUNDS, _COLUMN = range(6)
 _SETTLED = -1
 
 # What is written tile after tile.
-_ZONES, _COLUMNS, _EDGES, _UNIONS, _UNION_GATES, _RUNS, _GATES, _TOTALS = range(8)
+_ZONES, _COLUMNS, _EDGES, _SETS, _GATES, _RUNS, _ROW_SETS, _TOTALS = range(8)
 
 
 class Packed(NamedTuple):
@@ -40,10 +39,42 @@ class Packed(NamedTuple):
     column: NDArray[np.int32]
     column_edge: NDArray[np.int64]
     edge: NDArray[np.uint16]
-    union_gate: NDArray[np.int64]
-    union_gates: NDArray[np.uint16]
+    set_gate: NDArray[np.int64]
+    set_gates: NDArray[np.uint16]
     runs: NDArray[np.int32]
-    gates: NDArray[np.uint16]
+    row_sets: NDArray[np.uint16]
+
+
+@compiled
+def sum_benefits(rows: Any, first: Any, attribute: Any, excluded: Any, attribute_count: int) -> Any:
+    """For each attribute, how much of its axis the rows exclude together."""
+    benefit = np.zeros(attribute_count)
+    for row in rows:
+        for i in range(first[row], first[row + 1]):
+            benefit[attribute[i]] += excluded[i]
+    return benefit
+
+
+@compiled
+def divide(rows: Any, first: Any, attribute: Any, chosen: int, low: Any, high: Any) -> Any:
+    """The rows that constrain an attribute, twice the centre of each one's interval, and the other rows."""
+    having, without = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    centre = np.empty(len(rows), np.int64)
+    having_count, without_count = 0, 0
+    for row in rows:
+        found = -1
+        for i in range(first[row], first[row + 1]):
+            if attribute[i] == chosen:
+                found = i
+                break
+        if found >= 0:
+            having[having_count] = row
+            centre[having_count] = low[found] + high[found]
+            having_count += 1
+        else:
+            without[without_count] = row
+            without_count += 1
+    return having[:having_count], centre[:having_count], without[:without_count]
 
 
 @compiled
@@ -125,7 +156,7 @@ def _distinct(values: Any) -> Any:
 @compiled
 def _share_out(weights: Any, wanted: Any, total: int) -> Any:
     """Divide a total in proportion to weights, but to none more than it wants, nor less than EDGES_MIN."""
-    shares = np.minimum(wanted, min(EDGES_MIN, BITSETS_MAX // 2 // max(1, len(wanted))))
+    shares = np.minimum(wanted, min(EDGES_MIN, BITSETS_MAX // 4 // max(1, len(wanted))))
     for _ in range(4):
         left = total - shares.sum()
         open_weight = weights[shares < wanted].sum()
@@ -171,24 +202,52 @@ def _find_gate(
     opens = start + np.searchsorted(edge[start:end], low, side="right") - 1
     decides = True
     if opens < start:
-        gate[0] = ALL_LANES * BITSET_WORDS
+        gate[0] = ALL_LANES
         decides = low == 0
     else:
-        gate[0] = (FIRST_EDGE + opens - base) * BITSET_WORDS
+        gate[0] = FIRST_EDGE + opens - base
         decides = edge[opens] == low and exact & 1 != 0
     shuts = start + np.searchsorted(edge[start:end], after)
     if shuts == end:
-        gate[1] = NO_LANES * BITSET_WORDS
+        gate[1] = NO_LANES
         return decides and after == CODES_MAX
-    gate[1] = (FIRST_EDGE + shuts - base) * BITSET_WORDS
+    gate[1] = FIRST_EDGE + shuts - base
     return decides and edge[shuts] == after and exact & 2 != 0
 
 
 @compiled
+def _find_set(begun: Any, at: Any, gates: int, known: Any, known_set: Any, out: Any) -> Any:
+    """The number of the set whose gates are the last `gates` ones, which are new or dropped again.
+
+    `known` is a table from single gates to their sets. Returns ALL_LANES if there is no room for a set.
+    """
+    slot: Any = 0
+    mask = len(known) - 1
+    if gates == 1:
+        gate = out.set_gates[at[_GATES] - 1]
+        key = (np.int64(gate[0]) << 16) + np.int64(gate[1]) + 1
+        slot = (key * 40503 >> 8) & mask
+        while known[slot] != 0:
+            if known[slot] == key:
+                at[_GATES] -= 1
+                return known_set[slot]
+            slot = (slot + 1) & mask
+    number = FIRST_EDGE + at[_EDGES] - begun[_EDGES] + at[_SETS] - begun[_SETS]
+    if number >= BITSETS_MAX:
+        at[_GATES] -= gates
+        return ALL_LANES
+    if gates == 1:
+        known[slot], known_set[slot] = key, number
+    at[_SETS] += 1
+    out.set_gate[at[_SETS]] = at[_GATES]
+    return number
+
+
+@compiled
 def _write_row(
-    row: int, first: Any, p: Any, attributes: Any, group: Any, begun: Any, at: Any, out: Any
+    row: int, first: Any, p: Any, attributes: Any, group: Any, begun: Any, at: Any, known: Any, out: Any
 ) -> Any:
-    """Append the gates of a row, and unions where a predicate has alternatives; return the row's kind.
+    """Append the sets of a row; return the row's kind.
 
     `begun` says how much of everything there was before the tile, `at` how much there is now.
     """
@@ -203,34 +262,37 @@ def _write_row(
             decided &= (group[2] if p.attribute[i] == group[0] else p.exact[start]) == 3
             continue
         edges, edges_end = out.column_edge[first_column + column], out.column_edge[first_column + column + 1]
-        gate = out.gates[at[_GATES]]
-        at[_GATES] += 1
-        union_number = FIRST_EDGE + at[_EDGES] - base + at[_UNIONS] - begun[_UNIONS]
-        if end - start == 1 or union_number >= BITSETS_MAX:
-            low, after = p.low[start], p.after[end - 1]
-            exact = _find_gate(out.edge, edges, edges_end, base, low, after, p.exact[start], gate)
-            decided &= exact and end - start == 1
-            continue
         for k in range(start, end):
-            part = out.union_gates[at[_UNION_GATES]]
-            decided &= _find_gate(out.edge, edges, edges_end, base, p.low[k], p.after[k], p.exact[k], part)
-            at[_UNION_GATES] += 1
-        gate[0], gate[1] = union_number * BITSET_WORDS, NO_LANES * BITSET_WORDS
-        at[_UNIONS] += 1
-        out.union_gate[at[_UNIONS]] = at[_UNION_GATES]
+            gate = out.set_gates[at[_GATES]]
+            decided &= _find_gate(out.edge, edges, edges_end, base, p.low[k], p.after[k], p.exact[k], gate)
+            at[_GATES] += 1
+        number = _find_set(begun, at, end - start, known[0], known[1], out)
+        decided &= number != ALL_LANES
+        out.row_sets[at[_ROW_SETS]] = number
+        at[_ROW_SETS] += 1
     return EXACT if decided else kind
+
+
+@compiled
+def _table_size(count: int) -> Any:
+    """A power of two, at least twice as large."""
+    size: Any = 16
+    while size < 2 * count:
+        size *= 2
+    return size
 
 
 @compiled
 def _write_rows(
     rows: Any, first: Any, p: Any, attributes: Any, group: Any, begun: Any, at: Any, kinds: Any, out: Any
 ) -> None:
-    """Order a tile's rows by how many gates they have, and append their gates and the runs of equal width."""
+    """Order a tile's rows by how many sets they have, and append these and the runs of equal width."""
     widths = np.zeros(len(rows), np.int32)
     for r in range(len(rows)):
         for i in range(first[rows[r]], first[rows[r] + 1]):
             widths[r] += attributes[p.attribute[i], _COLUMN] != _SETTLED
     order = np.argsort(widths, kind="mergesort")
+    known = np.zeros((2, _table_size(widths.sum())), np.int64)
     ordered, width = rows[order], -1
     for r in range(len(rows)):
         rows[r] = ordered[r]
@@ -239,7 +301,7 @@ def _write_rows(
             out.runs[at[_RUNS], 0], out.runs[at[_RUNS], 1] = width, 0
             at[_RUNS] += 1
         out.runs[at[_RUNS] - 1, 1] += 1
-        kinds[r] = _write_row(rows[r], first, p, attributes, group, begun, at, out)
+        kinds[r] = _write_row(rows[r], first, p, attributes, group, begun, at, known, out)
 
 
 @compiled

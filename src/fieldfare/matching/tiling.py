@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.codes import piece_codes
 from fieldfare.matching.layout import TILE_ROWS_MAX, Dictionary, Tiles, starts_of
-from fieldfare.matching.tile_packing import EDGES_MAX, EDGES_MIN, Packed, pack_tiles
+from fieldfare.matching.tile_packing import EDGES_MAX, EDGES_MIN, Packed, divide, pack_tiles, sum_benefits
 
 SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
@@ -81,36 +81,29 @@ class Arranger:
         self.attribute_count = len(cell_counts)
         self.tiles: list[NDArray[np.int64]] = []
 
-    def predicates_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All predicates of the rows, and each one's place in `rows`."""
-        mine, counts = _ranges(self.first_predicate[rows], self.first_predicate[rows + 1])
-        return mine, np.repeat(np.arange(len(rows)), counts)
-
     def split(self, rows: NDArray[np.int64], used: frozenset[int], tile_rows: int) -> None:
         """Append tiles of at most `tile_rows` rows."""
         if len(rows) <= tile_rows:
             if len(rows):
                 self.tiles.append(rows)
             return
-        mine, slots = self.predicates_of(rows)
-        attributes = self.predicates.attribute[mine]
-        benefit = np.bincount(attributes, self.excluded[mine], minlength=self.attribute_count)
+        benefit = sum_benefits(
+            rows, self.first_predicate, self.predicates.attribute, self.excluded, self.attribute_count
+        )
         benefit[list(used)] = 0.0
         best = int(benefit.argmax()) if len(benefit) else -1
         if best < 0 or benefit[best] <= 0.05 * len(rows):
             for start in range(0, len(rows), tile_rows):
                 self.tiles.append(rows[start : start + tile_rows])
             return
-        chosen = attributes == best
-        having = slots[chosen]
-        centre = self.low[mine[chosen]] + self.high[mine[chosen]]
-        without = np.ones(len(rows), bool)
-        without[having] = False
+        having, centre, without = divide(
+            rows, self.first_predicate, self.predicates.attribute, best, self.low, self.high
+        )
         order = np.argsort(centre, kind="stable")
-        sorted_rows, sorted_centre = rows[having[order]], centre[order]
+        sorted_rows, sorted_centre = having[order], centre[order]
         for start, end in _strips(sorted_centre, tile_rows):
             self.split(sorted_rows[start:end], used | {best}, tile_rows)
-        self.split(rows[without], used, tile_rows)
+        self.split(without, used, tile_rows)
 
 
 def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
@@ -153,7 +146,7 @@ def build_tiles(
     first, kinds = arranger.first_predicate, np.zeros(len(rows), np.uint8)
     out = _room(coded, first, rows, row_start, len(cell_counts))
     ends = pack_tiles(row_start, rows, confined, first, coded, len(cell_counts), kinds, out)
-    zones, columns, edges, unions, union_gates, runs, gates = ends[-1].tolist()
+    zones, columns, edges, sets, gates, runs, row_sets = ends[-1].tolist()
     return Tiles(
         row_start=row_start,
         row_kind=kinds,
@@ -163,13 +156,13 @@ def build_tiles(
         column=out.column[:columns],
         column_edge=out.column_edge[: columns + 1],
         edge=out.edge[:edges],
-        union_start=ends[:, 3],
-        union_gate=out.union_gate[: unions + 1],
-        union_gates=out.union_gates[:union_gates],
+        set_start=ends[:, 3],
+        set_gate=out.set_gate[: sets + 1],
+        set_gates=out.set_gates[:gates],
         run_start=ends[:, 5],
         runs=out.runs[:runs],
-        gate_start=ends[:, 6],
-        gates=out.gates[:gates],
+        row_set_start=ends[:, 6],
+        row_sets=out.row_sets[:row_sets],
     ), rows
 
 
@@ -182,21 +175,20 @@ def _room(
 ) -> Packed:
     """Arrays with room for the most that tiles of these rows can take."""
     width = first[rows + 1] - first[rows]
-    pieces = np.diff(coded.piece_start)
-    several = starts_of(np.where(pieces > 1, pieces, 0))
+    pieces = coded.piece_start[first]
     columns = sum(
         min(attribute_count, int(width[start:end].sum())) for start, end in pairwise(row_start.tolist())
     )
-    tiles, gates = len(row_start) - 1, int(width.sum())
-    parts = int((several[first[rows + 1]] - several[first[rows]]).sum())
+    tiles, sets = len(row_start) - 1, int(width.sum())
+    gates = int((pieces[rows + 1] - pieces[rows]).sum())
     edges = tiles * EDGES_MAX + EDGES_MIN * columns
     return Packed(
         zones=np.empty((tiles + int(width[row_start[:-1]].sum()), 3), np.int32),
         column=np.empty(columns, np.int32),
         column_edge=np.zeros(columns + 1, np.int64),
         edge=np.empty(edges, np.uint16),
-        union_gate=np.zeros(parts // 2 + 1, np.int64),
-        union_gates=np.empty((parts, 2), np.uint16),
+        set_gate=np.zeros(sets + 1, np.int64),
+        set_gates=np.empty((gates + 1, 2), np.uint16),
         runs=np.empty((len(rows), 2), np.int32),
-        gates=np.empty((gates, 2), np.uint16),
+        row_sets=np.empty(sets, np.uint16),
     )
