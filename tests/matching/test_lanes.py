@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fieldfare.matching import lanes
+from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.part import build_part
 from fieldfare.workloads.synthetic import WORKLOADS
@@ -52,9 +53,17 @@ def test_vector_loops_agree_with_their_twins(seed: int, events: int) -> None:
     lanes_used = min(lanes.LANES, int(np.sum((codes[:events] >= 100) & (codes[:events] <= 65000))))
     full = np.packbits(np.arange(lanes.LANES) < lanes_used, bitorder="little").view(np.uint64)
     table[: lanes.WORDS] = full
-    results = []
-    for run in (_run, _run_twins):
-        arrays = [codes, masks.copy(), np.zeros(len(codes) + 512, np.uint16), edges, table.copy(), gates]
+    results: list[Any] = []
+    runs: list[Any] = [_run, _run_twins]
+    for run in runs:
+        arrays: list[Any] = [
+            codes,
+            masks.copy(),
+            np.zeros(len(codes) + 512, np.uint16),
+            edges,
+            table.copy(),
+            gates,
+        ]
         left, passed = np.zeros(21 * lanes.WORDS, np.uint64), np.zeros(21, np.int32)
         count, found = run(*arrays, left, passed)
         rows = left[: found * lanes.WORDS].reshape(-1, lanes.WORDS)
@@ -73,12 +82,9 @@ def test_a_large_batch_finds_what_small_batches_find(name: str) -> None:
     events = workload.events(2000, 6)
     whole = part.match(events, np.zeros(2000, np.int64))
     for start in (0, 777, 1990):
-        few = workload.events(2000, 6)
-        few.columns.update(
-            {
-                path: type(column)(column.kinds[start : start + 10], column.words[start : start + 10])
-                for path, column in events.columns.items()
-            }
-        )
-        small = part.match(type(few)(10, few.columns, few.text), np.zeros(10, np.int64))
+        columns = {
+            path: Column(column.kinds[start : start + 10], column.words[start : start + 10])
+            for path, column in events.columns.items()
+        }
+        small = part.match(ColumnBatch(10, columns, events.text), np.zeros(10, np.int64))
         assert small.lists() == [whole.of(event).tolist() for event in range(start, start + 10)]
