@@ -45,7 +45,7 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
     for part in found:
         count_pairs(part.pairs, part.first_event, event_bits, ends)
     np.cumsum(ends, out=ends)
-    keys = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
+    keys: Any = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
     for part in found:
         deal_out(part.pairs, part.first_event, part.number, event_bits, number_bits, ends, keys)
     indptr = np.zeros(size + 1, np.int64)
