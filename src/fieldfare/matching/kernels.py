@@ -56,8 +56,8 @@ def _locate_ints(
     size = len(grid) - 1
     for e in range(len(kinds)):
         if size > GRID_NEAR and e + 2 * AHEAD < len(kinds):
-            prefetch(grid, _grid_step(float(words[e + 2 * AHEAD]), origin, scale, size))
-            soon = base + grid[_grid_step(float(words[e + AHEAD]), origin, scale, size)]
+            prefetch(grid, grid_step(float(words[e + 2 * AHEAD]), origin, scale, size))
+            soon = base + grid[grid_step(float(words[e + AHEAD]), origin, scale, size)]
             prefetch(floor, soon)
             prefetch(fraction, soon)
         if kinds[e] != KIND_INT:
