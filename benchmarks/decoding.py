@@ -48,6 +48,23 @@ def flat(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def unlike(rng: random.Random) -> dict[str, Any]:
+    """The same, but one in twenty has a value of another type, a member less, or its members shuffled."""
+    event = flat(rng)
+    kind = rng.randrange(100)
+    if kind == 0:
+        event["price"] = str(event["price"])
+    elif kind == 1:
+        event["volume"] = 10**25 + event["volume"]
+    elif kind == 2:
+        event["symbol"] = "\u00e9\n" + event["symbol"]
+    elif kind == 3:
+        del event["bid"]
+    elif kind == 4:
+        return dict(sorted(event.items()))
+    return event
+
+
 def numbers(rng: random.Random) -> dict[str, Any]:
     """W-RANGE: 20 whole numbers below a million."""
     return {f"a{k}": rng.randrange(10**6) for k in range(20)}
@@ -104,6 +121,7 @@ WEATHER: Named = [("data", "weather", name) for name in ("temp", "wind_speed", "
 
 WORKLOADS: dict[str, tuple[Callable[[random.Random], dict[str, Any]], Named]] = {
     "flat_4_of_10": (flat, [("symbol",), ("price",), ("volume",), ("exchange",)]),
+    "unlike_4_of_10": (unlike, [("symbol",), ("price",), ("volume",), ("exchange",)]),
     "short_20_of_20": (short, [(chr(97 + k),) for k in range(20)]),
     "numbers_20_of_20": (numbers, ATTRIBUTES),
     "strings_20_of_20": (strings, ATTRIBUTES),

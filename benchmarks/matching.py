@@ -11,17 +11,23 @@ import argparse
 import json
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from fieldfare.filters import Filter, compile_filter
+from fieldfare.filters import Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.normal_form import path_order
+from fieldfare.filters.values import ABSENT
 from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.predicate_columns import build_part_from_columns
 from fieldfare.model import OPEN_END
+from fieldfare.workloads.columns import columns_of, range_columns, text_of
 from fieldfare.workloads.odd import TEXT_WORKLOADS
 from fieldfare.workloads.synthetic import WORKLOADS
 
@@ -54,6 +60,33 @@ def time_matching(part: Part, parts: list[ColumnBatch]) -> tuple[float, float, i
     return time.perf_counter() - started, time.thread_time() - busy, matches
 
 
+def as_json_lines(events: ColumnBatch) -> bytes:
+    """The same events as they would be published."""
+    lines = []
+    columns = {path: events.values(path) for path in events.columns}
+    for e in range(events.size):
+        event: dict[str, Any] = {}
+        for path, values in columns.items():
+            if values[e] is not ABSENT:
+                place = event
+                for step in path[:-1]:
+                    place = place.setdefault(str(step), {})
+                place[str(path[-1])] = values[e]
+        lines.append(json.dumps(event, separators=(",", ":")) + "\n")
+    return "".join(lines).encode()
+
+
+def time_from_json(part: Part, parts: list[ColumnBatch]) -> float:
+    """Seconds of the processor to decode all events from JSON and match them, a batch at a time."""
+    payloads = [as_json_lines(batch) for batch in parts]
+    decode_json_lines(payloads[0], parts[0].size, part.paths)
+    busy = time.thread_time()
+    for payload, batch in zip(payloads, parts, strict=True):
+        columns = decode_json_lines(payload, batch.size, part.paths)
+        part.match(columns, np.zeros(batch.size, np.int64))
+    return time.thread_time() - busy
+
+
 def small_batch_ms(part: Part, parts: list[ColumnBatch]) -> float:
     """The median time of one small batch."""
     times = []
@@ -64,30 +97,55 @@ def small_batch_ms(part: Part, parts: list[ColumnBatch]) -> float:
     return float(np.median(times)) * 1000
 
 
+def entry(number: int, form: NormalForm | bytes, text: str = "") -> IndexEntry:
+    return IndexEntry(number, number, 0, OPEN_END, form, text, "sql")
+
+
+def built_from(source: str, name: str, count: int, seed: int) -> Callable[[], Part]:
+    """A workload's subscriptions in some form, and how a part is built from them: that is timed."""
+    if source == "columns" and name == "range":
+        paths, predicates, _ = range_columns(count, seed)
+        return lambda: build_part_from_columns(paths, predicates, np.arange(count, dtype=np.uint32))
+    drawn = WORKLOADS[name].normal_forms(count, seed)
+    if source == "columns":
+        paths, predicates, _ = columns_of(drawn)
+        return lambda: build_part_from_columns(paths, predicates, np.arange(count, dtype=np.uint32))
+    if source == "text":
+        texts = list(map(text_of, drawn))
+        return lambda: build_part(
+            entry(n, compile_filter(text).compiled, text) for n, text in enumerate(texts)
+        )
+    if source == "encoded":
+        encoded = list(map(encode_normal_form, drawn))
+        return lambda: build_part(entry(n, form) for n, form in enumerate(encoded))
+    forms = list(drawn)
+    return lambda: build_part(entry(n, form) for n, form in enumerate(forms))
+
+
 @dataclass(frozen=True)
 class Work:
-    """What is timed: subscriptions, events as one batch, and the filters if they are texts."""
+    """What is timed: building a part, events as one batch; and the filters if people write such."""
 
-    entries: list[IndexEntry]
+    build: Callable[[], Part]
     events: ColumnBatch
     filters: list[Filter]
 
     @classmethod
-    def drawn(cls, name: str, subscriptions: int, events: int, seed: int) -> Work:
-        """A workload by name."""
+    def drawn(cls, source: str, name: str, subscriptions: int, events: int, seed: int) -> Work:
+        """A workload by name, its subscriptions in some form."""
         if name in WORKLOADS:
-            workload = WORKLOADS[name]
-            forms = workload.normal_forms(subscriptions, seed)
-            entries = [IndexEntry(n, n, 0, OPEN_END, form, "", "sql") for n, form in enumerate(forms)]
-            return cls(entries, workload.events(events, seed + 1), [])
-        filters = [compile_filter(text) for text in TEXT_WORKLOADS[name].filters(subscriptions, seed)]
-        entries = [
-            IndexEntry(n, n, 0, OPEN_END, filter.normal_form, filter.text, "sql")
-            for n, filter in enumerate(filters)
-        ]
+            built = built_from(source, name, subscriptions, seed)
+            return cls(built, WORKLOADS[name].events(events, seed + 1), [])
+        texts = list(TEXT_WORKLOADS[name].filters(subscriptions, seed))
+        filters = list(map(compile_filter, texts))
+
+        def built() -> Part:
+            again = map(compile_filter, texts) if source == "text" else filters
+            return build_part(entry(n, each.compiled, each.text) for n, each in enumerate(again))
+
         paths = sorted({path for filter in filters for path in filter.column_paths}, key=path_order)
         drawn = TEXT_WORKLOADS[name].events(events, seed + 1)
-        return cls(entries, columns_of_events(drawn, paths), filters)
+        return cls(built, columns_of_events(drawn, paths), filters)
 
 
 def scan_s(filters: list[Filter], parts: list[ColumnBatch]) -> float:
@@ -106,16 +164,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=sorted([*WORKLOADS, *TEXT_WORKLOADS]), default="range")
     parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument(
+        "--from",
+        dest="source",
+        choices=["normal_forms", "encoded", "text", "columns"],
+        default="normal_forms",
+        help="what the part is built from, which is timed too",
+    )
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parse", action="store_true", help="also match events that are JSON lines")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
     build_part([])  # so that no kernel is compiled while the clock runs
-    work = Work.drawn(options.workload, options.subscriptions, options.events, options.seed)
-    warm, parts = build_part(work.entries[:1000]), batches(work.events, BATCH_EVENTS)
+    warm = Work.drawn(options.source, options.workload, 1000, 64, options.seed).build()
+    work = Work.drawn(options.source, options.workload, options.subscriptions, options.events, options.seed)
+    parts = batches(work.events, BATCH_EVENTS)
     time_matching(warm, batches(parts[0], 64)[:1])
     started, build_busy = time.perf_counter(), time.thread_time()
-    part = build_part(work.entries)
+    part = work.build()
     build_s = time.perf_counter() - started
     build_cpu_s = time.thread_time() - build_busy
     time_matching(part, parts[:1])
@@ -123,6 +190,7 @@ def main() -> None:
     figures = {
         "workload": options.workload,
         "subscriptions": options.subscriptions,
+        "from": options.source,
         "events": options.events,
         "events_per_s": round(options.events / elapsed_s),
         "events_per_cpu_s": round(options.events / busy_s),
@@ -136,6 +204,8 @@ def main() -> None:
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "seed": options.seed,
     }
+    if options.parse:
+        figures["json_events_per_cpu_s"] = round(options.events / time_from_json(part, parts))
     if work.filters:
         scanned_s = scan_s(work.filters, parts[:1]) * len(parts)
         figures["scan_events_per_s"] = round(options.events / scanned_s, 3)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from fieldfare.filters import encode_normal_form
 from fieldfare.filters.values import (
     ABSENT,
     ALL_ATOMS,
@@ -77,8 +78,8 @@ class NormalForm:
         return any(type(value) is type(refused) and value == refused for refused in self.refused)
 
     @property
-    def normal_form(self) -> NormalForm:
-        return self
+    def compiled(self) -> bytes:
+        return encode_normal_form(self)  # type: ignore[arg-type]
 
 
 class Compiler:

@@ -7,6 +7,7 @@ its decimal text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -29,26 +30,28 @@ _decoder = msgspec.msgpack.Decoder(_Layout)
 
 def encode_normal_form(form: NormalForm) -> bytes:
     """A normal form as bytes; equal forms give equal bytes."""
-    return _encoder.encode(
-        (
-            FORMAT,
-            [
-                (
-                    conjunction.exact,
-                    [
-                        (
-                            path,
-                            values.atoms,
-                            _numbers(values.numbers),
-                            (values.strings.starts_inside, values.strings.cuts),
-                        )
-                        for path, values in conjunction.constraints
-                    ],
-                )
-                for conjunction in form.conjunctions
-            ],
-        )
+    return encode_layout(
+        [
+            (
+                conjunction.exact,
+                [
+                    (
+                        path,
+                        values.atoms,
+                        _numbers(values.numbers),
+                        (values.strings.starts_inside, values.strings.cuts),
+                    )
+                    for path, values in conjunction.constraints
+                ],
+            )
+            for conjunction in form.conjunctions
+        ]
     )
+
+
+def encode_layout(conjunctions: Sequence[Any]) -> bytes:
+    """Conjunctions as the layout has them, as bytes."""
+    return _encoder.encode((FORMAT, conjunctions))
 
 
 def decode_normal_form(data: bytes) -> NormalForm:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
 from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
+from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.eventbridge.dialect import parse_eventbridge
-from fieldfare.filters.expression import Expression, attribute_paths, without_quantifiers
+from fieldfare.filters.expression import Expression, Literal, attribute_paths, without_quantifiers
 from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import read_sql
+from fieldfare.filters.sql.simple import SimpleFilter, read_simple
 from fieldfare.filters.subscriptions_api import parse_subscriptions
 from fieldfare.model import Path
 
@@ -70,13 +72,20 @@ class Dialect:
     is_json : whether a filter is a JSON document.
     """
 
-    parse: Callable[[str], Parsed]
+    parse: Callable[[str], Parsed | SimpleFilter]
     is_json: bool = False
 
 
-def _parse_sql(text: str) -> Parsed:
+def _parse_sql(text: str) -> Parsed | SimpleFilter:
+    simple = read_simple(text)
+    if simple is not None:
+        return simple
     expression, warnings = read_sql(text)
     return Parsed(expression, warnings=warnings)
+
+
+_SIMPLE = Parsed(Literal(True))
+"""What a simple filter has besides its expression: nothing."""
 
 
 def _parse_cesql(text: str) -> Parsed:
@@ -116,27 +125,33 @@ class Filter:
     Attributes
     ----------
     text, dialect : as given (JSON that came as objects: as compact text).
-    expression : the internal expression.
     warnings : what is allowed but most likely not meant, as problems with a place.
     """
 
     __slots__ = (
         "_evaluate_columns",
         "_evaluate_event",
+        "_expression",
         "_match_event",
         "_match_lookup",
         "_normal_form",
         "_paths",
+        "_simple",
         "dialect",
-        "expression",
         "text",
         "warnings",
     )
 
-    def __init__(self, text: str, dialect: str, parsed: Parsed) -> None:
+    def __init__(self, text: str, dialect: str, parsed: Parsed | SimpleFilter) -> None:
         self.text = text
         self.dialect = dialect
-        self.expression = parsed.expression
+        self._simple: SimpleFilter | None = None
+        self._expression: Expression | None = None
+        if isinstance(parsed, SimpleFilter):
+            self._simple = parsed
+            parsed = _SIMPLE
+        else:
+            self._expression = parsed.expression
         self.warnings = parsed.warnings
         self._normal_form: NormalForm | None = None
         self._paths: frozenset[Path] | None = None
@@ -144,6 +159,20 @@ class Filter:
         self._match_lookup: Condition | None = None
         self._evaluate_event = parsed.evaluate
         self._evaluate_columns: ColumnEvaluator | None = None
+
+    @property
+    def expression(self) -> Expression:
+        """The internal expression: true for exactly the events that match."""
+        if self._expression is None:
+            assert self._simple is not None
+            self._expression = self._simple.expression()
+        return self._expression
+
+    @property
+    def compiled(self) -> bytes:
+        """The normal form as the registry keeps it: ``encode_normal_form`` of it, but often faster."""
+        encoded = self._simple.encoded() if self._simple is not None else None
+        return encoded if encoded is not None else encode_normal_form(self.normal_form)
 
     @property
     def normal_form(self) -> NormalForm:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fieldfare.filters import Filter, FilterError, compile_filter, encode_normal_form
+from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
@@ -220,7 +220,7 @@ class Subscriptions:
         found = compile_checked(text, dialect, self._filter_max_bytes)
         if isinstance(found, RefusedFilter):
             return found
-        return Put(space, id, found.text, dialect, encode_normal_form(found.normal_form))
+        return Put(space, id, found.text, dialect, found.compiled)
 
     def _hold(self, subscription: Subscription) -> None:
         self._held[(subscription.space, subscription.id)] = subscription

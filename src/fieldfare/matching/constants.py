@@ -1,4 +1,4 @@
-"""From the value sets of filters to sorted constants and intervals of cells (see ``layout``)."""
+"""From the constants of filters to sorted dictionaries, and from predicates to cells (see ``layout``)."""
 
 from __future__ import annotations
 
@@ -8,291 +8,227 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldfare.filters.values import AFTER, Ranges, ValueSet
-from fieldfare.matching.kernels import fill_hash_table, grid_place
-from fieldfare.matching.layout import BUCKETS_MAX, FIRST_NUMBER_CELL, Dictionary
+from fieldfare.matching.codes import code_shifts
+from fieldfare.matching.constant_kernels import (
+    SHORT_RUN,
+    fill_grids,
+    fill_hash_tables,
+    gather_texts,
+    keep_distinct,
+    numbers_by_attribute,
+    rank_numbers,
+    resolve_ends,
+    sort_short_runs,
+    strings_ordered,
+)
+from fieldfare.matching.gathering import Constants, Gathered
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-CELL_MAX = np.iinfo(np.int32).max
+SPARSE_STRINGS_MAX = 1024
+"""The hash table of no more strings than this has room for eight times as many, so that few collide."""
 
-# An end of a piece, before the constants have their final places: what it is relative to, shifted,
-# plus twice the constant's provisional place, plus the side of the cut.
-_SHIFT = 40
-ABSOLUTE, NUMBER_CUT, NUMBERS_END, STRING_CUT, STRINGS_END = range(5)
-_NUMBERS_START_TOKEN = FIRST_NUMBER_CELL
-_NUMBERS_END_TOKEN = NUMBERS_END << _SHIFT
-_STRINGS_END_TOKEN = STRINGS_END << _SHIFT
-
-_ATOM_RUNS: list[list[tuple[int, int]]] = []
-for _mask in range(32):
-    _cells = [_cell for _cell in range(5) if _mask >> _cell & 1]
-    _ATOM_RUNS.append([(_cell, _cell + 1) for _cell in _cells])
-
-
-class Constants:
-    """The constants that filters compare one attribute with, in the order they were met."""
-
-    __slots__ = ("numbers", "ordered", "strings")
-
-    def __init__(self) -> None:
-        self.numbers: dict[Decimal, int] = {}
-        self.strings: dict[str, int] = {}
-        self.ordered = False
-
-    def add(self, values: ValueSet, starts: list[int], ends: list[int]) -> int:
-        """Append the set's pieces, as tokens for half-open intervals of cells; return how many."""
-        before = len(starts)
-        if values.atoms:
-            for start, end in _ATOM_RUNS[values.atoms]:
-                starts.append(start)
-                ends.append(end)
-        numbers = values.numbers
-        if numbers.cuts or numbers.starts_inside:
-            tokens = _tokens(numbers, self.numbers, NUMBER_CUT, _NUMBERS_START_TOKEN, _NUMBERS_END_TOKEN)
-            starts.extend(tokens[::2])
-            ends.extend(tokens[1::2])
-        strings = values.strings
-        if strings.cuts or strings.starts_inside:
-            tokens = _tokens(strings, self.strings, STRING_CUT, _NUMBERS_END_TOKEN, _STRINGS_END_TOKEN)
-            starts.extend(tokens[::2])
-            ends.extend(tokens[1::2])
-            if not self.ordered:
-                self.ordered = _needs_order(strings)
-        return len(starts) - before
-
-
-def _tokens(
-    ranges: Ranges, places: dict[Any, int], cut: int, region_start: int, region_end: int
-) -> list[int]:
-    tokens = [region_start] if ranges.starts_inside else []
-    base = cut << _SHIFT
-    for value, side in ranges.cuts:
-        place = places.setdefault(value, len(places))
-        tokens.append(base + 2 * place + side)
-    if len(tokens) & 1:
-        tokens.append(region_end)
-    return tokens
-
-
-def _needs_order(ranges: Ranges) -> bool:
-    """Whether membership differs between gaps: not when the set is made of single strings and complements."""
-    cuts = ranges.cuts
-    if len(cuts) & 1:
-        return True
-    pairs = zip(cuts[::2], cuts[1::2], strict=True)
-    return any(a[0] != b[0] or b[1] != AFTER for a, b in pairs)
-
-
-def sort_numbers(numbers: Sequence[Decimal]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The order of distinct numbers, exact, and the nearest float64 of each (unsorted)."""
-    near = np.fromiter(map(float, numbers), np.float64, len(numbers))
-    order = np.argsort(near, kind="stable")
-    sorted_near = near[order]
-    if bool((sorted_near[1:] == sorted_near[:-1]).any()):
-        order = np.array(sorted(range(len(numbers)), key=numbers.__getitem__), np.int64)
-    return order, near
+_NUMBER_COLUMNS = {"near": np.float64, "side": np.int8, "floor": np.int64, "fraction": np.uint8}
 
 
 def side_of(number: Decimal, near: float) -> int:
     """On which side of the decimal that `near` prints as the number lies."""
     if math.isinf(near):
         return -1 if near > 0 else 1
-    if near.is_integer() and abs(near) < 1e15:
-        shown: Any = near
-    else:
-        shown = Decimal(repr(near))
+    shown = Decimal(repr(near))
     return int(number > shown) - int(number < shown)
 
 
 class DictionaryBuilder:
-    """Collects the attributes' sorted constants into the flat arrays of a `Dictionary`."""
+    """Sorts the constants of all attributes, and finds the cells that predicates mean.
 
-    def __init__(self, attributes: Sequence[Constants]) -> None:
-        self.number_ranks: list[NDArray[np.int64]] = []
-        self.string_ranks: list[NDArray[np.int64]] = []
-        self.number_counts = np.array([len(c.numbers) for c in attributes], np.int64)
-        self.string_counts = np.array([len(c.strings) for c in attributes], np.int64)
+    Attributes
+    ----------
+    dictionary : the outcome
+    odd_numbers : places in the dictionary of the numbers that no float64 stands for, ascending
+    """
+
+    def __init__(self, gathered: Gathered, constants: Constants, attribute_count: int) -> None:
         self.odd_numbers: list[tuple[int, Decimal]] = []
-        self._parts: dict[str, list[NDArray[Any]]] = {}
-        self._in_range: list[tuple[int, int]] = []
-        self._origins: list[float] = []
-        self._scales: list[float] = []
-        self._texts: list[bytes] = []
-        self._ordered = [c.ordered for c in attributes]
-        base = 0
-        for constants in attributes:
-            self._add_numbers(list(constants.numbers), base)
-            self._add_strings(list(constants.strings))
-            base += len(constants.numbers)
+        columns = self._numbers(gathered, constants, attribute_count)
+        columns |= _grids(columns["near"], columns["number_start"])
+        columns |= self._strings(constants, attribute_count)
+        columns["strings_ordered"] = strings_ordered(gathered, attribute_count)
+        strings = _cells_before_strings(columns["number_start"])
+        self._cell_counts: NDArray[np.int64] = strings + 2 * np.diff(columns["string_start"]) + 1
+        self.dictionary = Dictionary(
+            **columns, string_cell=strings.astype(np.int32), code_shift=code_shifts(self._cell_counts)
+        )
 
-    def _keep(self, name: str, array: NDArray[Any]) -> None:
-        self._parts.setdefault(name, []).append(array)
+    def _numbers(self, gathered: Gathered, constants: Constants, count: int) -> dict[str, NDArray[Any]]:
+        values, starts = numbers_by_attribute(gathered, count)
+        near, starts = _distinct_in_runs(values, starts)
+        floor = np.floor(near)
+        columns: dict[str, NDArray[Any]] = {
+            "near": near,
+            "side": np.zeros(len(near), np.int8),
+            "floor": floor.astype(np.int64),
+            "fraction": (floor != near).astype(np.uint8),
+        }
+        in_range = np.stack([starts[:-1], starts[1:]], axis=1)
+        self._odd_rank = np.zeros(len(constants.odd), np.int64)
+        if constants.odd:
+            columns, starts, in_range = self._with_odd(columns, starts, constants.odd)
+        return {**columns, "number_start": starts, "in_range": in_range}
 
-    def _add_numbers(self, numbers: list[Decimal], base: int) -> None:
-        order, near = sort_numbers(numbers)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        self.number_ranks.append(rank)
-        near = near[order]
-        ordered = [numbers[i] for i in order.tolist()]
-        side = np.fromiter(map(side_of, ordered, near.tolist()), np.int8, len(ordered))
-        with np.errstate(invalid="ignore"):
-            floor = np.where(np.abs(near) < 2**53, np.floor(near), 0).astype(np.int64)
-        whole = (side == 0) & (np.floor(near) == near) & (np.abs(near) < 1e15)
-        fraction = np.zeros(len(ordered), np.uint8)
-        low, high = 0, len(ordered)
-        for i in np.flatnonzero(~whole).tolist():
-            number = ordered[i]
-            down = (
-                math.floor(number)
-                if abs(number) < 10**30
-                else (INT64_MIN - 1 if number < 0 else INT64_MAX + 1)
-            )
+    def _with_odd(
+        self,
+        columns: dict[str, NDArray[Any]],
+        starts: NDArray[np.int64],
+        odd: Sequence[tuple[int, Decimal]],
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64], NDArray[np.int64]]:
+        """Insert the numbers that no float64 stands for, in exact order."""
+        order = sorted(range(len(odd)), key=odd.__getitem__)
+        attribute = np.array([odd[i][0] for i in order], np.int64)
+        numbers = [odd[i][1] for i in order]
+        near = np.array([float(number) for number in numbers])
+        side = np.array(list(map(side_of, numbers, near.tolist())), np.int8)
+        downs = [_floor(number) for number in numbers]
+        more = {
+            "near": near,
+            "side": side,
+            "floor": np.array([min(max(down, INT64_MIN), INT64_MAX) for down in downs], np.int64),
+            "fraction": np.array([n != d for n, d in zip(numbers, downs, strict=True)], np.uint8),
+        }
+        before = np.empty(len(order), np.int64)  # plain numbers before each, all attributes'
+        for i, (a, value) in enumerate(zip(attribute.tolist(), near.tolist(), strict=True)):
+            plain = columns["near"][starts[a] : starts[a + 1]]
+            before[i] = starts[a] + np.searchsorted(plain, value, "left" if side[i] < 0 else "right")
+        place = before + np.arange(len(order))
+        new_starts = starts + np.searchsorted(attribute, np.arange(len(starts)))
+        self._odd_rank[order] = place - new_starts[attribute]
+        self.odd_numbers = list(zip(place.tolist(), numbers, strict=True))
+        joined = {name: np.insert(columns[name], before, more[name]) for name in _NUMBER_COLUMNS}
+        in_range = np.stack([new_starts[:-1], new_starts[1:]], axis=1)
+        for a, at, down in zip(attribute.tolist(), place.tolist(), downs, strict=True):
             if down < INT64_MIN:
-                low = i + 1
+                in_range[a, 0] = at + 1
             elif down > INT64_MAX:
-                high = min(high, i)
-            else:
-                floor[i] = down
-                fraction[i] = number != down
-            self.odd_numbers.append((base + i, number))
-        self._in_range.append((base + low, base + high))
-        self._keep("near", near)
-        self._keep("side", side)
-        self._keep("floor", floor)
-        self._keep("fraction", fraction)
-        self._add_grid(near)
+                in_range[a, 1] = min(in_range[a, 1], at)
+        return joined, new_starts, in_range
 
-    def _add_grid(self, near: NDArray[np.float64]) -> None:
-        """A table of where to start: how many constants lie below each of k even steps of the range."""
-        finite = near[np.isfinite(near)]
-        size, origin, scale = 1, 0.0, 0.0
-        if len(finite) > 1 and finite[-1] > finite[0]:
-            origin = float(finite[0])
-            with np.errstate(over="ignore"):
-                scale = float(len(finite) / (finite[-1] - finite[0]))
-            if 0.0 < scale < math.inf:
-                size = len(finite)
-            else:
-                scale = 0.0
-        grid = np.zeros(size + 1, np.int32)
-        if len(near):
-            place = grid_place(near, origin, scale, size)
-            grid[1:] = np.cumsum(np.bincount(place, minlength=size))
-        self._origins.append(origin)
-        self._scales.append(scale)
-        self._keep("grid", grid)
-
-    def _add_strings(self, strings: list[str]) -> None:
-        encoded = [s.encode("utf-8", "surrogatepass") for s in strings]
-        order = sorted(range(len(encoded)), key=encoded.__getitem__)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        self.string_ranks.append(rank)
-        self._texts.extend(encoded[i] for i in order)
-        size = 1 << max(1, 2 * len(order) - 1).bit_length() if order else 0
-        slots = np.full(size, -1, np.int32)
-        if order:
-            text = np.frombuffer(b"".join(encoded[i] for i in order), np.uint8)
-            offset = offsets_of([encoded[i] for i in order])
-            fill_hash_table(slots, text, offset)
-        self._keep("hash_slot", slots)
-
-    def cells_before_strings(self) -> NDArray[np.int64]:
-        """The first cell of each attribute's strings."""
-        return FIRST_NUMBER_CELL + 2 * self.number_counts + 1
+    def _strings(self, constants: Constants, count: int) -> dict[str, NDArray[Any]]:
+        texts, attributes = constants.offset, constants.string_attribute
+        order = _sorted_texts(constants)
+        starts = starts_of(np.bincount(attributes, minlength=count))
+        self._string_rank = np.empty(len(order), np.int64)
+        self._string_rank[order] = np.arange(len(order)) - starts[attributes[order]]
+        offset = starts_of(np.diff(texts)[order])
+        text = np.empty(len(constants.text), np.uint8)
+        gather_texts(constants.text, texts, order, offset, text)
+        sizes = np.diff(starts)
+        room = np.where(sizes <= SPARSE_STRINGS_MAX, 8, 2) * sizes - 1
+        bits = np.frexp(np.maximum(room, 1).astype(np.float64))[1].astype(np.int64)
+        hash_start = starts_of(np.where(sizes > 0, 1 << bits, 0))
+        slots = np.full(int(hash_start[-1]), -1, np.int32)
+        fill_hash_tables(starts, offset, text, hash_start, slots)
+        return {
+            "string_start": starts,
+            "string_offset": offset,
+            "string_bytes": text,
+            "hash_start": hash_start,
+            "hash_slot": slots,
+        }
 
     def cell_counts(self) -> NDArray[np.int64]:
         """How many cells each attribute has."""
-        return self.cells_before_strings() + 2 * self.string_counts + 1
+        return self._cell_counts
 
-    def resolve(self, tokens: NDArray[np.int64], attributes: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The cells that tokens stand for, now that every constant has its rank."""
-        relative, place, side = tokens >> _SHIFT, (tokens & ((1 << _SHIFT) - 1)) >> 1, tokens & 1
-        strings_first = self.cells_before_strings()[attributes]
-        result = tokens.copy()
-        for kind, ranks, first in (
-            (NUMBER_CUT, self.number_ranks, np.full(len(tokens), FIRST_NUMBER_CELL, np.int64)),
-            (STRING_CUT, self.string_ranks, strings_first),
-        ):
-            chosen = relative == kind
-            start = starts_of([len(r) for r in ranks])
-            flat = np.concatenate([*ranks, np.zeros(0, np.int64)])
-            rank = flat[start[attributes[chosen]] + place[chosen]]
-            result[chosen] = first[chosen] + 2 * rank + 1 + side[chosen]
-        chosen = relative == NUMBERS_END
-        result[chosen] = strings_first[chosen]
-        chosen = relative == STRINGS_END
-        result[chosen] = self.cell_counts()[attributes[chosen]]
-        return result
-
-    def finish(self, bucket_bound: NDArray[np.int32]) -> Dictionary:
-        """All attributes' arrays end to end."""
-
-        def flat(name: str, dtype: Any) -> NDArray[Any]:
-            parts = self._parts.get(name, [])
-            return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
-
-        return Dictionary(
-            number_start=starts_of(self.number_counts),
-            near=flat("near", np.float64),
-            side=flat("side", np.int8),
-            floor=flat("floor", np.int64),
-            fraction=flat("fraction", np.uint8),
-            in_range=np.array(self._in_range, np.int64).reshape(-1, 2),
-            grid_start=starts_of([len(g) for g in self._parts.get("grid", [])]),
-            grid=flat("grid", np.int32),
-            grid_origin=np.array(self._origins, np.float64),
-            grid_scale=np.array(self._scales, np.float64),
-            string_start=starts_of(self.string_counts),
-            string_offset=offsets_of(self._texts),
-            string_bytes=np.frombuffer(b"".join(self._texts), np.uint8),
-            hash_start=starts_of([len(h) for h in self._parts.get("hash_slot", [])]),
-            hash_slot=flat("hash_slot", np.int32),
-            strings_ordered=np.array(self._ordered, np.uint8),
-            bucket_bound=bucket_bound,
+    def resolve(self, gathered: Gathered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where each predicate's pieces start, and each piece's first and last cell; none touch."""
+        ranks, starts = numbers_by_attribute(gathered, len(self._cell_counts))
+        rank_numbers(ranks, starts, self.dictionary)
+        found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] = resolve_ends(
+            gathered,
+            ranks,
+            starts,
+            self.dictionary.number_start,
+            self._odd_rank,
+            self._string_rank,
+            self._cell_counts,
         )
+        return found
 
 
-def starts_of(counts: Any) -> NDArray[np.int64]:
-    """Where each of several runs starts, and where the last one ends."""
-    starts = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
+def _cells_before_strings(number_start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first cell of each attribute's strings."""
+    return FIRST_NUMBER_CELL + 2 * (number_start[1:] - number_start[:-1]) + 1
+
+
+def _floor(number: Decimal) -> int:
+    """A number's floor, or one beyond the int64 where it is too large to compute."""
+    if abs(number) < 10**30:
+        return math.floor(number)
+    return INT64_MIN - 1 if number < 0 else INT64_MAX + 1
+
+
+def _sort_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> None:
+    """Sort each run."""
+    sort_short_runs(values, starts)
+    for run in np.flatnonzero(np.diff(starts) > SHORT_RUN).tolist():
+        values[starts[run] : starts[run + 1]].sort()
+
+
+def _distinct_in_runs(
+    values: NDArray[Any], starts: NDArray[np.int64]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Each run's distinct values, sorted, and where the runs start then."""
+    _sort_runs(values, starts)
+    starts = keep_distinct(values, starts)
+    return values[: starts[-1]].copy(), starts
+
+
+def _grids(near: NDArray[np.float64], starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """A table of where to start a search: how many constants lie below each of k even steps of the range."""
+    count = len(starts) - 1
+    sizes, origins, scales = np.ones(count, np.int64), np.zeros(count), np.zeros(count)
+    below, above = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for a in _with_infinities(near, starts):
+        infinite = np.isinf(near[starts[a] : starts[a + 1]])
+        below[a], above[a] = np.argmin(infinite), np.argmin(infinite[::-1])
+    finite = np.diff(starts) - below - above
+    many = np.flatnonzero(finite > 1)
+    first, last = near[starts[many] + below[many]], near[starts[many + 1] - above[many] - 1]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        scale = finite[many] / (last - first)
+    usable = (scale > 0.0) & (scale < math.inf)
+    origins[many[last > first]] = first[last > first]
+    scales[many[usable]] = scale[usable]
+    sizes[many[usable]] = finite[many[usable]]
+    grid_start = starts_of(sizes + 1)
+    grid = np.zeros(int(grid_start[-1]), np.int32)
+    fill_grids(near, starts, grid_start, grid, origins, scales)
+    return {"grid_start": grid_start, "grid": grid, "grid_origin": origins, "grid_scale": scales}
+
+
+def _with_infinities(near: NDArray[np.float64], starts: NDArray[np.int64]) -> list[int]:
+    """Attributes with a constant beyond all float64."""
+    used = np.flatnonzero(np.diff(starts))
+    infinite = np.isinf(near[starts[used]]) | np.isinf(near[starts[used + 1] - 1])
+    found: list[int] = used[infinite].tolist()
+    return found
+
+
+def _sorted_texts(constants: Constants) -> NDArray[np.int64]:
+    """The places of all strings, by attribute and then by code point, which is the order of their bytes."""
+    count = len(constants.string_attribute)
+    texts = pa.Array.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(constants.offset), pa.py_buffer(constants.text)]
+    )
+    order = pc.sort_indices(texts).to_numpy(zero_copy_only=False).astype(np.int64)
+    by_attribute = np.argsort(constants.string_attribute[order], kind="stable")
+    return np.asarray(order[by_attribute], np.int64)
 
 
 def offsets_of(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """Where each of the concatenated texts starts, and where the last one ends."""
     return starts_of(np.fromiter(map(len, texts), np.int64, len(texts)))
-
-
-def bucket_bounds(
-    cell_counts: NDArray[np.int64],
-    first_strings: NDArray[np.int64],
-    attributes: NDArray[np.int32],
-    lows: NDArray[np.int64],
-    highs: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    """Divide each attribute's cells into at most 64 buckets, at quantiles of the pieces' ends.
-
-    Where there are few cells every cell is a bucket, and buckets decide exactly. A missing value and
-    the boundary between numbers and strings always have their own.
-    """
-    bounds = np.full((len(cell_counts), BUCKETS_MAX - 1), CELL_MAX, np.int32)
-    order = np.argsort(attributes, kind="stable")
-    starts = np.searchsorted(attributes[order], np.arange(len(cell_counts) + 1))
-    for a, count in enumerate(cell_counts.tolist()):
-        mine = order[starts[a] : starts[a + 1]]
-        ends = np.concatenate([lows[mine], highs[mine] + 1])
-        ends = ends[(ends > 0) & (ends < count)]
-        cuts = np.unique(ends)
-        if len(cuts) > BUCKETS_MAX - 1:
-            fixed = np.array([1, FIRST_NUMBER_CELL, first_strings[a]])
-            ends.sort()
-            wanted = BUCKETS_MAX - 1 - len(fixed)
-            places = (np.arange(1, wanted + 1) * len(ends)) // (wanted + 1)
-            cuts = np.unique(np.concatenate([ends[places], fixed[fixed < count]]))
-        bounds[a, : len(cuts)] = cuts
-    return bounds

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"FLDFARE\n"
-FORMAT = 1
+FORMAT = 3
 ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sIIQ")
-_DTYPES = frozenset(["uint8", "int8", "int32", "uint32", "int64", "float64"])
+_DTYPES = frozenset(["uint8", "int8", "uint16", "int32", "uint32", "int64", "float64"])
 
 
 class IndexFileError(Exception):

@@ -89,14 +89,11 @@ class _Version:
         change = self.change
         assert change.filter is not None
         dialect = change.dialect or "sql"
-        if change.compiled is not None:
-            from fieldfare.filters import decode_normal_form
-
-            normal_form = decode_normal_form(change.compiled)
-        else:
-            normal_form = compile_filter(change.filter, dialect).normal_form
+        form = change.compiled
+        if form is None:
+            form = compile_filter(change.filter, dialect).compiled
         return IndexEntry(
-            change.revision, change.number, change.offset, self.valid_to, normal_form, change.filter, dialect
+            change.revision, change.number, change.offset, self.valid_to, form, change.filter, dialect
         )
 
 
@@ -112,9 +109,13 @@ class _ClosingLog:
     def __init__(self) -> None:
         self.arrays = np.zeros((3, 0), np.int64)  # version, valid_to, closed_by
 
-    def __contains__(self, version: int) -> bool:
-        place = int(np.searchsorted(self.arrays[0], version))
-        return place < self.arrays.shape[1] and int(self.arrays[0, place]) == version
+    def has(self, versions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these versions have ended."""
+        known = self.arrays[0]
+        if not len(known):
+            return np.zeros(len(versions), bool)
+        place = np.minimum(np.searchsorted(known, versions), len(known) - 1)
+        return np.asarray(known[place] == versions)
 
     def add(self, closed: Sequence[tuple[int, int, int]]) -> None:
         if closed:
@@ -162,7 +163,8 @@ class LiveIndex:
         pending: list[_Version] = []
         pending_ids: set[int] = set()
         closed: dict[int, tuple[int, int, int]] = {}
-        for change in changes:
+        new = [change for change in changes if change.revision > self.revision]
+        for change, in_snapshot in zip(new, self._open_in_snapshot(new), strict=True):
             if change.revision <= self.revision:
                 continue
             self.revision = change.revision
@@ -173,7 +175,7 @@ class LiveIndex:
                 if version in pending_ids:
                     version = None
             else:
-                version = self._open_in_snapshot(change.number)
+                version = in_snapshot
             if version is not None and version not in closed:
                 closed[version] = (version, change.offset, change.revision)
             if change.filter is not None:
@@ -183,9 +185,16 @@ class LiveIndex:
         self._closed.add(list(closed.values()))
         return self._take_in(pending, bool(closed))
 
-    def _open_in_snapshot(self, number: int) -> int | None:
-        version = self._snapshot.open_version(number) if self._snapshot is not None else None
-        return None if version is None or version in self._closed else version
+    def _open_in_snapshot(self, changes: Sequence[Change]) -> list[int | None]:
+        """For each change the version of its subscription in the snapshot that it would end."""
+        if self._snapshot is None:
+            return [None] * len(changes)
+        numbers = np.fromiter((change.number for change in changes), np.uint32, len(changes))
+        versions = self._snapshot.open_versions(numbers)
+        ended = (versions < 0) | self._closed.has(versions)
+        return [
+            None if end else version for version, end in zip(versions.tolist(), ended.tolist(), strict=True)
+        ]
 
     def _take_in(self, pending: list[_Version], closings_changed: bool) -> Applied:
         """Add a delta of new versions, folded with others if there would be too many."""

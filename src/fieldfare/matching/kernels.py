@@ -16,57 +16,19 @@ from fieldfare.matching.columns import (
     KIND_INT,
     KIND_STRING,
 )
-from fieldfare.matching.compiled import and_blocks, compiled, find_bitsets, lowest_bit, prefetch
-from fieldfare.matching.layout import (
-    ALL_ROWS,
-    BLOCK_ROWS,
-    BLOCK_WORDS,
-    BUCKETS_MAX,
-    FIRST_NUMBER_CELL,
-    MORE_ALTERNATIVES,
-    NO_ROWS,
-)
+from fieldfare.matching.compiled import compiled
+from fieldfare.matching.lanes import prefetch
+from fieldfare.matching.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.string_kernels import locate_strings
 
-SHORT_LIST = 24
-"""Lists up to this length are sorted by insertion."""
-BITMAP_NUMBERS_MAX = 1 << 24
-"""Longer lists are sorted through a bitmap if all numbers are below this: two MB, which L2 nearly holds."""
-
-FOUND_MAX = 4096
-"""So many candidates at least are checked together, or all of a tile."""
-AHEAD_WORDS_MAX = 1 << 16
-"""How much of the next tile is asked for ahead: half of a second cache."""
-AHEAD_EVENTS_MIN = 64
-"""For fewer events in a tile the next tile's bitsets would mostly come for nothing."""
-
-_BIT = (np.uint64(1) << np.arange(64, dtype=np.uint64)).view(np.int64)
-_LOW_BIT_PLACE = np.zeros(32, np.int64)
-for _i in range(32):
-    _LOW_BIT_PLACE[(((1 << _i) * 0x077CB531) & 0xFFFFFFFF) >> 27] = _i
+GRID_NEAR = 1 << 13
+"""A grid of up to so many steps is in the second cache; what a value needs of others is asked for ahead."""
+AHEAD = 8
+"""So many events ahead for the constants, and twice as many for the grid."""
 
 
 @compiled
-def hash_string(text: Any, start: int, length: int) -> Any:
-    """FNV-1a of 32 bits, in int64 arithmetic that cannot overflow."""
-    h: Any = 2166136261
-    for i in range(start, start + length):
-        h = ((h ^ np.int64(text[i])) * 16777619) & 0xFFFFFFFF
-    return h ^ (h >> 15)
-
-
-@compiled
-def fill_hash_table(slots: Any, text: Any, offset: Any) -> None:
-    """Put distinct strings into an open-addressed table whose size is a power of two."""
-    mask = len(slots) - 1
-    for i in range(len(offset) - 1):
-        slot = hash_string(text, offset[i], offset[i + 1] - offset[i]) & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = i
-
-
-@compiled
-def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
+def grid_step(value: float, origin: float, scale: float, size: int) -> Any:
     """The step of the grid that a value lies in: never decreasing with the value."""
     x = (value - origin) * scale
     if not x > 0.0:
@@ -74,15 +36,6 @@ def _grid_step(value: float, origin: float, scale: float, size: int) -> Any:
     if x >= size - 1:
         return size - 1
     return int(x)
-
-
-@compiled
-def grid_place(values: Any, origin: float, scale: float, size: int) -> Any:
-    """`_grid_step` of each value."""
-    places = np.empty(len(values), np.int64)
-    for i in range(len(values)):
-        places[i] = _grid_step(values[i], origin, scale, size)
-    return places
 
 
 @compiled
@@ -102,10 +55,15 @@ def _locate_ints(
     """Cells of one attribute's int64 values. A constant lies below an integer if its floor does."""
     size = len(grid) - 1
     for e in range(len(kinds)):
+        if size > GRID_NEAR and e + 2 * AHEAD < len(kinds):
+            prefetch(grid, grid_step(float(words[e + 2 * AHEAD]), origin, scale, size))
+            soon = base + grid[grid_step(float(words[e + AHEAD]), origin, scale, size)]
+            prefetch(floor, soon)
+            prefetch(fraction, soon)
         if kinds[e] != KIND_INT:
             continue
         value = words[e]
-        step = _grid_step(float(value), origin, scale, size)
+        step = grid_step(float(value), origin, scale, size)
         low: Any = max(base + grid[step], first)
         high = min(base + grid[step + 1], last)
         while low < high:
@@ -134,7 +92,7 @@ def _locate_floats(
         if value == -np.inf:
             cells[e] = FIRST_NUMBER_CELL
             continue
-        step = _grid_step(value, origin, scale, size)
+        step = grid_step(value, origin, scale, size)
         low: Any = np.int64(grid[step])
         high: Any = np.int64(grid[step + 1])
         while low < high:
@@ -145,73 +103,6 @@ def _locate_floats(
                 high = middle
         point = low < count and near[low] == value and side[low] == 0
         cells[e] = FIRST_NUMBER_CELL + 2 * low + point
-
-
-@compiled
-def _is_string(string_bytes: Any, offset: int, text: Any, start: int, length: int) -> Any:
-    for i in range(length):  # noqa: SIM110 (a generator does not compile)
-        if string_bytes[offset + i] != text[start + i]:
-            return False
-    return True
-
-
-@compiled
-def _is_below(string_bytes: Any, offset: int, end: int, text: Any, start: int, length: int) -> Any:
-    """Whether a constant string lies below an event's string."""
-    for i in range(min(end - offset, length)):
-        x, y = string_bytes[offset + i], text[start + i]
-        if x != y:
-            return x < y
-    return end - offset < length
-
-
-@compiled
-def _locate_strings(
-    string_offset: Any,
-    string_bytes: Any,
-    slots: Any,
-    ordered: bool,
-    first_cell: int,
-    kinds: Any,
-    words: Any,
-    text: Any,
-    cells: Any,
-) -> Any:
-    """Cells of one attribute's strings. A word that the event before had too is not looked up again."""
-    count, mask = len(string_offset) - 1, len(slots) - 1
-    known_word: Any = np.int64(-1)
-    known_cell: Any = first_cell
-    for e in range(len(kinds)):
-        if kinds[e] != KIND_STRING:
-            continue
-        word = words[e]
-        if word == known_word or count == 0:
-            cells[e] = known_cell
-            continue
-        start, length = word >> 32, word & 0xFFFFFFFF
-        slot = hash_string(text, start, length) & mask
-        cell = -1
-        while slots[slot] >= 0:
-            s = slots[slot]
-            offset = string_offset[s]
-            if string_offset[s + 1] - offset == length and _is_string(
-                string_bytes, offset, text, start, length
-            ):
-                cell = first_cell + 2 * s + 1
-                break
-            slot = (slot + 1) & mask
-        if cell < 0:  # no constant
-            low, high = 0, count if ordered else 0
-            while low < high:
-                middle = (low + high) >> 1
-                offset, end = string_offset[middle], string_offset[middle + 1]
-                if _is_below(string_bytes, offset, end, text, start, length):
-                    low = middle + 1
-                else:
-                    high = middle
-            cell = first_cell + 2 * low
-        cells[e] = cell
-        known_word, known_cell = word, cell
 
 
 @compiled
@@ -239,26 +130,19 @@ def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
             offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
             slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
             ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
-            _locate_strings(
+            locate_strings(
                 offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
             )
 
 
 @compiled
-def bucket(bucket_bound: Any, cells: Any, by_event: Any, buckets: Any) -> None:
-    """Turn cells [A, n] round into by_event [n, A], and find each one's bucket [n, A]."""
-    for a in range(cells.shape[0]):
-        bounds = bucket_bound[a]
-        for e in range(cells.shape[1]):
-            cell = cells[a, e]
-            by_event[e, a] = cell
-            place = 0
-            step = BUCKETS_MAX // 2
-            while step > 0:
-                if bounds[place + step - 1] <= cell:
-                    place += step
-                step >>= 1
-            buckets[e, a] = place
+def by_events(cells: Any, turned: Any) -> None:
+    """Turn cells [A, n] round into [n, A], a block at a time."""
+    for start in range(0, cells.shape[1], 64):
+        end = min(start + 64, cells.shape[1])
+        for a in range(cells.shape[0]):
+            for e in range(start, end):
+                turned[e, a] = cells[a, e]
 
 
 @compiled
@@ -304,295 +188,7 @@ def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count
 
 
 @compiled
-def _grown(pairs: Any, needed: int) -> Any:
+def grown(pairs: Any, needed: int) -> Any:
     larger = np.empty((max(needed, 2 * len(pairs)), 2), np.int32)
     larger[: len(pairs)] = pairs
     return larger
-
-
-@compiled
-def _undismissed(entries: Any, cells: Any, found: Any) -> Any:
-    """Write the rows whose further piece an event satisfies; return how many."""
-    count = 0
-    for i in range(len(entries)):  # the hot loop, without a branch
-        cell = cells[entries[i, 1]]
-        found[count] = entries[i, 0]
-        count += (entries[i, 2] <= cell) & (cell <= entries[i, 3])
-    return count
-
-
-@compiled
-def scan_access(access: Any, rows: Any, cells: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for rows found by the cell of one attribute; cells is [n, A]."""
-    entries, attributes = access.entries, access.attribute
-    table, table_start = access.table, access.table_start
-    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
-    found = np.empty(len(entries) + 1, np.int32)
-    for x in range(len(attributes)):  # outermost, so that one attribute's lists stay in the cache
-        for e in range(cells.shape[0]):
-            slot = table_start[x] + cells[e, attributes[x]]
-            start, end = table[slot], table[slot + 1]
-            found_count = _undismissed(entries[start:end], cells[e], found)
-            if count + found_count > len(pairs):
-                pairs = _grown(pairs, count + found_count)
-            for i in range(found_count):
-                if row_matches(piece_start, pieces, found[i], cells, e):
-                    pairs[count, 0] = e
-                    pairs[count, 1] = subscription[found[i]]
-                    count += 1
-    return pairs, count
-
-
-@compiled
-def _live_events(zones: Any, first: int, last: int, cells: Any, live: Any) -> Any:
-    """The events that lie in all zones of a tile; cells is [A, n]."""
-    count = cells.shape[1]
-    if first == last:
-        for e in range(count):
-            live[e] = e
-        return count
-    low, high = zones[first, 1], zones[first, 2]
-    column = cells[zones[first, 0]]
-    kept = 0
-    for e in range(count):
-        live[kept] = e
-        kept += (column[e] >= low) & (column[e] <= high)
-    for z in range(first + 1, last):
-        low, high = zones[z, 1], zones[z, 2]
-        column = cells[zones[z, 0]]
-        count, kept = kept, 0
-        for i in range(count):
-            e = live[i]
-            live[kept] = e
-            kept += (column[e] >= low) & (column[e] <= high)
-    return kept
-
-
-@compiled
-def _check(rows: Any, found: Any, found_count: int, by_event: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for the candidates (event, row) that match; ~row is exact already."""
-    piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
-    for i in range(found_count):
-        event, row = found[i, 0], found[i, 1]
-        if row < 0:
-            row = ~row
-        elif not row_matches(piece_start, pieces, row, by_event, event):
-            continue
-        pairs[count, 0] = event
-        pairs[count, 1] = subscription[row]
-        count += 1
-    return count
-
-
-@compiled
-def scan_tiles(tiles: Any, rows: Any, cells: Any, by_event: Any, buckets: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for the rows of tiles: tile by tile, so that its bitsets stay in L2.
-
-    Candidates are checked when a tile is done with, so that their rows have come from memory by then;
-    and the next tile's bitsets are asked for while this one's are used.
-    """
-    bits, tile_row, zones, zone_start = tiles.bits, tiles.row, tiles.zones, tiles.zone_start
-    column, bucket_bitset, column_start = tiles.column, tiles.bucket_bitset, tiles.column_start
-    row_start, bits_start = tiles.row_start, tiles.bits_start
-    piece_start, pieces = rows.piece_start, rows.pieces[:, 0]
-    live = np.empty(cells.shape[1] + 1, np.int32)
-    chosen = np.empty(cells.shape[0] + 2, np.int64)
-    left = np.empty(BLOCK_WORDS, np.int64)
-    found = np.empty((FOUND_MAX + BLOCK_ROWS, 2), np.int32)
-    for t in range(len(row_start) - 1):
-        live_count = _live_events(zones, zone_start[t], zone_start[t + 1], cells, live)
-        if live_count == 0:
-            continue
-        row_base = row_start[t]
-        row_count = row_start[t + 1] - row_base
-        words = (row_count + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
-        first, last = bits_start[t], bits_start[t + 1]
-        ahead = last
-        if live_count >= AHEAD_EVENTS_MIN:
-            ahead = min(last + AHEAD_WORDS_MAX, bits_start[min(t + 2, len(row_start) - 1)])
-        step = ((ahead - last) // live_count + BLOCK_WORDS) // BLOCK_WORDS * BLOCK_WORDS
-        found_count = 0
-        column_first, column_last = column_start[t], column_start[t + 1]
-        used = max(1, column_last - column_first)
-        for i in range(live_count):
-            for place in range(last, min(last + step, ahead), BLOCK_WORDS):
-                prefetch(bits, place)
-            last += step
-            e = live[i]
-            chosen[0] = first
-            lowest = find_bitsets(
-                bucket_bitset, column, column_first, column_last, buckets, e, first, words, chosen
-            )
-            if lowest == NO_ROWS:
-                continue
-            for shift in range(0, words, BLOCK_WORDS):
-                nonzero = and_blocks(bits, chosen, used, shift, left)
-                while nonzero != 0:
-                    w = lowest_bit(nonzero)
-                    nonzero &= nonzero - 1
-                    remaining = left[w]
-                    slot = row_base + (shift + w) * 64
-                    while remaining != 0:
-                        bit = lowest_bit(remaining)
-                        remaining ^= _BIT[bit]
-                        row = tile_row[slot + bit]
-                        found[found_count, 0] = e
-                        found[found_count, 1] = row
-                        found_count += 1
-                        if row >= 0:
-                            prefetch(pieces, piece_start[row])
-                if found_count >= FOUND_MAX:
-                    if count + found_count > len(pairs):
-                        pairs = _grown(pairs, count + found_count)
-                    count = _check(rows, found, found_count, by_event, pairs, count)
-                    found_count = 0
-        if count + found_count > len(pairs):
-            pairs = _grown(pairs, count + found_count)
-        count = _check(rows, found, found_count, by_event, pairs, count)
-    return pairs, count
-
-
-@compiled
-def number_pairs(pairs: Any, count: int, first_event: int, number: Any) -> Any:
-    """(event, subscription) of a chunk as separate columns (event, number) of the whole batch."""
-    events, numbers = np.empty(count, np.int32), np.empty(count, np.uint32)
-    for i in range(count):
-        events[i] = pairs[i, 0] + first_event
-        numbers[i] = number[pairs[i, 1]]
-    return events, numbers
-
-
-@compiled
-def group_by_event(size: int, events: Any, numbers: Any) -> Any:
-    """CSR of (event, number) pairs in any order: numbers ascending within an event, none twice."""
-    indptr = np.zeros(size + 1, np.int64)
-    largest: Any = np.int64(0)
-    for i in range(len(events)):
-        indptr[events[i] + 1] += 1
-        largest = max(largest, np.int64(numbers[i]))
-    longest: Any = np.int64(0)
-    for e in range(size):
-        longest = max(longest, indptr[e + 1])
-        indptr[e + 1] += indptr[e]
-    place = indptr[:-1].copy()
-    grouped = np.empty(len(events), np.uint32)
-    for i in range(len(events)):
-        grouped[place[events[i]]] = numbers[i]
-        place[events[i]] += 1
-    by_bits = longest > SHORT_LIST and largest < BITMAP_NUMBERS_MAX
-    words = (largest >> 5) + 1 if by_bits else np.int64(0)
-    bitmap = np.zeros(words, np.uint32)
-    summary = np.zeros((words >> 5) + 1, np.uint32)
-    kept: Any = np.int64(0)
-    for e in range(size):
-        start, end = indptr[e], indptr[e + 1]
-        indptr[e] = kept
-        if by_bits and end - start > SHORT_LIST:
-            kept = _sort_by_bits(grouped, start, end, kept, bitmap, summary)
-            continue
-        _sort(grouped, start, end)
-        for i in range(start, end):
-            if i == start or grouped[i] != grouped[i - 1]:
-                grouped[kept] = grouped[i]
-                kept += 1
-    indptr[size] = kept
-    return indptr, grouped[:kept]
-
-
-@compiled
-def _sort_by_bits(values: Any, start: int, end: int, kept: int, bitmap: Any, summary: Any) -> Any:
-    """Write values[start:end], sorted and each once, from `kept` on; a summary bit stands for 32 others.
-
-    Both bitmaps are zero before and after.
-    """
-    lowest, highest = np.int64(len(summary)), np.int64(-1)
-    for i in range(start, end):
-        word = np.int64(values[i]) >> 5
-        bitmap[word] |= np.uint32(1 << (np.int64(values[i]) & 31))
-        summary[word >> 5] |= np.uint32(1 << (word & 31))
-        lowest, highest = min(lowest, word >> 5), max(highest, word >> 5)
-    for s in range(lowest, highest + 1):
-        above = np.int64(summary[s])
-        summary[s] = 0
-        while above != 0:
-            high_bit = above & -above
-            above ^= high_bit
-            word = 32 * s + _LOW_BIT_PLACE[((high_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
-            remaining = np.int64(bitmap[word])
-            bitmap[word] = 0
-            while remaining != 0:
-                low_bit = remaining & -remaining
-                remaining ^= low_bit
-                values[kept] = 32 * word + _LOW_BIT_PLACE[((low_bit * 0x077CB531) & 0xFFFFFFFF) >> 27]
-                kept += 1
-    return kept
-
-
-@compiled
-def _sort(values: Any, start: int, end: int) -> None:
-    if end - start > SHORT_LIST:
-        values[start:end].sort()
-        return
-    for i in range(start + 1, end):
-        value = values[i]
-        j = i - 1
-        while j >= start and values[j] > value:
-            values[j + 1] = values[j]
-            j -= 1
-        values[j + 1] = value
-
-
-@compiled
-def pack_bitsets(sizes: Any, column_start: Any, piece_start: Any, slots: Any, lows: Any, highs: Any) -> Any:
-    """The bitsets of every tile's columns: which rows a bucket does not exclude.
-
-    Piece i of a column says that the row at `slots[i]` of its tile accepts buckets lows[i]..highs[i];
-    rows without a piece in a column accept all. Equal neighbours and full sets are stored once.
-    """
-    tile_count, column_count = len(sizes), len(piece_start) - 1
-    bucket_bitset = np.zeros((column_count, BUCKETS_MAX), np.int32)
-    bits_start = np.zeros(tile_count + 1, np.int64)
-    bits = np.zeros(1024, np.int64)
-    total = 0
-    for t in range(tile_count):
-        bits_start[t] = total
-        words = (sizes[t] + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_WORDS
-        everything = np.zeros(words, np.int64)
-        for slot in range(sizes[t]):
-            everything[slot >> 6] |= _BIT[slot & 63]
-        needed = total + words * (1 + BUCKETS_MAX * (column_start[t + 1] - column_start[t]))
-        if needed > len(bits):
-            larger = np.zeros(max(needed, len(bits) + (len(bits) >> 1)), np.int64)
-            larger[:total] = bits[:total]
-            bits = larger
-        bits[total : total + words] = everything
-        used = 1
-        for column in range(column_start[t], column_start[t + 1]):
-            free = everything.copy()
-            for i in range(piece_start[column], piece_start[column + 1]):
-                free[slots[i] >> 6] &= ~_BIT[slots[i] & 63]
-            sets = np.zeros((BUCKETS_MAX, words), np.int64)
-            for i in range(piece_start[column], piece_start[column + 1]):
-                word, bit = slots[i] >> 6, _BIT[slots[i] & 63]
-                for b in range(lows[i], highs[i] + 1):
-                    sets[b, word] |= bit
-            for b in range(BUCKETS_MAX):
-                empty, full, same = True, True, b > 0
-                for w in range(words):
-                    sets[b, w] |= free[w]
-                    empty &= sets[b, w] == 0
-                    full &= sets[b, w] == everything[w]
-                    same = same and sets[b, w] == sets[b - 1, w]
-                if same:
-                    bucket_bitset[column, b] = bucket_bitset[column, b - 1]
-                elif full:
-                    bucket_bitset[column, b] = ALL_ROWS
-                elif empty:
-                    bucket_bitset[column, b] = NO_ROWS
-                else:
-                    bits[total + used * words : total + (used + 1) * words] = sets[b]
-                    bucket_bitset[column, b] = used
-                    used += 1
-        total += used * words
-    bits_start[tile_count] = total
-    return bucket_bitset, bits_start, bits[:total].copy()

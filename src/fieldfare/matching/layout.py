@@ -10,31 +10,40 @@ so a predicate on one attribute, whatever it says, is a few intervals of cells, 
 by comparing integers only. A *row* is one conjunction of a subscription's normal form. A row is found
 in one of two ways, chosen by cost when the part is built:
 
-* `Access`: by a table from the cell of one attribute to the short list of rows that ask for that cell.
+* `Access`: by a table from the cells of one to four attributes to the few rows that ask for these cells.
 * `Tiles`: with up to 2,048 others in a tile. `zones` are intervals that all rows of the tile share, so
-  most tiles are dead for an event at once. In a live one, one bitset for each attribute says which
-  rows the event's *bucket* (a range of cells, at most 64 an attribute) does not exclude; their
-  conjunction leaves few rows to check cell by cell.
+  most events pass a tile by. The events that are left are the bits of bitsets: one for each *edge*, a
+  place on an attribute's axis, says which events lie at it or beyond. A predicate is then a *set*: the
+  bitset of the edge where it begins without that of the edge where it ends, or a union of such; rows
+  share sets. A row is the conjunction of its sets, for 512 events at a time. Edges are placed on
+  *codes*, cells in 16 bits.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+FIRST_POINT_CELL = 2
+"""The first cell that a table may be asked for: most events lack most attributes."""
 FIRST_NUMBER_CELL = 5
-BUCKETS_MAX = 64
+CODES_MAX = 1 << 16
+"""A code is a cell, or where there are too many of them a run of neighbouring cells."""
 TILE_ROWS_MAX = 2048
-BLOCK_WORDS = 8
-BLOCK_ROWS = 64 * BLOCK_WORDS
-"""A tile's bitsets are padded to whole blocks: a cache line, one bit for each of so many rows."""
+MARKS_MAX = 256
 
-ALL_ROWS = 0
-"""The bitset of a tile that has all its rows: always its first."""
-NO_ROWS = -1
-"""In ``Tiles.bucket_bitset``: this bucket excludes every row of the tile."""
+ALL_LANES, NO_LANES = 0, 1
+"""The first two bitsets of a tile: all its events, and none."""
+FIRST_EDGE = 2
+"""The number of a tile's first edge among its bitsets; its sets come after its edges."""
+BITSETS_MAX = 1 << 16
+"""More a tile cannot have; a predicate for which there is no set is left to the row's check."""
+BITSET_WORDS = 8
+
+EXACT, SIMPLE, ALTERNATIVES = 0, 1, 2
+"""Whether a row's sets decide; if not, whether its pieces must all hold, or some have alternatives."""
 
 MORE_ALTERNATIVES = 1 << 30
 """Added to a piece's attribute when the next piece is another interval of the same predicate."""
@@ -66,11 +75,14 @@ class Dictionary(NamedTuple):
     hash_start: NDArray[np.int64]
     hash_slot: NDArray[np.int32]  # a string's place among its attribute's, or -1
     strings_ordered: NDArray[np.uint8]  # whether it matters in which gap a string lies
-    bucket_bound: NDArray[np.int32]  # [A, 63]: the first cell of each bucket but the first, padded
+    string_cell: NDArray[np.int32]  # the first cell of an attribute's strings
+    code_shift: NDArray[np.int32]  # so many bits of a cell are left out of its code
 
 
 class Rows(NamedTuple):
     """R conjunctions: each a list of pieces (attribute, first cell, last cell) that must hold.
+
+    Those of tiles come first, in the order of tiles.
 
     `subscription` is the row's subscription s, or ~s when the filter itself must confirm a match.
     """
@@ -81,35 +93,55 @@ class Rows(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Rows by the cell of one of X attributes.
+    """Rows by an event's cells of a few attributes: X *keys*, each with a table of rows.
 
-    The entries of attribute ``attribute[x]`` and cell c are
-    ``entries[table[table_start[x] + c] : table[table_start[x] + c + 1]]``; an entry is a row and one
-    of its further pieces (attribute, first cell, last cell) to dismiss it without looking at the row.
+    Key x is of the attributes ``attribute[key_start[x] : key_start[x + 1]]``, one to four. An event's cells
+    c have the slot ``(sum(multiplier * (c >> 1)) & mask[x]) >> shift[x]`` of its table, and so the entries
+    from ``table[s]`` to ``table[s + 1]`` with s = ``table_start[x] + slot``. A single cell and a gap beside
+    it share a slot (of two neighbours, one is no single value), and others do where the cells are too many
+    to have a slot each: so entry i is only a candidate, the row ``row[i]``. ``check[i]`` is one thing that
+    the row needs, to dismiss it without looking at it: an attribute (16 bits), its first and its last *mark*
+    (8 bits each). Marks are cells in a byte, in the same order; `mark_shift` bits of a cell are left out.
     """
 
+    key_start: NDArray[np.int64]
     attribute: NDArray[np.int32]
+    multiplier: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    shift: NDArray[np.int64]
     table_start: NDArray[np.int64]
     table: NDArray[np.int32]
-    entries: NDArray[np.int32]  # [E, 4]
+    mark_shift: NDArray[np.int32]
+    check: NDArray[np.uint32]
+    row: NDArray[np.int32]
 
 
 class Tiles(NamedTuple):
-    """T tiles of rows with their zones and bitsets.
+    """T tiles; tile t has rows [row_start[t], row_start[t + 1]) of `Rows`.
 
-    `row` has ~r for a row r whose bitsets decide exactly: no piece of it begins or ends within a bucket.
-    Bitset b of a tile is the `words` words of `bits` from ``bits_start[t] + b * words`` on.
+    Its bitsets are all of its events, none, one for each of its edges, and one for each of its *sets*
+    [set_start[t], set_start[t + 1]): the events that pass one of the set's gates. A gate (open, shut)
+    names two bitsets: an event passes if it is in the first and not in the second. Edges stand
+    attribute by attribute: those of column c are [column_edge[c], column_edge[c + 1]).
+
+    Its rows stand in runs (sets of each row, rows), and the numbers of their sets in the same order.
     """
 
     row_start: NDArray[np.int64]
-    row: NDArray[np.int32]
+    row_kind: NDArray[np.uint8]  # EXACT, SIMPLE or ALTERNATIVES
     zone_start: NDArray[np.int64]
-    zones: NDArray[np.int32]  # [Z, 3]: attribute, first cell, last cell
+    zones: NDArray[np.int32]  # [Z, 3]: attribute, first code, last code
     column_start: NDArray[np.int64]
-    column: NDArray[np.int32]  # the attributes that have bitsets in the tile
-    bucket_bitset: NDArray[np.int32]  # [columns, 64]: which bitset a bucket has
-    bits_start: NDArray[np.int64]
-    bits: NDArray[np.int64]
+    column: NDArray[np.int32]  # the attributes that have edges in the tile
+    column_edge: NDArray[np.int64]
+    edge: NDArray[np.uint16]  # a code
+    set_start: NDArray[np.int64]
+    set_gate: NDArray[np.int64]  # where a set's gates start
+    set_gates: NDArray[np.uint16]  # [., 2]
+    run_start: NDArray[np.int64]
+    runs: NDArray[np.int32]  # [., 2]
+    row_set_start: NDArray[np.int64]
+    row_sets: NDArray[np.uint16]
 
 
 class Subscriptions(NamedTuple):
@@ -134,8 +166,8 @@ class Overlay(NamedTuple):
 class Texts(NamedTuple):
     """What Python reads now and then: texts in one pool, keyed by a place in another array.
 
-    The numeric constants that are no int64 (`number_place`), and the filters of subscriptions whose
-    normal form is not exact (`filter_place`; the dialect, a line break, the filter).
+    The numeric constants that no float64 up to 2^53 stands for (`number_place`), and the filters of
+    subscriptions whose normal form is not exact (`filter_place`; the dialect, a line break, the filter).
     """
 
     number_place: NDArray[np.int64]
@@ -155,3 +187,10 @@ class Arrays(NamedTuple):
     tiles: Tiles
     subscriptions: Subscriptions
     texts: Texts
+
+
+def starts_of(counts: Any) -> NDArray[np.int64]:
+    """Where each of several runs starts, and where the last one ends."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts

@@ -13,11 +13,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching import kernels
-from fieldfare.matching.build import CompileFilter, IndexEntry, build_arrays
+from fieldfare.matching import access_kernels, kernels, tile_kernels
+from fieldfare.matching.build import (
+    CompileFilter,
+    IndexEntry,
+    Material,
+    build_arrays,
+    gather_entries,
+    prepare,
+)
+from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
+from fieldfare.matching.grouping import Pairs, group_by_event
 from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
     Access,
@@ -36,6 +45,9 @@ CHUNK_EVENTS = 4096
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
 
+PAIRS_ROOM = 8192
+"""Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
 _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
     "rows": Rows,
@@ -44,10 +56,6 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "subscriptions": Subscriptions,
     "texts": Texts,
 }
-
-
-Pairs = tuple[NDArray[np.int32], NDArray[np.uint32]]
-"""(event, subscription number) of every match, in no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +71,7 @@ class Matches:
     @classmethod
     def from_pairs(cls, size: int, collected: Iterable[Pairs]) -> Self:
         """Gather matches of n events found by several parts."""
-        parts = list(collected)
-        if len(parts) == 1:
-            events, numbers = parts[0]
-        else:
-            events = np.concatenate([np.zeros(0, np.int32), *(part[0] for part in parts)])
-            numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
-        return cls(*kernels.group_by_event(size, events, numbers))
+        return cls(*group_by_event(size, list(collected)))
 
     def of(self, event: int) -> NDArray[np.uint32]:
         """The numbers of the subscriptions that one event matches."""
@@ -133,6 +135,7 @@ class Part:
         self._compile_filter = compile_filter or _default_compile
         self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
         self._boundaries: dict[int, list[Decimal]] = {}
+        self._pairs_room = PAIRS_ROOM
 
     @property
     def size_bytes(self) -> int:
@@ -212,8 +215,7 @@ class Part:
     ) -> Pairs:
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
-        buckets = np.empty(cells.shape[::-1], np.uint8)
-        kernels.bucket(self.arrays.dictionary.bucket_bound, cells, by_event, buckets)
+        kernels.by_events(cells, by_event)
         mine = np.ascontiguousarray(offsets[start:end])
         always_valid = (
             len(overlay.closed) == 0
@@ -221,17 +223,41 @@ class Part:
             and int(mine.max()) < self.valid_within[1]
         )
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
-        pairs, count = np.empty((8192, 2), np.int32), 0
-        if len(access.entries):
-            pairs, count = kernels.scan_access(access, rows, by_event, pairs, count)
-        if len(tiles.row):
-            pairs, count = kernels.scan_tiles(tiles, rows, cells, by_event, buckets, pairs, count)
+        pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
+        if len(access.row):
+            marks = np.empty(cells.shape[::-1], np.uint8)
+            access_kernels.mark_events(cells, access.mark_shift, marks)
+            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
+        if len(tiles.row_kind):
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
             count = self._confirm(columns, start, pairs, count)
-        events, numbers = kernels.number_pairs(pairs, count, start, self.arrays.subscriptions.number)
-        return events, numbers
+        return Pairs(pairs[:count], start, self.arrays.subscriptions.number, self._largest_number)
+
+    @cached_property
+    def _largest_number(self) -> int:
+        return int(self.arrays.subscriptions.number.max(initial=0))
+
+    def _scan_tiles(
+        self, cells: NDArray[np.int32], by_event: NDArray[np.int32], pairs: NDArray[np.int32], count: int
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
+        dictionary, tiles = self.arrays.dictionary, self.arrays.tiles
+        codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(len(by_event))), np.uint16)
+        encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+        tile, needed = 0, 0
+        while tile < len(tiles.row_start) - 1:
+            if needed > len(pairs):
+                larger = np.empty((2 * needed, 2), np.int32)
+                larger[:count] = pairs[:count]
+                pairs = larger
+            tile, count, needed = tile_kernels.scan_tiles(
+                tiles, self.arrays.rows, by_event, codes, pairs, count, tile
+            )
+        self._pairs_room = max(PAIRS_ROOM, min(len(pairs), count + (count >> 2)))
+        return pairs, count
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
         """The cell of every indexed attribute of events [start, end): int32[A, n]."""
@@ -262,6 +288,8 @@ class Part:
         dictionary, texts = self.arrays.dictionary, self.arrays.texts
         first, last = dictionary.number_start[attribute : attribute + 2].tolist()
         boundaries = list(map(Decimal, dictionary.floor[first:last].tolist()))
+        for i in np.flatnonzero(dictionary.fraction[first:last]).tolist():
+            boundaries[i] = Decimal(repr(float(dictionary.near[first + i])))
         odd = np.searchsorted(texts.number_place, [first, last]).tolist()
         for i in range(*odd):
             text = texts.number_text[texts.number_offset[i] : texts.number_offset[i + 1]]
@@ -309,14 +337,17 @@ class Part:
         self._overlay = (closings, overlay)
         return overlay
 
-    def open_version(self, number: int) -> int | None:
-        """The version of a subscription that nothing had ended when the part was built."""
+    def open_versions(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """For each subscription the version that nothing had ended when the part was built; -1 for none."""
         subscriptions = self.arrays.subscriptions
-        first, last = np.searchsorted(subscriptions.sorted_number, [number, number + 1]).tolist()
-        for place in subscriptions.by_number[first:last].tolist():
-            if subscriptions.valid_to[place] == OPEN_END:
-                return int(subscriptions.version[place])
-        return None
+        if not self.size:
+            return np.full(len(numbers), -1, np.int64)
+        # Of several versions of a subscription only the last can be open.
+        last = np.maximum(np.searchsorted(subscriptions.sorted_number, numbers, side="right") - 1, 0)
+        place = subscriptions.by_number[last]
+        is_open = subscriptions.number[place] == numbers
+        is_open &= subscriptions.valid_to[place] == OPEN_END
+        return np.where(is_open, subscriptions.version[place], -1)
 
     @cached_property
     def versions(self) -> NDArray[np.int64]:
@@ -326,7 +357,14 @@ class Part:
 
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:
     """Build a part from subscription versions, in any order; no version may come twice."""
-    indexed, further, arrays = build_arrays(entries, compile_filter or _default_compile)
+    return part_of(gather_entries(entries), compile_filter)
+
+
+def part_of(material: Material, compile_filter: CompileFilter | None = None) -> Part:
+    """Build a part of what was gathered."""
+    prepared = prepare(material)
+    del material  # a large part needs the room
+    indexed, further, arrays = build_arrays(prepared, compile_filter or _default_compile)
     groups: dict[str, Any] = arrays._asdict()
     frozen = Arrays(**{name: type(group)(*map(_read_only, group)) for name, group in groups.items()})
     subscriptions = frozen.subscriptions

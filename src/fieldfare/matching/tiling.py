@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.kernels import pack_bitsets
-from fieldfare.matching.layout import TILE_ROWS_MAX, Tiles
+from fieldfare.matching.codes import piece_codes
+from fieldfare.matching.layout import TILE_ROWS_MAX, Dictionary, Tiles, starts_of
+from fieldfare.matching.tile_packing import EDGES_MAX, EDGES_MIN, Packed, divide, pack_tiles, sum_benefits
 
 SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
 DISTINCT_SPLITS_MAX = 32
 """An attribute on which rows take no more places than this is divided at each of them."""
-COLUMN_SHARE_MIN = 1 / 128
-"""An attribute that fewer of a tile's rows than this constrain gets no bitsets; the row check decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,22 @@ class Predicates:
         return np.repeat(np.arange(len(self.row)), np.diff(self.piece_start))
 
 
+def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All of first[0]..last[0] - 1, first[1]..last[1] - 1 and so on; and how many each of these are."""
+    counts = last - first
+    return np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts), counts
+
+
+class CodedPredicates(NamedTuple):
+    """What `pack_tiles` reads of predicates: their pieces in codes (see ``codes.piece_codes``)."""
+
+    attribute: NDArray[np.int32]
+    piece_start: NDArray[np.int64]
+    low: NDArray[np.int32]
+    after: NDArray[np.int32]
+    exact: NDArray[np.uint8]
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows to be tiled together; if an attribute is given, all are looked at only for that one cell."""
@@ -54,20 +70,8 @@ class Group:
 class Arranger:
     """Splits rows recursively by the attributes that exclude most, until a tile holds them."""
 
-    def __init__(
-        self, predicates: Predicates, cell_counts: NDArray[np.int64], bounds: NDArray[np.int32]
-    ) -> None:
+    def __init__(self, predicates: Predicates, cell_counts: NDArray[np.int64]) -> None:
         self.predicates = predicates
-        owner = predicates.piece_owner()
-        attribute = predicates.attribute[owner]
-        self.low_bucket = buckets_of(bounds, attribute, predicates.low)
-        self.high_bucket = buckets_of(bounds, attribute, predicates.high)
-        inside = (predicates.low > 0) & (buckets_of(bounds, attribute, predicates.low - 1) == self.low_bucket)
-        inside |= (predicates.high + 1 < cell_counts[attribute]) & (
-            buckets_of(bounds, attribute, predicates.high + 1) == self.high_bucket
-        )
-        self.aligned = np.bincount(owner[inside], minlength=len(predicates.row)) == 0
-        """Predicates none of whose pieces begins or ends within a bucket: their bitsets are exact."""
         self.first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
         start = predicates.piece_start
         self.low = predicates.low[start[:-1]]
@@ -77,39 +81,29 @@ class Arranger:
         self.attribute_count = len(cell_counts)
         self.tiles: list[NDArray[np.int64]] = []
 
-    def predicates_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All predicates of the rows, and each one's place in `rows`."""
-        first, last = self.first_predicate[rows], self.first_predicate[rows + 1]
-        counts = last - first
-        slots = np.repeat(np.arange(len(rows)), counts)
-        within = np.arange(len(slots)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return first[slots] + within, slots
-
     def split(self, rows: NDArray[np.int64], used: frozenset[int], tile_rows: int) -> None:
         """Append tiles of at most `tile_rows` rows."""
         if len(rows) <= tile_rows:
             if len(rows):
                 self.tiles.append(rows)
             return
-        mine, slots = self.predicates_of(rows)
-        attributes = self.predicates.attribute[mine]
-        benefit = np.bincount(attributes, self.excluded[mine], minlength=self.attribute_count)
+        benefit = sum_benefits(
+            rows, self.first_predicate, self.predicates.attribute, self.excluded, self.attribute_count
+        )
         benefit[list(used)] = 0.0
         best = int(benefit.argmax()) if len(benefit) else -1
         if best < 0 or benefit[best] <= 0.05 * len(rows):
             for start in range(0, len(rows), tile_rows):
                 self.tiles.append(rows[start : start + tile_rows])
             return
-        chosen = attributes == best
-        having = slots[chosen]
-        centre = self.low[mine[chosen]] + self.high[mine[chosen]]
-        without = np.ones(len(rows), bool)
-        without[having] = False
+        having, centre, without = divide(
+            rows, self.first_predicate, self.predicates.attribute, best, self.low, self.high
+        )
         order = np.argsort(centre, kind="stable")
-        sorted_rows, sorted_centre = rows[having[order]], centre[order]
+        sorted_rows, sorted_centre = having[order], centre[order]
         for start, end in _strips(sorted_centre, tile_rows):
             self.split(sorted_rows[start:end], used | {best}, tile_rows)
-        self.split(rows[without], used, tile_rows)
+        self.split(without, used, tile_rows)
 
 
 def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
@@ -128,147 +122,73 @@ def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
 def build_tiles(
     predicates: Predicates,
     cell_counts: NDArray[np.int64],
-    bounds: NDArray[np.int32],
+    dictionary: Dictionary,
     groups: list[Group],
     tile_rows: int = TILE_ROWS_MAX,
-) -> Tiles:
-    """Arrange the groups' rows in tiles and pack their zones and bitsets."""
-    arranger = Arranger(predicates, cell_counts, bounds)
-    group_zone: list[tuple[int, int]] = []
+) -> tuple[Tiles, NDArray[np.int64]]:
+    """Arrange the groups' rows in tiles and lay these out; the second result is the order of the rows."""
+    arranger = Arranger(predicates, cell_counts)
+    tile_group: list[Group] = []
     for group in groups:
         before = len(arranger.tiles)
-        used = frozenset([group.attribute] if group.attribute >= 0 else [])
-        arranger.split(group.rows, used, tile_rows)
-        group_zone += [(group.attribute, group.cell)] * (len(arranger.tiles) - before)
-    zone_start, zones = [0], []
-    for rows, (attribute, cell) in zip(arranger.tiles, group_zone, strict=True):
-        zones += _zones(arranger, rows, attribute, cell, cell_counts)
-        zone_start.append(len(zones))
-    row_start = np.zeros(len(arranger.tiles) + 1, np.int64)
-    np.cumsum([len(rows) for rows in arranger.tiles], out=row_start[1:])
-    row = np.concatenate([*arranger.tiles, np.zeros(0, np.int64)]).astype(np.int32)
-    column_start, column, bucket_bitset, bits_start, bits, exact = _bitsets(
-        arranger, row_start, row, np.array([zone for zone, _ in group_zone], np.int64)
-    )
+        arranger.split(group.rows, frozenset([group.attribute] if group.attribute >= 0 else []), tile_rows)
+        tile_group += [group] * (len(arranger.tiles) - before)
+    row_start = starts_of([len(rows) for rows in arranger.tiles])
+    rows = np.concatenate([*arranger.tiles, np.zeros(0, np.int64)])
+    attribute = predicates.attribute[predicates.piece_owner()]
+    codes = piece_codes(dictionary, cell_counts, attribute, predicates.low, predicates.high)
+    coded = CodedPredicates(predicates.attribute, predicates.piece_start, *codes)
+    zone = np.array([(group.attribute, group.cell) for group in tile_group], np.int64).reshape(-1, 2)
+    confined = np.full((len(zone), 3), -1, np.int64)
+    mine = zone[:, 0] >= 0
+    code, _, exact = piece_codes(dictionary, cell_counts, zone[mine, 0], zone[mine, 1], zone[mine, 1])
+    confined[mine] = np.stack([zone[mine, 0], code, exact], axis=1)
+    first, kinds = arranger.first_predicate, np.zeros(len(rows), np.uint8)
+    out = _room(coded, first, rows, row_start, len(cell_counts))
+    ends = pack_tiles(row_start, rows, confined, first, coded, len(cell_counts), kinds, out)
+    zones, columns, edges, sets, gates, runs, row_sets = ends[-1].tolist()
     return Tiles(
         row_start=row_start,
-        row=np.where(exact, ~row, row).astype(np.int32),
-        zone_start=np.array(zone_start, np.int64),
-        zones=np.array(zones, np.int32).reshape(-1, 3),
-        column_start=column_start,
-        column=column,
-        bucket_bitset=bucket_bitset,
-        bits_start=bits_start,
-        bits=bits,
-    )
+        row_kind=kinds,
+        zone_start=ends[:, 0],
+        zones=out.zones[:zones],
+        column_start=ends[:, 1],
+        column=out.column[:columns],
+        column_edge=out.column_edge[: columns + 1],
+        edge=out.edge[:edges],
+        set_start=ends[:, 3],
+        set_gate=out.set_gate[: sets + 1],
+        set_gates=out.set_gates[:gates],
+        run_start=ends[:, 5],
+        runs=out.runs[:runs],
+        row_set_start=ends[:, 6],
+        row_sets=out.row_sets[:row_sets],
+    ), rows
 
 
-def _zones(
-    arranger: Arranger, rows: NDArray[np.int64], attribute: int, cell: int, cell_counts: NDArray[np.int64]
-) -> list[tuple[int, int, int]]:
-    """The intervals that every row of a tile lies in, the narrowest first."""
-    mine, _ = arranger.predicates_of(rows)
-    attributes = arranger.predicates.attribute[mine]
-    zones = []
-    for a in np.flatnonzero(np.bincount(attributes, minlength=1) == len(rows)).tolist():
-        chosen = mine[attributes == a]
-        low, high = int(arranger.low[chosen].min()), int(arranger.high[chosen].max())
-        if a != attribute and high - low + 1 < cell_counts[a]:
-            zones.append(((high - low + 1) / int(cell_counts[a]), (a, low, high)))
-    own = [(attribute, cell, cell)] if attribute >= 0 else []
-    return own + [zone for _, zone in sorted(zones)]
-
-
-class _Columns:
-    """Every (tile, attribute) with a predicate: which get bitsets, and what those decide."""
-
-    def __init__(
-        self,
-        arranger: Arranger,
-        row_start: NDArray[np.int64],
-        row: NDArray[np.int64],
-        tile_attribute: NDArray[np.int64],
-    ) -> None:
-        width = max(arranger.attribute_count, 1)
-        self.sizes = np.diff(row_start)
-        self.predicate, self.slot = arranger.predicates_of(row)
-        slot_tile = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        self.first_slot = row_start[:-1][slot_tile]
-        key = slot_tile[self.slot] * width + arranger.predicates.attribute[self.predicate]
-        found, self.column = np.unique(key, return_inverse=True)
-        self.tile, self.attribute = found // width, found % width
-        counts = np.bincount(self.column, minlength=len(found))
-        settled = self.attribute == tile_attribute[self.tile]
-        settled |= self._uniform(arranger, counts)
-        kept = ~settled & (counts >= COLUMN_SHARE_MIN * self.sizes[self.tile])
-        benefit = np.bincount(self.column, arranger.excluded[self.predicate], minlength=len(found))
-        order = np.lexsort((-benefit, self.tile))
-        self.order = order[kept[order]]
-        self.rank = np.full(len(found), -1, np.int64)
-        self.rank[self.order] = np.arange(len(self.order))
-        decided = settled[self.column] | (kept[self.column] & arranger.aligned[self.predicate])
-        self.exact = np.bincount(self.slot[~decided], minlength=len(row)) == 0
-
-    def _uniform(self, arranger: Arranger, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Columns in which all rows of a tile have the same interval, which is then the tile's zone."""
-        first = np.zeros(len(counts), np.int64)
-        first[self.column[::-1]] = self.predicate[::-1]
-        same = arranger.low[self.predicate] == arranger.low[first][self.column]
-        same &= arranger.high[self.predicate] == arranger.high[first][self.column]
-        same &= np.diff(arranger.predicates.piece_start)[self.predicate] == 1
-        differing = np.bincount(self.column[~same], minlength=len(counts))
-        uniform: NDArray[np.bool_] = (differing == 0) & (counts == self.sizes[self.tile])
-        return uniform
-
-
-def _bitsets(
-    arranger: Arranger,
+def _room(
+    coded: CodedPredicates,
+    first: NDArray[np.int64],
+    rows: NDArray[np.int64],
     row_start: NDArray[np.int64],
-    row: NDArray[np.int32],
-    tile_attribute: NDArray[np.int64],
-) -> tuple[
-    NDArray[np.int64],
-    NDArray[np.int32],
-    NDArray[np.int32],
-    NDArray[np.int64],
-    NDArray[np.int64],
-    NDArray[np.bool_],
-]:
-    """Each tile's columns, most selective first, their bitsets, and which rows these decide exactly."""
-    predicates = arranger.predicates
-    columns = _Columns(arranger, row_start, row.astype(np.int64), tile_attribute)
-    column = columns.rank[columns.column]
-    by_column = np.argsort(column, kind="stable")
-    by_column = by_column[column[by_column] >= 0]
-    mine, column = columns.predicate[by_column], column[by_column]
-    slot = (columns.slot - columns.first_slot[columns.slot])[by_column]
-    piece_counts = np.diff(predicates.piece_start)[mine]
-    predicate_of = np.repeat(np.arange(len(mine)), piece_counts)
-    within = np.arange(len(predicate_of)) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)
-    piece = predicates.piece_start[mine][predicate_of] + within
-    piece_start = np.searchsorted(column[predicate_of], np.arange(len(columns.order) + 1))
-    column_start = np.searchsorted(columns.tile[columns.order], np.arange(len(columns.sizes) + 1))
-    bucket_bitset, bits_start, bits = pack_bitsets(
-        columns.sizes,
-        column_start.astype(np.int64),
-        piece_start.astype(np.int64),
-        slot[predicate_of],
-        arranger.low_bucket[piece],
-        arranger.high_bucket[piece],
+    attribute_count: int,
+) -> Packed:
+    """Arrays with room for the most that tiles of these rows can take."""
+    width = first[rows + 1] - first[rows]
+    pieces = coded.piece_start[first]
+    columns = sum(
+        min(attribute_count, int(width[start:end].sum())) for start, end in pairwise(row_start.tolist())
     )
-    attributes = columns.attribute[columns.order].astype(np.int32)
-    return column_start.astype(np.int64), attributes, bucket_bitset, bits_start, bits, columns.exact
-
-
-def buckets_of(
-    bounds: NDArray[np.int32], attribute: NDArray[np.int32], cell: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The bucket of each (attribute, cell)."""
-    result = np.zeros(len(cell), np.int64)
-    order = np.argsort(attribute, kind="stable")
-    starts = np.searchsorted(attribute[order], np.arange(len(bounds) + 1))
-    for a in range(len(bounds)):
-        mine = order[starts[a] : starts[a + 1]]
-        if len(mine):
-            result[mine] = np.searchsorted(bounds[a], cell[mine], side="right")
-    return result
+    tiles, sets = len(row_start) - 1, int(width.sum())
+    gates = int((pieces[rows + 1] - pieces[rows]).sum())
+    edges = tiles * EDGES_MAX + EDGES_MIN * columns
+    return Packed(
+        zones=np.empty((tiles + int(width[row_start[:-1]].sum()), 3), np.int32),
+        column=np.empty(columns, np.int32),
+        column_edge=np.zeros(columns + 1, np.int64),
+        edge=np.empty(edges, np.uint16),
+        set_gate=np.zeros(sets + 1, np.int64),
+        set_gates=np.empty((gates + 1, 2), np.uint16),
+        runs=np.empty((len(rows), 2), np.int32),
+        row_sets=np.empty(sets, np.uint16),
+    )

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fieldfare.filters import FilterError, compile_filter, decode_normal_form, encode_normal_form
+from fieldfare.filters import FilterError, compile_filter
 from fieldfare.matching.build import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
@@ -70,8 +70,7 @@ class CompiledSubscriptions:
         """The entries of an index in which every subscription counts for every event."""
         columns = [self.table.column(name).to_pylist() for name in ("filter", "dialect", "compiled")]
         for number, (text, dialect, compiled) in enumerate(zip(*columns, strict=True)):
-            form = decode_normal_form(compiled)
-            yield IndexEntry(number, number, 0, OPEN_END, form, text, dialect)
+            yield IndexEntry(number, number, 0, OPEN_END, compiled, text, dialect)
 
 
 def compile_subscriptions(
@@ -133,7 +132,7 @@ def compile_rows(
                 found = compile_filter(text, dialect)
                 if schema is not None:
                     check_attributes(found, schema)
-                form = encode_normal_form(found.normal_form)
+                form = found.compiled
             except FilterError as error:
                 problem = str(error)
         compiled.append(form)

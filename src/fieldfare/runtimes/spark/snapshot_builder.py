@@ -14,13 +14,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from fieldfare.filters import decode_normal_form
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.build import ENTRIES_AT_ONCE, IndexEntry, VersionGatherer
+from fieldfare.matching.part import Part, part_of
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import open_registry
 from fieldfare.storage.registry import Registry, Version
@@ -31,24 +30,28 @@ _SCRATCH = "snapshot-"
 
 def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
     """A part for each space: the versions known at a revision that count for records from `passed` on."""
-    by_space: dict[str, list[Version]] = {}
-    for version in registry.versions(revision, passed):
-        by_space.setdefault(version.space, []).append(version)
-    return {space: build_part(entries(versions)) for space, versions in by_space.items()}
+    gatherers: dict[str, VersionGatherer] = {}
+    versions = registry.versions(revision, passed)
+    while page := list(islice(versions, ENTRIES_AT_ONCE)):
+        by_space: dict[str, list[IndexEntry]] = {}
+        for version in page:
+            by_space.setdefault(version.space, []).append(_entry(version))
+        for space, entries in by_space.items():
+            gatherers.setdefault(space, VersionGatherer()).add(entries)
+    return {space: part_of(gatherers.pop(space).finish()) for space in list(gatherers)}
 
 
-def entries(versions: list[Version]) -> Iterator[IndexEntry]:
-    """Versions as the index takes them."""
-    for version in versions:
-        yield IndexEntry(
-            version.revision,
-            version.number,
-            version.valid_from,
-            version.valid_to,
-            decode_normal_form(version.compiled),
-            version.filter,
-            version.dialect,
-        )
+def _entry(version: Version) -> IndexEntry:
+    """A version as the index takes it."""
+    return IndexEntry(
+        version.revision,
+        version.number,
+        version.valid_from,
+        version.valid_to,
+        version.compiled,
+        version.filter,
+        version.dialect,
+    )
 
 
 class SnapshotBuild:

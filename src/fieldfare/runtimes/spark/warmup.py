@@ -54,7 +54,7 @@ def run_kernels_once() -> None:
     filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
     entries = []
     for number, text in enumerate(filters):
-        form = compile_filter(text).normal_form
+        form = compile_filter(text).compiled
         entries.append(IndexEntry(number, number, 0, OPEN_END, form, text, "sql"))
     part = build_part(entries)
     data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'

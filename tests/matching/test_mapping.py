@@ -1,0 +1,119 @@
+"""A part's file is mapped: opening it costs the same whatever its size, and processes share its memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
+from fieldfare.matching.part import Part
+from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.workloads.columns import range_columns
+from fieldfare.workloads.synthetic import WORKLOADS
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    paths, predicates, count = range_columns(20_000, 1)
+    path = tmp_path_factory.mktemp("parts") / "large.part"
+    build_part_from_columns(paths, predicates, np.arange(count)).save(path)
+    return path
+
+
+def _resident_pages(array: np.ndarray[tuple[int], np.dtype[np.uint8]], path: Path) -> tuple[int, int]:
+    """(kB of the file's mapping that this process has touched, kB of them that are its own) by the kernel."""
+    touched = own = 0
+    mine = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            mine = line.endswith(str(path))
+        elif mine and line.startswith("Rss:"):
+            touched += int(line.split()[1])
+        elif mine and line.startswith(("Private_Dirty:", "Anonymous:")):
+            own += int(line.split()[1])
+    return touched, own
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is mapped")
+def test_opening_reads_next_to_nothing_and_matching_copies_nothing(saved: Path) -> None:
+    part = Part.open(saved)
+    rows = part.arrays.rows.pieces
+    size_kb = saved.stat().st_size // 1024
+    touched, _ = _resident_pages(rows, saved)  # type: ignore[arg-type]
+    assert touched < size_kb // 4
+    part.match(WORKLOADS["range"].events(256, 2), np.zeros(256, np.int64))
+    touched, own = _resident_pages(rows, saved)  # type: ignore[arg-type]
+    assert touched > 0
+    assert own == 0
+    assert isinstance(rows.base, mmap.mmap | memoryview | np.ndarray)
+    assert not rows.flags.writeable
+
+
+def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
+    program = (
+        "import sys, numpy as np\n"
+        "from fieldfare.matching.part import Part\n"
+        "from fieldfare.workloads.synthetic import WORKLOADS\n"
+        "part = Part.open(sys.argv[1], verify=True)\n"
+        "print(part.match(WORKLOADS['range'].events(64, 2), np.zeros(64, np.int64)).lists())\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(saved)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    here = Part.open(saved).match(WORKLOADS["range"].events(64, 2), np.zeros(64, np.int64))
+    assert found.stdout.strip() == str(here.lists())
+
+
+def test_a_reader_beside_a_writer_sees_the_old_file_or_the_new_one_whole(tmp_path: Path) -> None:
+    """Files are written under another name and renamed; and who has mapped the old one keeps it."""
+    path = tmp_path / "arrays"
+    save_arrays(path, "test", {"a": np.zeros(100_000, np.int64)}, {"value": 0})
+    _, first = open_arrays(path, "test")
+    done = threading.Event()
+
+    def rewrite() -> None:
+        for value in range(1, 12):
+            save_arrays(path, "test", {"a": np.full(100_000 + value, value)}, {"value": value})
+        done.set()
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    while not done.is_set():
+        meta, arrays = open_arrays(path, "test", verify=True)
+        assert len(arrays["a"]) == 100_000 + meta["value"]
+        assert (arrays["a"] == meta["value"]).all()
+    writer.join()
+    assert not first["a"].any()
+    assert [found.name for found in tmp_path.iterdir()] == ["arrays"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "arrays"
+    save_arrays(path, "test", {"a": np.arange(3)}, {})
+    with pytest.raises(TypeError):
+        save_arrays(path, "test", {"a": np.arange(5)}, {"value": object()})
+    os.mkdir(tmp_path / "folder")
+    with pytest.raises(OSError, match="folder"):
+        save_arrays(tmp_path / "folder", "test", {"a": np.arange(5)}, {})
+    assert open_arrays(path, "test", verify=True)[1]["a"].tolist() == [0, 1, 2]
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["arrays", "folder"]
+
+
+def test_an_array_of_a_type_that_files_do_not_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IndexFileError, match="complex128"):
+        save_arrays(tmp_path / "odd", "test", {"a": np.zeros(2, np.complex128)}, {})
+        open_arrays(tmp_path / "odd", "test")
