@@ -18,6 +18,7 @@ from fieldfare.publishing.machine import (
     Started,
     TransferCompleted,
 )
+from fieldfare.publishing.windowed import WindowedKnobs, WindowedPublisher
 from fieldfare.publishing.workers import Task, WorkerPool
 
 __all__ = [
@@ -35,5 +36,7 @@ __all__ = [
     "Started",
     "Task",
     "TransferCompleted",
+    "WindowedKnobs",
+    "WindowedPublisher",
     "WorkerPool",
 ]

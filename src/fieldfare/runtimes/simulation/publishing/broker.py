@@ -25,6 +25,7 @@ class Broker:
     def __init__(self, environment: simpy.Environment, model: SystemModel, seed: int) -> None:
         self._environment = environment
         self._model = model
+        self._seed = seed
         self._chance = random.Random(f"broker {seed}")
         self._server = simpy.Resource(environment, 1)
         self._places = simpy.Container(environment, model.broker_buffer, model.broker_buffer)
@@ -49,11 +50,12 @@ class Broker:
     def _subscribe(self) -> Process:
         """The subscriber: vacation, then everything that stands before the gate."""
         environment, subscriber = self._environment, self._model.subscriber
-        chance = random.Random(self._chance.random())
+        # Two sources, so that the same seed gives the same vacations however many messages are read.
+        vacations, reads = random.Random(f"vacations {self._seed}"), random.Random(f"reads {self._seed}")
         while True:
-            yield environment.timeout(chance.expovariate(1 / subscriber.vacation_s))
+            yield environment.timeout(vacations.expovariate(1 / subscriber.vacation_s))
             for _ in range(len(self._held)):
-                yield environment.timeout(chance.expovariate(1 / subscriber.read_s))
+                yield environment.timeout(reads.expovariate(1 / subscriber.read_s))
                 self._held.popleft().delivered_s = environment.now
                 environment.process(self._give_place_back())
 

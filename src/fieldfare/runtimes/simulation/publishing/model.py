@@ -29,7 +29,7 @@ class PublisherModel:
         Fixed time of the data store for one read, and the time for each message in it.
     """
 
-    workers: int = 20
+    workers: int = 40
     receive_buffer: int = 100
     receive_work_s: float = 0.005
     publish_work_s: float = 0.005

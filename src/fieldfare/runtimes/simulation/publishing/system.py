@@ -94,6 +94,7 @@ class PublisherSystem:
         )
         self._stored: deque[Message] = deque()
         self._arrived = 0
+        self._assigned = 0
         self._transferring = 0
         self.messages: list[Message] = []
         self.polls: list[PollRecord] = []
@@ -125,7 +126,7 @@ class PublisherSystem:
                 effects = machine.handle(BatchAssigned(), environment.now)
                 continue
             yield environment.timeout(max(0.0, effect.at_s - environment.now))
-            poll = PollExpired(len(self._stored), self._arrived, self._transferring)
+            poll = PollExpired(len(self._stored), self._arrived, self._assigned)
             self._arrived = 0
             effects = machine.handle(poll, environment.now)
             self.polls.append(PollRecord(environment.now, poll.pending_messages, machine.setting()))
@@ -150,6 +151,7 @@ class PublisherSystem:
 
         def begin() -> None:
             if assigned is not None:
+                self._assigned += 1
                 assigned.succeed()
             self._environment.process(self._work(work))
 
@@ -185,6 +187,7 @@ class PublisherSystem:
         message.acknowledged_s = environment.now
         completed = TransferCompleted(environment.now - started_s, self._transferring)
         self._transferring -= 1
+        self._assigned -= 1
         self._machine.handle(completed, environment.now)
 
 
