@@ -23,6 +23,9 @@ from dataclasses import dataclass
 
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
 
+RECENT_S = 10.0
+"""For how long the quickest request, and the cheapest event, are remembered."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
@@ -100,7 +103,7 @@ class RequestKnobs:
         A request so many times slower than expected is taken for a refusal, if it took ``least_slow_s`` at
         least.
     least_slow_s : float
-        Seconds below which no request counts as slow: pauses of the interpreter are as long.
+        Seconds below which no request counts as slow: pauses of a busy machine are as long.
     most_linger_s : float
         No batch waits longer than that for company, whatever the bound.
     fit_gain, gain : float
@@ -112,8 +115,8 @@ class RequestKnobs:
     most_events: int = 10_000
     most_requests: int = 1
     fixed_share: float = 0.05
-    slow_request: float = 4.0
-    least_slow_s: float = 0.05
+    slow_request: float = 8.0
+    least_slow_s: float = 0.25
     most_linger_s: float = 1.0
     fit_gain: float = 0.9
     gain: float = 0.75
@@ -130,17 +133,19 @@ class RequestKnobs:
 class RequestCost:
     """A straight line through (events, seconds), by least squares with exponentially forgotten samples.
 
-    While all requests are of one size the slope cannot be seen; then the last known one is kept.
+    While all requests are of one size the slope cannot be seen; then the last known one is kept. Times are
+    noisy, so no slope is believed that is over the least time for each event of a recent request.
     """
 
     def __init__(self, gain: float) -> None:
         self._gain = gain
+        self._least_each = RecentExtreme(RECENT_S)
         self._events = self._seconds = 0.0
         self._variance = self._covariance = 0.0
         self._count = 0
         self.each_s = 0.0
 
-    def add(self, events: int, seconds: float) -> None:
+    def add(self, events: int, seconds: float, now_s: float) -> None:
         """Take in what a request of so many events took."""
         self._count += 1
         weight = max(1 - self._gain, 1 / self._count)
@@ -151,7 +156,8 @@ class RequestCost:
         self._covariance = (1 - weight) * (self._covariance + weight * off_events * off_seconds)
         if self._variance > (0.1 * self._events) ** 2:
             self.each_s = self._covariance / self._variance
-        self.each_s = min(max(self.each_s, 0.0), self._seconds / self._events)
+        most_s = min(self._least_each.add(seconds / events, now_s), self._seconds / self._events)
+        self.each_s = min(max(self.each_s, 0.0), most_s)
 
     @property
     def fixed_s(self) -> float:
@@ -172,7 +178,7 @@ class RequestTuner:
     def __init__(self, knobs: RequestKnobs | None = None) -> None:
         self.knobs = knobs if knobs is not None else RequestKnobs()
         self._cost = RequestCost(self.knobs.fit_gain)
-        self._least_fixed = RecentExtreme(10.0)
+        self._least_fixed = RecentExtreme(RECENT_S)
         self._load = MovingAverage(self.knobs.gain)
         self._took = MovingAverage(self.knobs.gain)
         self._throttle = 1.0
@@ -193,7 +199,7 @@ class RequestTuner:
         else:
             self._throttle = min(1.0, self._throttle * 1.5)
         if outcome.attempts == 1 and outcome.acknowledged:
-            self._cost.add(outcome.events, outcome.took_s)
+            self._cost.add(outcome.events, outcome.took_s, now_s)
             self._least_fixed.add(max(0.0, outcome.took_s - self._cost.each_s * outcome.events), now_s)
             self._adjust_requests(outcome)
         self.setting = RequestSetting(self._choose_events(), self._choose_linger_s(), self._requests)
@@ -232,7 +238,8 @@ class RequestTuner:
         elif cost.each_s <= 0:
             wanted = float(knobs.most_events)
         else:
-            wanted = (1 / knobs.fixed_share - 1) * cost.fixed_s / cost.each_s
+            cheap = (1 / knobs.fixed_share - 1) * cost.fixed_s / cost.each_s
+            wanted = max(cheap, knobs.first_events)  # Times are noisy, and below that there is little to win.
             if knobs.latency_bound_s is not None:
                 within_bound = (knobs.latency_bound_s / 2 - cost.fixed_s) / cost.each_s
                 wanted = min(wanted, max(within_bound, self._events_to_keep_up()))
