@@ -93,7 +93,7 @@ def test_silence_without_transfers_is_no_congestion() -> None:
     machine = started()
     machine.handle(TransferCompleted(0.1, 10), 0.050)
     assert isinstance(poll_at(machine, 9.0, 1), ReadBatch)
-    assert machine.setting().most_batch_messages == 32
+    assert machine.setting().most_batch_messages == 30
 
 
 def test_a_few_transfers_are_always_allowed() -> None:
@@ -108,6 +108,17 @@ def test_a_few_transfers_are_always_allowed() -> None:
 
 def test_some_workers_are_left_to_requests_even_without_congestion() -> None:
     assert poll_at(started(most_transfers=32), 0.050, 500, transferring=30) == ReadBatch(2)
+
+
+def test_a_read_counts_on_the_transfers_that_end_while_it_lasts() -> None:
+    """
+    80 transfers a second leave 10 in a round of 1/8 s: of 30 under way 20 stay, so 12 of 32 may be read.
+    """
+    machine = started(most_transfers=32)
+    machine.handle(TransferCompleted(0.125, 10), 0.040)
+    poll_at(machine, 0.0625, 500)
+    machine.handle(BatchAssigned(), 0.1875)
+    assert poll_at(machine, 0.1875, 500, transferring=30) == ReadBatch(12)
 
 
 def test_a_bound_on_latency_is_spent_on_rarer_polls() -> None:

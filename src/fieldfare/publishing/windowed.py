@@ -55,7 +55,7 @@ class WindowedKnobs:
         Bounds of one read. In between it is what the broker takes in ``window_gain`` rounds.
     least_transfers, most_transfers : int
         Bounds of the transfers under way. A higher minimum finds out sooner that congestion is over. The
-        maximum is for who gives the workers: some fewer than there are, or requests wait for workers that the
+        maximum is for who gives the workers: three quarters of them, or requests wait for workers that the
         broker holds up.
     window_gain : float
         Pipes that may be under way in congestion. Higher recovers faster, with a longer queue at the broker.
@@ -73,7 +73,7 @@ class WindowedKnobs:
     least_batch_messages: int = 16
     most_batch_messages: int = 1000
     least_transfers: int = 16
-    most_transfers: int = 32
+    most_transfers: int = 30
     window_gain: float = 2.0
     slow_transfer: float = 4.0
     memory_s: float = 5.0
@@ -99,6 +99,8 @@ class WindowedPublisher:
         self.knobs = knobs if knobs is not None else WindowedKnobs()
         self._load = MovingAverage(self.knobs.gain)
         self._bandwidth = MovingAverage(self.knobs.gain)
+        # The last transfers of a batch see few others: the average is low, the peak is what can be.
+        self._peak_bandwidth = RecentExtreme(self.knobs.memory_s, most=True)
         self._round = MovingAverage(self.knobs.gain)
         self._least_delay = RecentExtreme(self.knobs.least_delay_memory_s)
         self._slowest = RecentExtreme(self.knobs.memory_s, most=True)
@@ -137,7 +139,8 @@ class WindowedPublisher:
             self._load.add(poll.arrived_messages / (now_s - self._polled_s))
         self._polled_s = now_s
         self._judge(poll.transferring_messages, now_s)
-        most = min(self._batch_messages(), self._window() - poll.transferring_messages)
+        staying = max(0.0, poll.transferring_messages - self._leaving())
+        most = min(self._batch_messages(), self._window() - int(staying))
         self._is_behind = poll.pending_messages > most
         if poll.pending_messages and most > 0:
             return ReadBatch(most)
@@ -148,7 +151,9 @@ class WindowedPublisher:
         if transfer.took_s > 0:
             self._least_delay.add(transfer.took_s, now_s)
             self._slowest.add(transfer.took_s, now_s)
-            self._bandwidth.add(transfer.transferring_messages / transfer.took_s)
+            bandwidth = transfer.transferring_messages / transfer.took_s
+            self._bandwidth.add(bandwidth)
+            self._peak_bandwidth.add(bandwidth, now_s)
 
     def _judge(self, transferring: int, now_s: float) -> None:
         """Is there a queue beyond the publisher? Either transfers are slow, or none of several has ended."""
@@ -171,13 +176,21 @@ class WindowedPublisher:
             window = min(window, bandwidth * max(least_s, self._slack_s()))
         return min(max(int(window), self.knobs.least_transfers), self.knobs.most_transfers)
 
+    def _leaving(self) -> float:
+        """Transfers that will have ended when a read that begins now is done; none is counted on in
+        congestion.
+        """
+        if self._congested or self._peak_bandwidth.value is None:
+            return 0.0
+        return self._peak_bandwidth.value * (self._round.value or 0.0)
+
     def _batch_messages(self) -> int:
         """N: the most messages of a read, what leaves during ``window_gain`` rounds."""
         knobs = self.knobs
-        if self._bandwidth.value is None:
+        if self._peak_bandwidth.value is None:
             return knobs.least_batch_messages
         round_s = max(self._round.value or 0.0, self._poll_interval_s())
-        leaving = int(knobs.window_gain * self._bandwidth.value * round_s)
+        leaving = int(knobs.window_gain * self._peak_bandwidth.value * round_s)
         return min(max(leaving, knobs.least_batch_messages), knobs.most_batch_messages)
 
     def _poll_interval_s(self) -> float:
