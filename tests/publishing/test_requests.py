@@ -75,7 +75,7 @@ def test_a_slow_moment_does_not_pass_for_a_dear_event() -> None:
 
 def test_before_anything_is_known_events_go_at_once() -> None:
     setting = RequestTuner().setting
-    assert (setting.most_events, setting.linger_s, setting.most_requests) == (1000, 0.0, 1)
+    assert (setting.most_events, setting.linger_s, setting.most_requests) == (10_000, 0.0, 1)
 
 
 def test_a_full_request_spends_a_twentieth_on_what_is_fixed() -> None:
@@ -139,14 +139,14 @@ def test_each_refusal_halves_the_load_and_passing_requests_restore_it() -> None:
 def test_a_request_that_failed_for_good_lowers_the_load_too() -> None:
     tuner = RequestTuner()
     tuner.observe(RequestOutcome(10, 0.1, acknowledged=False), 1.0)
-    assert tuner.setting.most_events == 500
+    assert tuner.setting.most_events == 5000
 
 
 def test_the_load_never_falls_to_nothing() -> None:
     tuner = RequestTuner()
     for number in range(50):
         tuner.observe(RequestOutcome(1, 0.1, attempts=2), float(number))
-    assert tuner.setting.most_events == 15  # A 64th of 1,000.
+    assert tuner.setting.most_events == 156  # A 64th of 10,000.
 
 
 def test_a_sudden_slowness_is_a_refusal_until_it_is_the_new_normal() -> None:
@@ -217,7 +217,7 @@ def test_the_load_is_what_was_sent_and_what_the_backlog_grew_by() -> None:
     "wrong",
     [
         {"latency_bound_s": 0.0},
-        {"first_events": 0},
+        {"least_events": 0},
         {"most_events": 10},
         {"most_requests": 0},
         {"fixed_share": 0.0},

@@ -93,8 +93,10 @@ class RequestKnobs:
     latency_bound_s : float or None
         How old an event may become until it is acknowledged, seconds; None: as young as can be. Higher: fewer
         requests.
-    first_events, most_events : int
-        The size of a request before anything is known, and the most that the service takes.
+    least_events, most_events : int
+        Bounds of a full request in calm and without a bound on latency. The maximum is what the service
+        takes, and holds until something is known: it matters only when there is a backlog, and then it is the
+        quickest.
     most_requests : int
         Requests under way at most. Over 1 they may overtake each other.
     fixed_share : float
@@ -111,7 +113,7 @@ class RequestKnobs:
     """
 
     latency_bound_s: float | None = None
-    first_events: int = 1000
+    least_events: int = 1000
     most_events: int = 10_000
     most_requests: int = 1
     fixed_share: float = 0.05
@@ -124,8 +126,8 @@ class RequestKnobs:
     def __post_init__(self) -> None:
         if self.latency_bound_s is not None and self.latency_bound_s <= 0:
             raise ValueError("latency_bound_s must be over 0")
-        if not 1 <= self.first_events <= self.most_events or self.most_requests < 1:
-            raise ValueError("1 <= first_events <= most_events and most_requests >= 1 must hold")
+        if not 1 <= self.least_events <= self.most_events or self.most_requests < 1:
+            raise ValueError("1 <= least_events <= most_events and most_requests >= 1 must hold")
         if not 0 < self.fixed_share < 1 or self.slow_request <= 1:
             raise ValueError("0 < fixed_share < 1 and slow_request > 1 must hold")
 
@@ -185,7 +187,7 @@ class RequestTuner:
         self._requests = 1
         self._ended_s: float | None = None
         self._backlog_events = 0
-        self.setting = RequestSetting(self.knobs.first_events, 0.0, 1)
+        self.setting = RequestSetting(self.knobs.most_events, 0.0, 1)
 
     def observe(self, outcome: RequestOutcome, now_s: float) -> RequestSetting:
         """Learn from a request that ended at ``now_s``; the setting from now on."""
@@ -233,13 +235,11 @@ class RequestTuner:
 
     def _choose_events(self) -> int:
         knobs, cost = self.knobs, self._cost
-        if not cost.expect(1):
-            wanted = float(knobs.first_events)
-        elif cost.each_s <= 0:
+        if not cost.expect(1) or cost.each_s <= 0:
             wanted = float(knobs.most_events)
         else:
             cheap = (1 / knobs.fixed_share - 1) * cost.fixed_s / cost.each_s
-            wanted = max(cheap, knobs.first_events)  # Times are noisy, and below that there is little to win.
+            wanted = max(cheap, knobs.least_events)  # Times are noisy, and below that there is little to win.
             if knobs.latency_bound_s is not None:
                 within_bound = (knobs.latency_bound_s / 2 - cost.fixed_s) / cost.each_s
                 wanted = min(wanted, max(within_bound, self._events_to_keep_up()))
