@@ -48,9 +48,8 @@ def respond(make: Callable[[], PublishingMachine], before: float, after: float) 
 
 
 def settled_after(curve: list[float]) -> int | None:
-    """
-    The first number of polls from which on the curve stays within the tolerance; None: later than shown.
-    """
+    """The first number of polls from which on the curve stays within the tolerance; None: later
+    than shown."""
     outside = [at for at, value in enumerate(curve) if abs(value - 1) > TOLERANCE]
     if not outside:
         return 0

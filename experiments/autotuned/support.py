@@ -70,9 +70,8 @@ def as_data(rows: Sequence[Mapping[str, Any]]) -> alt.Data:
 
 
 def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[str], most_ms: float) -> Any:
-    """
-    Boxes of latency (5th, 25th, 50th, 75th, 95th percentile), a row for each ``setting``, on a log scale.
-    """
+    """Boxes of latency (5th, 25th, 50th, 75th, 95th percentile), a row for each ``setting``, on a
+    log scale."""
     scale = alt.Scale(type="log", domain=[100, most_ms])
     base = alt.Chart(as_data(rows), title=title, width=480, height=26 * len(sort)).encode(
         y=alt.Y("setting:N", sort=list(sort), title=None, axis=alt.Axis(labelLimit=240)),

@@ -111,9 +111,8 @@ def test_some_workers_are_left_to_requests_even_without_congestion() -> None:
 
 
 def test_a_read_counts_on_the_transfers_that_end_while_it_lasts() -> None:
-    """
-    80 transfers a second leave 10 in a round of 1/8 s: of 30 under way 20 stay, so 12 of 32 may be read.
-    """
+    """80 transfers a second leave 10 in a round of 1/8 s: of 30 under way 20 stay, so 12 of 32 may
+    be read."""
     machine = started(most_transfers=32)
     machine.handle(TransferCompleted(0.125, 10), 0.040)
     poll_at(machine, 0.0625, 500)

@@ -246,9 +246,8 @@ class RequestTuner:
         return max(1, int(min(wanted, knobs.most_events) * self._throttle))
 
     def _events_to_keep_up(self) -> float:
-        """
-        A quarter more than the least n with n / (fixed + each n) = load; without limit when there is none.
-        """
+        """A quarter more than the least n with n / (fixed + each n) = load; without limit when
+        there is none."""
         load_per_s = (self._load.value or 0.0) / self._requests
         spare = 1 - load_per_s * self._cost.each_s
         return 1.25 * load_per_s * self._cost.fixed_s / spare if spare > 0 else float("inf")

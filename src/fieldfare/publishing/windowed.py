@@ -1,10 +1,10 @@
 """Our tuner: take what is there, as long as the broker keeps up; when it does not, send what the pipe holds.
 
 Intuition: a data store that takes as long to read one message as ten is a server of bulks. While it serves,
-the next bulk gathers by itself, and grows with the load; to wait for a certain N on top of that only adds
-latency (the control limit of Deb and Serfozo 1973 is 1 here, as the simulation confirms), and an N below what
-has gathered leaves messages behind. So a poll reads everything, at once when there is something. What is left
-to tune is how much may be under way, and three estimates give it:
+the next bulk gathers by itself, and grows with the load. To wait for a certain N on top of that wins nothing:
+in simulations of the four loads a threshold of 2 to 6 was better by 1 % at one of them and worse at the
+others. An N below what has gathered leaves messages behind. So a poll reads everything, at once when there is
+something. What is left to tune is how much may be under way, and three estimates give it:
 
 * least delay: the quickest transfer of the last minute, what the path takes without queues (Vegas, BBR);
 * bandwidth: n transfers under way that take s each leave at n/s (Little's law; the paper's formula 2);

@@ -50,9 +50,8 @@ def test_one_message_takes_the_sum_of_its_steps() -> None:
 
 
 def test_a_write_waits_for_the_read_that_runs_but_goes_before_the_next() -> None:
-    """
-    The read runs from 50 to 202 ms; the second message comes in between, so it is stored 1 ms after that.
-    """
+    """The read runs from 50 to 202 ms; the second message comes in between, so it is stored 1 ms
+    after that."""
     run = simulate(FixedPublisher(1, 0.050), [0.010, 0.100], 1.0, model=STEADY)
     assert run.messages[1].stored_s == pytest.approx(0.203, abs=1e-6)
 
