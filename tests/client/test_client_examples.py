@@ -38,3 +38,21 @@ def test_what_one_example_publishes_the_other_receives(tmp_path: Path) -> None:
     lines = received.splitlines()
     assert len(lines) == 20 and subscriber.returncode == 0
     assert all("'symbol': 'YHOO'" in line and line.startswith("0-") for line in lines)
+
+
+def test_a_publisher_can_be_watched_while_it_adapts(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "data") as gateway:
+        environment = {**os.environ, "FIELDFARE_URL": gateway.url, "TERM": "dumb"}
+        environment.pop("FIELDFARE_SPACE", None)
+        shown = subprocess.run(
+            [sys.executable, EXAMPLES / "adapting_publisher.py", "3"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=True,
+            timeout=120,
+        ).stdout
+    last = shown.splitlines()[-1]
+    events, requests = int(last.split()[0]), int(last.split()[-2])
+    assert " 0 failed, " in last
+    assert events > 1000 and requests < events / 2, "events must travel together"

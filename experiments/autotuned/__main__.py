@@ -1,0 +1,18 @@
+"""Every experiment of this folder, one after the other: ``python experiments/autotuned``."""
+
+from __future__ import annotations
+
+import time
+
+import first_batch_size
+import fixed_settings
+import load_steps
+import lookup_service
+import slow_subscriber
+import step_response
+
+for program in (fixed_settings, first_batch_size, load_steps, step_response, slow_subscriber, lookup_service):
+    started_s = time.perf_counter()
+    print(program.__name__)
+    program.main()
+    print(f"  {time.perf_counter() - started_s:.0f} s")

@@ -1,0 +1,110 @@
+"""Figure 8: end-to-end latency without auto-tuning, for N and T_poll, at the paper's four loads.
+
+The paper shows T_poll = 50 ms; the sweep over T_poll finds the best fixed setting, which the tuners are held
+to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+from support import DURATION_S, FIXED, OURS, PAPER, as_data, run_load, write_picture, write_table
+
+from fieldfare.publishing import (
+    AutotunedPublisher,
+    FixedPublisher,
+    PublishingMachine,
+    WindowedKnobs,
+    WindowedPublisher,
+)
+
+BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
+POLLS_MS = (10, 25, 50, 100, 200)
+PAPERS_POLL_MS = 50
+
+
+def sweep() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for load_per_s in DURATION_S:
+        for poll_ms in POLLS_MS:
+            for batch_messages in BATCHES:
+                machine = FixedPublisher(batch_messages, poll_ms / 1000)
+                measured = run_load(machine, load_per_s, tuned=False)
+                rows.append({"batch_messages": batch_messages, "poll_ms": poll_ms, **measured})
+    return rows
+
+
+def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tuners beside the best fixed setting of the whole sweep, and of the paper's T_poll."""
+    table: list[dict[str, Any]] = []
+
+    def add(tuner: str, poll_ms: int, setting: str, row: dict[str, Any], best: dict[str, Any]) -> None:
+        ratios = {
+            "latency_to_best": round(row["latency_mean_ms"] / best["latency_mean_ms"], 3),
+            "throughput_to_best": round(row["delivered_per_s"] / best["delivered_per_s"], 3),
+        }
+        measured = {key: row[key] for key in ("latency_mean_ms", "latency_p95_ms", "delivered_per_s")}
+        table.append(
+            {
+                "load_per_s": row["load_per_s"],
+                "least_poll_ms": poll_ms,
+                "tuner": tuner,
+                "setting": setting,
+                **measured,
+                **ratios,
+            }
+        )
+
+    for load_per_s in DURATION_S:
+        for least_ms in (PAPERS_POLL_MS, min(POLLS_MS)):
+            here = [row for row in rows if row["load_per_s"] == load_per_s and row["poll_ms"] >= least_ms]
+            best = min(here, key=lambda row: row["latency_mean_ms"])
+            add(FIXED, least_ms, f"N = {best['batch_messages']}, {best['poll_ms']} ms", best, best)
+            tuners: list[tuple[str, PublishingMachine]] = [
+                (OURS, WindowedPublisher(WindowedKnobs(min_poll_s=least_ms / 1000)))
+            ]
+            if least_ms == PAPERS_POLL_MS:
+                tuners.append((PAPER, AutotunedPublisher()))
+            for name, machine in tuners:
+                add(name, least_ms, "auto", run_load(machine, load_per_s), best)
+    return table
+
+
+def draw(rows: list[dict[str, Any]], table: list[dict[str, Any]]) -> Any:
+    panels = []
+    for load_per_s in DURATION_S:
+        here = [row for row in rows if row["load_per_s"] == load_per_s]
+        least_ms = min(row["latency_mean_ms"] for row in here)
+        shown = [row for row in here if row["latency_mean_ms"] < 3 * least_ms]
+        y = alt.Y("latency_mean_ms:Q", title="mean latency, ms", scale=alt.Scale(zero=False))
+        lines = (
+            alt.Chart(as_data(shown), title=f"{load_per_s:g} requests/s", width=330, height=220)
+            .mark_line(point=True)
+            .encode(
+                x=alt.X("batch_messages:Q", title="N (fixed)"),
+                y=y,
+                color=alt.Color("poll_ms:O", title="T_poll, ms", scale=alt.Scale(scheme="viridis")),
+            )
+        )
+        tuned = [row for row in table if row["load_per_s"] == load_per_s and row["tuner"] != FIXED]
+        marked = [{**row, "label": f"{row['tuner']} from {row['least_poll_ms']} ms"} for row in tuned]
+        rules = (
+            alt.Chart(as_data(marked))
+            .mark_rule(strokeWidth=2)
+            .encode(y=y, strokeDash=alt.StrokeDash("label:N", title="tuned"))
+        )
+        panels.append(lines + rules)
+    return alt.vconcat(alt.hconcat(*panels[:2]), alt.hconcat(*panels[2:]))
+
+
+def main() -> None:
+    rows = sweep()
+    table = compare(rows)
+    write_table("fixed_settings", rows)
+    write_table("tuners_and_best_fixed", table)
+    write_picture("fixed_settings", draw(rows, table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Figures 3, 12, 13, 14: the trace of the Simple Lookup Service, as it is and 50 times as fast.
+
+The paper's trace is not to be had. In its place stand the times at which records of real perfSONAR lookup
+services were last written (2018-05-22, 6,640 writes in 2.4 hours): sls_write_times_2018-05-22.csv.gz, looked
+for in the folder that --data or FIELDFARE_SHARED_DATA names. Without the file this program says so and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+from support import FIXED, OURS, PAPER, as_data, draw_boxes, summarise, write_picture, write_table
+
+from fieldfare.publishing import (
+    AutotunedKnobs,
+    AutotunedPublisher,
+    FixedPublisher,
+    PublishingMachine,
+    WindowedPublisher,
+)
+from fieldfare.runtimes.simulation.publishing import Run, SystemModel, simulate
+
+FILE = "sls_write_times_2018-05-22.csv.gz"
+DEFAULT_FOLDER = Path(__file__).parents[3] / "shared" / "data"
+BATCHES = (1, 10, 50)
+SPEEDS = (1, 50)
+AVERAGED_WRITES = 100
+
+
+def read_times(path: Path) -> list[float]:
+    """Seconds since the first write, ascending."""
+    with gzip.open(path, "rt", newline="") as file:
+        moments = sorted(
+            datetime.fromisoformat(row["written_at"]).timestamp() for row in csv.DictReader(file)
+        )
+    return [moment - moments[0] for moment in moments]
+
+
+def cases() -> list[tuple[str, str, Callable[[], PublishingMachine]]]:
+    found: list[tuple[str, str, Callable[[], PublishingMachine]]] = []
+    for size in BATCHES:
+        found.append((FIXED, f"off, N = {size}", lambda size=size: FixedPublisher(size, 0.050)))
+    found.append((FIXED, "off, N = 50, T_poll = 1 s", lambda: FixedPublisher(50, 1.0)))
+    for size in BATCHES:
+        knobs = AutotunedKnobs(first_batch_messages=size)
+        found.append((PAPER, f"on, N = {size} at first", lambda knobs=knobs: AutotunedPublisher(knobs)))
+    found.append((OURS, "ours", WindowedPublisher))
+    return found
+
+
+def draw_rates(times: list[float]) -> Any:
+    """Figure 3: the rate over 100 writes each."""
+    rows = [
+        {
+            "hour": round(times[at] / 3600, 4),
+            "rate_per_s": round(AVERAGED_WRITES / max(1e-3, times[at] - times[at - AVERAGED_WRITES]), 4),
+        }
+        for at in range(AVERAGED_WRITES, len(times), 20)
+    ]
+    write_table("lookup_service_rate", rows)
+    return (
+        alt.Chart(as_data(rows), width=640, height=180)
+        .mark_line()
+        .encode(
+            x=alt.X("hour:Q", title="time, hours"),
+            y=alt.Y("rate_per_s:Q", title="writes per second", scale=alt.Scale(type="log")),
+        )
+    )
+
+
+def draw_adaptation(run: Run, times: list[float]) -> Any:
+    """Figure 14: N beside the load, seconds by seconds."""
+    sizes: dict[int, list[int]] = {}
+    for poll in run.polls:
+        sizes.setdefault(int(poll.now_s), []).append(poll.setting.batch_messages)
+    rows = [
+        {"second": second, "what": "N (paper's tuner)", "value": round(sum(found) / len(found), 2)}
+        for second, found in sizes.items()
+    ]
+    arrived = [int(moment) for moment in times]
+    rows += [
+        {"second": second, "what": "requests per second", "value": arrived.count(second)}
+        for second in range(arrived[-1] + 1)
+    ]
+    write_table("lookup_service_adaptation", rows)
+    return (
+        alt.Chart(as_data(rows), width=640, height=140)
+        .mark_line()
+        .encode(
+            x=alt.X("second:Q", title="time, s (trace 50 times as fast)"),
+            y=alt.Y("value:Q", title=None),
+            row=alt.Row("what:N", title=None, sort="descending"),
+        )
+        .resolve_scale(y="independent")
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    folder = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER))
+    parser.add_argument("--data", type=Path, default=folder, help="folder with the trace")
+    path = parser.parse_args().data / FILE
+    if not path.exists():
+        print(f"skipped: {FILE} is not there; name its folder with --data or FIELDFARE_SHARED_DATA")
+        return
+    times = read_times(path)
+    rows: list[dict[str, Any]] = []
+    adapted: Run | None = None
+    for speed in SPEEDS:
+        faster = [moment / speed for moment in times]
+        end_s = faster[-1] + 30
+        for tuner, setting, make in cases():
+            model = SystemModel(receive_first=tuner != FIXED)
+            run = simulate(make(), faster, end_s, model=model)
+            rows.append({"speed": speed, "tuner": tuner, "setting": setting, **summarise(run, 0.0, end_s)})
+            if speed == SPEEDS[-1] and setting == "on, N = 1 at first":
+                adapted = run
+    write_table("lookup_service", rows)
+    order = [setting for _, setting, _ in cases()]
+    boxes = [
+        draw_boxes(
+            [row for row in rows if row["speed"] == speed],
+            f"trace {speed} times as fast" if speed > 1 else "trace as it was",
+            sort=order,
+            most_ms=100_000,
+        )
+        for speed in SPEEDS
+    ]
+    write_picture("lookup_service", alt.vconcat(*boxes))
+    write_picture("lookup_service_rate", draw_rates(times))
+    assert adapted is not None
+    write_picture("lookup_service_adaptation", draw_adaptation(adapted, [m / SPEEDS[-1] for m in times]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What the programs of this folder share: loads, summaries, tables and pictures."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, quantiles
+from typing import Any
+
+import altair as alt
+
+from fieldfare.publishing import PublishingMachine
+from fieldfare.runtimes.simulation.publishing import Run, SystemModel, poisson_times, simulate
+
+RESULTS = Path(__file__).parent / "results"
+
+DURATION_S = {1.75: 600.0, 17.5: 200.0, 35.0: 200.0, 55.0: 200.0}
+"""The paper's loads, requests per second, and how long each is simulated."""
+
+WARM_UP_S = 20.0
+
+PAPER, OURS, FIXED = "paper's tuner", "our tuner", "fixed"
+
+
+def run_load(
+    machine: PublishingMachine, load_per_s: float, *, tuned: bool = True, seed: int = 1
+) -> dict[str, float]:
+    """One of the paper's loads; without tuning requests have no priority (section V.B.3)."""
+    duration_s = DURATION_S[load_per_s]
+    times = poisson_times(load_per_s, duration_s, seed)
+    run = simulate(machine, times, duration_s, model=SystemModel(receive_first=tuned), seed=seed)
+    return {"load_per_s": load_per_s, **summarise(run, WARM_UP_S, duration_s)}
+
+
+def summarise(run: Run, start_s: float, end_s: float) -> dict[str, float]:
+    """Latency (ms) of the messages of a span, what was delivered in it, and what was lost."""
+    latencies_ms = [1000 * latency_s for latency_s in run.latencies_s(start_s, end_s)]
+    arrived = sum(start_s <= message.arrived_s < end_s for message in run.messages)
+    cuts = quantiles(latencies_ms, n=20) if len(latencies_ms) > 1 else [float("nan")] * 19
+    return {
+        "latency_mean_ms": round(mean(latencies_ms), 1) if latencies_ms else float("nan"),
+        **{f"latency_p{5 * number}_ms": round(cuts[number - 1], 1) for number in (1, 5, 10, 15, 19)},
+        "arrived_per_s": round(arrived / (end_s - start_s), 3),
+        "delivered_per_s": round(run.delivered(start_s, end_s) / (end_s - start_s), 3),
+        "left_messages": run.left_messages,
+        "dropped_requests": run.dropped,
+    }
+
+
+def write_table(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as results/NAME.csv."""
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"results/{name}.csv: {len(rows)} rows")
+
+
+def write_picture(name: str, chart: Any) -> None:
+    """Draw a chart as results/NAME.png."""
+    chart.save(RESULTS / f"{name}.png", scale_factor=1.5)
+    print(f"results/{name}.png")
+
+
+def as_data(rows: Sequence[Mapping[str, Any]]) -> alt.Data:
+    """Rows as Altair takes them, without a data frame."""
+    return alt.Data(values=[dict(row) for row in rows])
+
+
+def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[str], most_ms: float) -> Any:
+    """Boxes of latency (5th, 25th, 50th, 75th, 95th percentile), a row for each ``setting``, on a
+    log scale."""
+    scale = alt.Scale(type="log", domain=[100, most_ms])
+    base = alt.Chart(as_data(rows), title=title, width=480, height=26 * len(sort)).encode(
+        y=alt.Y("setting:N", sort=list(sort), title=None, axis=alt.Axis(labelLimit=240)),
+        color=alt.Color("tuner:N", title=None, sort=[FIXED, PAPER, OURS]),
+    )
+    whisker = base.mark_rule().encode(
+        x=alt.X("latency_p5_ms:Q", scale=scale, title="end-to-end latency, ms"), x2="latency_p95_ms:Q"
+    )
+    box = base.mark_bar(size=14, opacity=0.6).encode(
+        x=alt.X("latency_p25_ms:Q", scale=scale), x2="latency_p75_ms:Q"
+    )
+    median = base.mark_tick(thickness=2, size=14, color="black").encode(
+        x=alt.X("latency_p50_ms:Q", scale=scale)
+    )
+    return whisker + box + median
