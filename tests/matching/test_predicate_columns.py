@@ -24,10 +24,11 @@ floats = st.one_of(
     st.sampled_from([0.0, -0.0, 0.1, 1.5, 1e300, -1e300, 5e-324, 1e23, 9007199254740993.0, -2.5]),
     st.floats(allow_nan=False, allow_infinity=False),
 )
-ranges = st.tuples(
-    st.just("range"),
-    *2 * [st.one_of(integers, floats, st.sampled_from([-np.inf, np.inf]))],
-    *2 * [st.booleans()],
+float_bounds = st.one_of(floats, st.sampled_from([-np.inf, np.inf]))
+ranges = (
+    st.one_of(  # both bounds of one type, as in a column: a float stands for the decimal that it prints as
+        *[st.tuples(st.just("range"), of, of, *2 * [st.booleans()]) for of in (integers, float_bounds)]
+    )
 )
 values = st.one_of(
     st.tuples(st.just("int64"), st.lists(integers, max_size=4)),

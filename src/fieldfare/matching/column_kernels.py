@@ -106,7 +106,8 @@ def write_ranges(
         p = _place(predicate_start, attribute, row, rank[path[i]])
         below, above = low[i], high[i]
         closed = low_closed[i % len(low_closed)], high_closed[i % len(high_closed)]
-        dead[row] |= below > above or (below == above and not (closed[0] and closed[1]))
+        one_number = below == above and -np.inf < below < np.inf
+        dead[row] |= below >= above and not (one_number and closed[0] and closed[1])
         end = 2 * piece_start[p]
         for bound in range(2):
             number = above if bound else below

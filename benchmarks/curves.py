@@ -1,8 +1,8 @@
-"""How speed falls with the number of subscriptions: ``python experiments/matching/curves.py``.
+"""How speed falls with the number of subscriptions: ``python benchmarks/curves.py``.
 
 Runs ``benchmarks/matching.py`` for each workload and size, one after the other, each several times, and
-keeps the median; writes ``results/curves.csv`` and draws ``results/curves.svg``. With ``--peers FILE``, the
-output of ``python benchmarks/peers/run.py --json``, the picture shows these engines too.
+keeps the median; writes ``matching_speed.csv`` and draws ``matching_speed.svg`` into docs/images. With
+``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, these engines are drawn too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import altair as alt
 
 HERE = Path(__file__).resolve().parent
-BENCHMARK = HERE.parents[1] / "benchmarks" / "matching.py"
+BENCHMARK = HERE / "matching.py"
 SIZES = {
     "range": [1000, 10_000, 100_000, 1_000_000, 10_000_000],
     "eq": [1000, 10_000, 100_000, 1_000_000],
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=Path)
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "images")
     options = parser.parse_args()
     rows = []
     for workload in options.workloads:
@@ -97,11 +97,11 @@ def main() -> None:
     if options.peers:
         rows += of_peers(options.peers)
     options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "curves.csv").open("w", newline="") as file:
+    with (options.out / "matching_speed.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", restval="")
         writer.writeheader()
         writer.writerows(rows)
-    drawn(rows).save(options.out / "curves.svg")
+    drawn(rows).save(options.out / "matching_speed.svg")
 
 
 if __name__ == "__main__":
