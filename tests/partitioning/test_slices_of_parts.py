@@ -18,7 +18,7 @@ from fieldfare.forwarding import (
 )
 from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.columns import Column, ColumnBatch
-from fieldfare.matching.part import Matches, Part, build_part
+from fieldfare.matching.part import Part, build_part
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import (
     AttributeSpace,
@@ -60,13 +60,14 @@ class Cluster:
         """Route, forward, match in each slice on its own, and merge."""
         routes = self.space.route(events)
         start, visitors = forward_batch(policy, routes, self.loads, 0.0).by_slice(routes, len(self.parts))
-        pairs = []
+        pairs: list[tuple[int, int]] = []
         for i, part in enumerate(self.parts):
             visiting = visitors[start[i] : start[i + 1]]
             found = part.match(taken(events, visiting), np.zeros(len(visiting), np.int64))
-            owners = np.repeat(visiting, np.diff(found.indptr)).astype(np.int32)
-            pairs.append((owners, found.subscriptions))
-        return Matches.from_pairs(events.size, pairs).lists()
+            owners = np.repeat(visiting, np.diff(found.indptr))
+            pairs += zip(owners.tolist(), found.subscriptions.tolist(), strict=True)
+        assert len(set(pairs)) == len(pairs)
+        return [sorted(number for event, number in pairs if event == e) for e in range(events.size)]
 
 
 @pytest.mark.parametrize("name", ["bluedove", "mixed"])
