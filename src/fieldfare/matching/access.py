@@ -123,12 +123,14 @@ def _shares(
     unfit = (predicates.low != predicates.high) | (predicates.low < FIRST_POINT_CELL)
     pointed = (np.bincount(owner[unfit], minlength=len(count)) == 0) & (count <= KEY_ENTRIES_MAX)
     pointed &= (count > 0) & (predicates.attribute < (1 << ATTRIBUTE_BITS) - 1)
-    flat_cell = starts_of(cell_counts + 1)[predicates.attribute[owner]] + predicates.low
-    usable = pointed[owner]
-    asked = np.bincount(flat_cell[usable], minlength=int((cell_counts + 1).sum()))
+    usable = np.flatnonzero(pointed[owner])
+    attribute = predicates.attribute[owner[usable]]
+    flat_cell = starts_of(cell_counts + 1)[attribute] + predicates.low[usable]
+    asked = np.bincount(flat_cell)
     asked_total = np.bincount(predicates.attribute[pointed], minlength=len(cell_counts))
-    piece_share = asked[flat_cell] / np.maximum(asked_total[predicates.attribute[owner]], 1)
-    share = np.bincount(owner, piece_share, minlength=len(count))
+    piece_share = np.zeros(len(owner))
+    piece_share[usable] = asked[flat_cell] / asked_total[attribute]
+    share = np.bincount(owner[usable], piece_share[usable], minlength=len(count))
     return np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share
 
 
