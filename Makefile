@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-all fuzz lint format bench clean
+.PHONY: help setup demo test test-fast test-all fuzz lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ bench: setup  ## the benchmarks, one JSON object each
 	@$(BIN)/python benchmarks/decoding.py --json
 	@$(BIN)/python benchmarks/matching.py --workload range --subscriptions 100000 --json
 	@$(BIN)/python benchmarks/end_to_end.py --json
+
+experiments: setup  ## the papers' figures again, from simulations: experiments/*/results
+	@for folder in experiments/*/; do $(BIN)/python $$folder || exit 1; done
 
 clean:  ## remove what this file made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "fieldfare"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PROGRAMS = sorted(
-    path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("src", "tests", "benchmarks", "examples", "experiments")
+    for path in (ROOT / folder).rglob("*.py")
 )
 
 MODULE_LINES = 600

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fieldfare.client import (
         ApiError,
         AsyncClient,
+        AutoBatching,
         BatchSettings,
         Client,
         ConnectionFailed,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AutoBatching",
     "BatchSettings",
     "Client",
     "ConnectionFailed",

@@ -42,6 +42,9 @@ class FaultyService:
         self.nacked: dict[str, deque[str]] = {}
         self.faults: dict[str, deque[Fault]] = {"events": deque(), "ack": deque(), "stream": deque()}
         self.requests: list[tuple[str, str]] = []
+        self.events_delay_s = 0.0  # How long each request with events is held up before it is answered.
+        self.events_at_once = 0
+        self.most_events_at_once = 0
         self.connections = 0
         self.cut_streams = 0
         self.closing = False
@@ -225,6 +228,20 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200, {"spaces": [{"name": "default"}]})
 
     def events(self, body: bytes) -> None:
+        with self.service.changed:
+            self.service.events_at_once += 1
+            self.service.most_events_at_once = max(
+                self.service.most_events_at_once, self.service.events_at_once
+            )
+        try:
+            if self.service.events_delay_s:
+                time.sleep(self.service.events_delay_s)
+            self.answer_events(body)
+        finally:
+            with self.service.changed:
+                self.service.events_at_once -= 1
+
+    def answer_events(self, body: bytes) -> None:
         fault = self.service.faults["events"].popleft() if self.service.faults["events"] else None
         if fault is not None and fault.kind == "drop_before":
             return self.drop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fieldfare.cli.output import EXIT_USAGE, fail
-from fieldfare.client.batching import BatchSettings
+from fieldfare.client.batching import BatchPolicy
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.sync_client import Client
 
@@ -11,7 +13,7 @@ from fieldfare.client.sync_client import Client
 def connect(
     url: str | None,
     space: str | None = None,
-    batch: BatchSettings | None = None,
+    batch: BatchPolicy | Literal["auto"] = "auto",
     retry: RetrySettings | None = None,
 ) -> Client:
     """A client, or a usage error when the URL is none."""

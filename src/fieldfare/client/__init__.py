@@ -3,6 +3,7 @@
 from fieldfare.client.async_client import AsyncClient
 from fieldfare.client.async_publisher import AsyncPublisher
 from fieldfare.client.async_subscriber import AsyncSubscriber
+from fieldfare.client.auto_batching import AutoBatching
 from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
 from fieldfare.client.errors import (
     ApiError,
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncClient",
     "AsyncPublisher",
     "AsyncSubscriber",
+    "AutoBatching",
     "BatchPolicy",
     "BatchReport",
     "BatchSettings",

@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from fieldfare.client import protocol
 from fieldfare.client.async_publisher import AsyncPublisher
@@ -41,8 +41,9 @@ class AsyncClient:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
-    batch : BatchPolicy, optional
-        How `publish` and `publish_many` batch; see `BatchSettings`.
+    batch : "auto" or BatchPolicy
+        How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
+        `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
 
@@ -62,7 +63,7 @@ class AsyncClient:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
-        batch: BatchPolicy | None = None,
+        batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
     ) -> None:
         self.url = choose_url(url)
@@ -114,7 +115,7 @@ class AsyncClient:
         return await self._default_publisher().publish_many(events)
 
     def publisher(
-        self, batch: BatchPolicy | None = None, retry: RetrySettings | None = None
+        self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None
     ) -> AsyncPublisher:
         """A publisher with a queue, an order and a producer id of its own."""
         return self._make_publisher(batch, retry)
@@ -289,7 +290,9 @@ class AsyncClient:
             self._own_publisher = self._make_publisher(self._batch, self._retry)
         return self._own_publisher
 
-    def _make_publisher(self, batch: BatchPolicy | None, retry: RetrySettings | None) -> AsyncPublisher:
+    def _make_publisher(
+        self, batch: BatchPolicy | Literal["auto"], retry: RetrySettings | None
+    ) -> AsyncPublisher:
         self._check_open()
         publisher = AsyncPublisher(self._perform, self.space, batch, retry)
         self._publishers.add(publisher)

@@ -9,12 +9,12 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from fieldfare.client.auto_batching import choose_policy
 from fieldfare.client.batching import (
     Batch,
     BatchPolicy,
-    BatchSettings,
     ManyEvents,
     OneEvent,
     Outbox,
@@ -79,18 +79,18 @@ class AsyncPublisher:
         self,
         perform: Callable[[Call[PublishAnswer]], Awaitable[PublishAnswer]],
         space: str,
-        batch: BatchPolicy | None = None,
+        batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         self._perform = perform
         self._space = space
-        self._policy: BatchPolicy = batch if batch is not None else BatchSettings()
+        self._policy = choose_policy(batch)
         self._retry = retry if retry is not None else RetrySettings()
         self._max_queued_bytes = max_queued_bytes
         self._producer = uuid.uuid4().hex
         self._outbox = Outbox(self._policy)
-        self._record = SendRecord()
+        self._record = SendRecord(self._policy)
         self._work = Signal()
         self._progress = Signal()
         self._closed = False
@@ -161,7 +161,7 @@ class AsyncPublisher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stats(self) -> PublisherStats:
-        """Counts since the start."""
+        """Counts since the start, and how it batches now."""
         return self._record.stats(len(self._outbox))
 
     def _is_idle(self) -> bool:

@@ -26,7 +26,7 @@ MAX_RECORD_EVENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What one finished request taught: for policies that adapt."""
+    """What one finished request taught: for policies that adapt. ``ended_s`` is on a monotonic clock."""
 
     events: int
     size_bytes: int
@@ -35,6 +35,7 @@ class BatchReport:
     attempts: int
     acknowledged: bool
     backlog_events: int
+    ended_s: float = 0.0
 
 
 class BatchPolicy(Protocol):
@@ -229,6 +230,8 @@ class Outbox:
         """How long until a batch should be sent: 0 is now, None is not before something changes."""
         if not self._lines:
             return None
+        if len(self._under_way) >= self._policy.limits().max_in_flight:
+            return None  # A policy may have lowered it below the number of senders.
         if self._under_way and self._next_sequence - next(iter(self._under_way)) >= MAX_SEQUENCE_SPREAD:
             return None
         if self.is_full():
@@ -280,6 +283,7 @@ class Outbox:
                 attempts=attempts,
                 acknowledged=acknowledged,
                 backlog_events=len(self),
+                ended_s=ended_s,
             )
         )
 

@@ -18,7 +18,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
+from typing import Literal
 
+from fieldfare.client.auto_batching import choose_policy, find_estimates
 from fieldfare.client.batching import (
     Batch,
     BatchPolicy,
@@ -32,6 +34,7 @@ from fieldfare.client.errors import ClientClosed, DeliveryTimeout, FieldfareErro
 from fieldfare.client.protocol import Call, PublishAnswer, publish_lines
 from fieldfare.client.retry import Backoff, RetrySettings, is_passing
 from fieldfare.model import Position
+from fieldfare.publishing.requests import RequestEstimates
 
 logger = logging.getLogger("fieldfare.client")
 
@@ -47,7 +50,11 @@ EXIT_FLUSH_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
-    """What a publisher has done so far."""
+    """What a publisher has done so far, and how it batches now.
+
+    `limits` are the settings that hold at the moment, `estimates` what they were derived from; fixed settings
+    have none.
+    """
 
     acknowledged_events: int
     failed_events: int
@@ -55,12 +62,15 @@ class PublisherStats:
     in_flight_events: int
     requests: int
     repeated_requests: int
+    limits: BatchSettings
+    estimates: RequestEstimates | None
 
 
 class SendRecord:
     """A publisher's books: what both publishers, sync and async, count, and the error that ends a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: BatchPolicy) -> None:
+        self._policy = policy
         self.acknowledged_events = 0
         self.failed_events = 0
         self.in_flight_events = 0
@@ -84,6 +94,8 @@ class SendRecord:
             self.in_flight_events,
             self.requests,
             self.repeated_requests,
+            self._policy.limits(),
+            find_estimates(self._policy),
         )
 
 
@@ -123,18 +135,18 @@ class Publisher:
         self,
         perform: Callable[[Call[PublishAnswer]], PublishAnswer],
         space: str,
-        batch: BatchPolicy | None = None,
+        batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         self._perform = perform
         self._space = space
-        self._policy: BatchPolicy = batch if batch is not None else BatchSettings()
+        self._policy = choose_policy(batch)
         self._retry = retry if retry is not None else RetrySettings()
         self._max_queued_bytes = max_queued_bytes
         self._producer = uuid.uuid4().hex
         self._outbox = Outbox(self._policy)
-        self._record = SendRecord()
+        self._record = SendRecord(self._policy)
         lock = threading.RLock()
         self._work = threading.Condition(lock)  # Senders wait here for a batch,
         self._progress = threading.Condition(lock)  # callers here for room or for the end.
@@ -226,7 +238,7 @@ class Publisher:
         atexit.unregister(self._exit_hook)
 
     def stats(self) -> PublisherStats:
-        """Counts since the start."""
+        """Counts since the start, and how it batches now."""
         with self._work:
             return self._record.stats(len(self._outbox))
 
@@ -301,7 +313,7 @@ class Publisher:
             self._record.close_batch(batch, attempts, acknowledged)
             self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
             self._progress.notify_all()
-            self._work.notify()
+            self._work.notify_all()  # Several senders may wait for a request to end.
 
 
 def encode_events(events: Iterable[Publishable]) -> list[bytes]:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from fieldfare.client import protocol
 from fieldfare.client.batching import BatchPolicy
@@ -42,8 +42,9 @@ class Client:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
-    batch : BatchPolicy, optional
-        How `publish` and `publish_many` batch; see `BatchSettings`.
+    batch : "auto" or BatchPolicy
+        How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
+        `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
 
@@ -63,7 +64,7 @@ class Client:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
-        batch: BatchPolicy | None = None,
+        batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
     ) -> None:
         self.url = choose_url(url)
@@ -119,7 +120,9 @@ class Client:
         """Publish events and wait until all are durable. See `Publisher.publish_many`."""
         return self._default_publisher().publish_many(events)
 
-    def publisher(self, batch: BatchPolicy | None = None, retry: RetrySettings | None = None) -> Publisher:
+    def publisher(
+        self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None
+    ) -> Publisher:
         """A publisher with a queue, an order and a producer id of its own."""
         with self._lock:
             return self._make_publisher(batch, retry)
@@ -288,7 +291,7 @@ class Client:
                 publisher = self._own_publisher
         return publisher
 
-    def _make_publisher(self, batch: BatchPolicy | None, retry: RetrySettings | None) -> Publisher:
+    def _make_publisher(self, batch: BatchPolicy | Literal["auto"], retry: RetrySettings | None) -> Publisher:
         self._check_open()
         publisher = Publisher(self._perform, self.space, batch, retry)
         self._publishers.add(publisher)

@@ -1,0 +1,172 @@
+"""The auto-tuned publisher of Balasubramanian et al., "Auto-tuned Publisher in a Pub/Sub System".
+
+Intuition: with little load a message should go out almost as it comes (N = 1, short polls); with more load, a
+read of the data store and a round of assignments should serve many messages. N probes upward by one while a
+round ends within the poll interval, steps back by one when it does not, and halves when too few messages have
+come. T_poll follows the time that a round takes. What the broker takes within a second bounds N.
+
+Where the paper leaves a choice, this is ours:
+
+* The text has no place where the estimated load (formula 1) enters a decision; its effect comes through the
+  number of pending messages. The estimate is kept and shown in `Setting.load_per_s`.
+* The first sample of each average is taken as it is; the paper names no start. Until the first transfer has
+  ended nothing bounds N from above.
+* N_max is set to η_est, messages per *second*: so N_max is what the broker takes in ``capacity_window_s`` = 1
+  s, rounded down, never below N_min. When N_max falls below N, N falls with it.
+* Half of N is rounded down. A round that ends exactly with the poll interval leaves N as it is: the paper
+  says "before" for one case and "longer" for the other.
+* T, the longest wait, runs from the end of the last round (or from its own last expiry), and is looked at
+  when polls expire. A batch that is read because T expired is smaller than N, so its round adjusts T_poll but
+  does not probe N.
+* When a round has outlasted the poll interval, the next poll is at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldfare.publishing.estimators import MovingAverage
+from fieldfare.publishing.machine import (
+    TIME_GRAIN_S,
+    BatchAssigned,
+    Effect,
+    Input,
+    PollExpired,
+    ReadBatch,
+    SetPollTimer,
+    Setting,
+    Started,
+    TransferCompleted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AutotunedKnobs:
+    """The paper's constants, with its values (Table I).
+
+    Attributes
+    ----------
+    min_poll_s : float
+        T_poll^min, seconds. Lower: less wait at low load, more polls.
+    max_poll_s : float
+        T_poll^max, seconds. Higher: larger batches at high load, later messages.
+    min_batch_messages, first_batch_messages : int
+        N_min, and the N to begin with (the paper's figures 9, 12 and 13 vary it).
+    load_gain : float
+        α of formula 1. Higher: the estimate of the load is smoother and slower.
+    poll_headroom : float
+        β > 1: T_poll is so many times the duration of a round. Higher: rounds end in time more often, polls
+        are rarer.
+    capacity_gain : float
+        γ of formula 2. Higher: N_max is smoother and slower.
+    max_wait_s : float or None
+        T, the longest wait for N messages, seconds; None is T_poll^max, as in the paper.
+    capacity_window_s : float
+        N_max is the broker's capacity in so many seconds. The paper equates a number of messages and a rate:
+        1 s.
+    """
+
+    min_poll_s: float = 0.050
+    max_poll_s: float = 0.200
+    min_batch_messages: int = 1
+    first_batch_messages: int = 1
+    load_gain: float = 0.5
+    poll_headroom: float = 1.2
+    capacity_gain: float = 0.75
+    max_wait_s: float | None = None
+    capacity_window_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_poll_s <= self.max_poll_s:
+            raise ValueError("0 < min_poll_s <= max_poll_s must hold")
+        if not 1 <= self.min_batch_messages <= self.first_batch_messages:
+            raise ValueError("1 <= min_batch_messages <= first_batch_messages must hold")
+        if self.poll_headroom <= 1 or self.capacity_window_s <= 0:
+            raise ValueError("poll_headroom must be over 1 and capacity_window_s over 0")
+
+
+class AutotunedPublisher:
+    """The main publisher thread with auto-tuning (section IV, figures 5 and 7)."""
+
+    def __init__(self, knobs: AutotunedKnobs | None = None) -> None:
+        self.knobs = knobs if knobs is not None else AutotunedKnobs()
+        self._batch_messages = self.knobs.first_batch_messages
+        self._poll_interval_s = self.knobs.min_poll_s
+        self._load = MovingAverage(self.knobs.load_gain)
+        self._capacity = MovingAverage(self.knobs.capacity_gain)
+        self._polled_s = 0.0
+        self._waiting_since_s = 0.0
+        self._probing = False
+
+    def handle(self, message: Input, now_s: float) -> list[Effect]:
+        """Take note of what happened at ``now_s``, and say what to do."""
+        match message:
+            case Started():
+                self._polled_s = self._waiting_since_s = now_s
+                return [SetPollTimer(now_s + self._poll_interval_s)]
+            case PollExpired():
+                return [self._poll(message, now_s)]
+            case BatchAssigned():
+                return [self._end_round(now_s)]
+            case TransferCompleted():
+                self._learn_capacity(message)
+                return []
+
+    def setting(self) -> Setting:
+        """The values that hold now."""
+        return Setting(
+            self._batch_messages,
+            self._poll_interval_s,
+            self._max_batch_messages(),
+            self._load.value,
+            self._capacity.value,
+        )
+
+    def _poll(self, poll: PollExpired, now_s: float) -> Effect:
+        """Figure 7's first question: have N messages accumulated?"""
+        if now_s > self._polled_s:
+            self._load.add(poll.arrived_messages / (now_s - self._polled_s))
+        self._polled_s = now_s
+        if poll.pending_messages >= self._batch_messages:
+            self._probing = True
+            return ReadBatch(self._batch_messages)
+        self._batch_messages = max(self._batch_messages // 2, self.knobs.min_batch_messages)
+        if now_s - self._waiting_since_s >= self._max_wait_s() - TIME_GRAIN_S:
+            self._waiting_since_s = now_s
+            if poll.pending_messages:
+                self._probing = False
+                return ReadBatch(poll.pending_messages)
+        return SetPollTimer(now_s + self._poll_interval_s)
+
+    def _end_round(self, now_s: float) -> Effect:
+        """Figure 7's second question: did the round (T_mpt) end before the next poll was due?"""
+        round_s = now_s - self._polled_s
+        if self._probing:
+            if round_s < self._poll_interval_s:
+                self._batch_messages = self._bound(self._batch_messages + 1)
+            elif round_s > self._poll_interval_s:
+                self._batch_messages = self._bound(self._batch_messages - 1)
+        knobs = self.knobs
+        self._poll_interval_s = max(min(knobs.poll_headroom * round_s, knobs.max_poll_s), knobs.min_poll_s)
+        self._waiting_since_s = now_s
+        return SetPollTimer(max(now_s, self._polled_s + self._poll_interval_s))
+
+    def _learn_capacity(self, transfer: TransferCompleted) -> None:
+        """Formula 2 and N_max; a transfer that took no time says nothing about capacity."""
+        if transfer.took_s > 0:
+            self._capacity.add(transfer.transferring_messages / transfer.took_s)
+            self._batch_messages = self._bound(self._batch_messages)
+
+    def _max_batch_messages(self) -> int | None:
+        if self._capacity.value is None:
+            return None
+        within_window = int(self._capacity.value * self.knobs.capacity_window_s)
+        return max(within_window, self.knobs.min_batch_messages)
+
+    def _bound(self, batch_messages: int) -> int:
+        most = self._max_batch_messages()
+        bounded = batch_messages if most is None else min(batch_messages, most)
+        return max(bounded, self.knobs.min_batch_messages)
+
+    def _max_wait_s(self) -> float:
+        return self.knobs.max_poll_s if self.knobs.max_wait_s is None else self.knobs.max_wait_s

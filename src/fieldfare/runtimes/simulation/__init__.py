@@ -1,0 +1,1 @@
+"""Discrete-event simulation (SimPy) of the machines that the service and Spark drive in earnest."""

@@ -1,0 +1,22 @@
+"""When requests come: Poisson processes, of one rate or of a profile of rates (the paper's table II)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+
+def poisson_times(
+    rate_per_s: float, duration_s: float, seed: int, *, start_s: float = 0.0
+) -> Iterator[float]:
+    """Moments of a Poisson process of this rate, from ``start_s`` on, for so many seconds."""
+    chance = random.Random(f"arrivals {seed} {start_s}")
+    now_s = start_s
+    while (now_s := now_s + chance.expovariate(rate_per_s)) < start_s + duration_s:
+        yield now_s
+
+
+def profile_times(steps: Iterable[tuple[float, float, float]], seed: int) -> Iterator[float]:
+    """Moments of a process whose rate changes in steps: (start in s, end in s, requests per s), in order."""
+    for start_s, end_s, rate_per_s in steps:
+        yield from poisson_times(rate_per_s, end_s - start_s, seed, start_s=start_s)
