@@ -93,6 +93,10 @@ class Dispatcher:
                 self._tell(view, name)
         return view
 
+    def hold(self, messages: Iterable[int]) -> None:
+        """Messages that came back: they are forwarded again."""
+        self._stranded.extend(messages)
+
     def forward(self, arrived: Sequence[int], now: float) -> None:
         """Forward messages, and first those that found no live matcher before."""
         messages = np.array([*self._stranded, *arrived], np.int64)

@@ -69,13 +69,11 @@ class Matcher:
         self._service_s: dict[int, float] = {}
         self._working = False
         self._had_s = 0.0
-        self._busy_s = 0.0
+        self.busy_s = 0.0
         self._meter = LoadMeter(environment.now, model.window_s, model.least_change)
 
     def receive(self, key: int, messages: Sequence[int]) -> None:
         """Messages reach the queue of a set."""
-        if not self.is_up:
-            return
         now = self._environment.now
         found = self._sets.setdefault(key, _Set())
         if not found.waiting:
@@ -122,7 +120,7 @@ class Matcher:
             found.matched += 1
             found.matching_s += now - found.busy_since_s if self._model.competition_counts else service_s
             found.busy_since_s = now
-            self._busy_s += service_s
+            self.busy_s += service_s
             self._trace.delivered_s[message] = now
             if self._searches:
                 self._trace.matches[message] = self.store.search(key, message)
@@ -147,5 +145,5 @@ class Matcher:
                 self._meter.matched(key, found.matched, found.matching_s, now)
             found.arrived = found.matched = 0
             found.matching_s = 0.0
-        self._trace.busy_s[self.number] = self._busy_s
+        self._trace.busy_s[self.number] = self.busy_s
         return self._meter.reports(self._sizes, now)

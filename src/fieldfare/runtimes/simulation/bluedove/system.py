@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -76,7 +77,7 @@ class Service:
         self.matchers: dict[int, Matcher] = {}
         self._chance = Random(f"network {seed}")
         self.dispatchers = [
-            Dispatcher(policy(np.random.default_rng([seed, i])), view, trace, self._send)
+            Dispatcher(policy(np.random.default_rng([seed, i])), view, trace, partial(self._send, i))
             for i, view in enumerate(views)
         ]
         for i, dispatcher in enumerate(self.dispatchers):
@@ -89,7 +90,8 @@ class Service:
         self.matchers[matcher.number] = matcher
         self.environment.process(self._report(matcher))
 
-    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something after a delay."""
         timer = self.environment.timeout(delay_s)
         timer.callbacks.append(lambda _: action())
 
@@ -107,12 +109,20 @@ class Service:
                 place += 1
             dispatcher.forward(own[first:place], now)
 
-    def _send(self, name: SetName, messages: Sequence[int]) -> None:
+    def _send(self, dispatcher: int, name: SetName, messages: Sequence[int]) -> None:
         """A link's delay varies by less than a dispatcher's period, so links keep their order."""
+        self.later(self.delay_s(), lambda: self._deliver(dispatcher, name, messages))
+
+    def _deliver(self, dispatcher: int, name: SetName, messages: Sequence[int]) -> None:
         number, key = name
-        matcher = self.matchers.get(number)
-        if matcher is not None:
-            self._later(self.delay_s(), lambda: matcher.receive(key, messages))
+        matcher = self.matchers[number]
+        if matcher.is_up:
+            matcher.receive(key, messages)
+        else:
+            self.unreachable(dispatcher, number, messages)
+
+    def unreachable(self, dispatcher: int, matcher: int, messages: Sequence[int]) -> None:
+        """Messages came to a matcher that has crashed: they are lost, as in the paper."""
 
     def _report(self, matcher: Matcher) -> Process:
         """Matchers report at moments of their own, the first at once."""
@@ -126,7 +136,7 @@ class Service:
     def _tell_all(self, matcher: Matcher) -> None:
         reports = matcher.reports()
         for dispatcher in self.dispatchers if reports else ():
-            self._later(self.delay_s(), lambda to=dispatcher: to.take(matcher.number, reports))  # type: ignore[misc]
+            self.later(self.delay_s(), lambda to=dispatcher: to.take(matcher.number, reports))  # type: ignore[misc]
 
     def _watch(self) -> Process:
         while True:
