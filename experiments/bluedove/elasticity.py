@@ -19,7 +19,7 @@ from fieldfare.runtimes.simulation.bluedove.workload import points
 
 MATCHERS = 5
 STEP_S = 60.0
-RATES_PER_S = [12_000.0 + 900 * step for step in range(10)]
+RATES_PER_S = [12_000.0 + 900 * step for step in range(12)]
 UNTIL_S = STEP_S * len(RATES_PER_S)
 MODEL = ServiceModel(PAPER, bundle_messages=50.0)
 SATURATED_S = 2.0
@@ -46,7 +46,7 @@ def scale(service: ElasticService, joins_s: list[float]) -> Process:
 def relief_s(rows: list[dict[str, float]], join_s: float) -> float:
     """How long after a join the response time is highest: from then on it falls."""
     after = [row for row in rows if join_s <= row["time_s"] < join_s + PAUSE_S]
-    return max(after, key=lambda row: row["response_s"])["time_s"] - join_s
+    return float(max(after, key=lambda row: row["response_s"])["time_s"]) - join_s
 
 
 def main() -> None:
@@ -75,10 +75,10 @@ def main() -> None:
         inside = (trace.arrived_s >= start_s) & (trace.arrived_s < start_s + BIN_S)
         rows.append(
             {
-                "time_s": start_s,
+                "time_s": float(start_s),
                 "rate_per_s": RATES_PER_S[int(start_s // STEP_S)],
                 "response_s": round(float(np.nanmean(trace.response_s[inside])), 4),
-                "joins": sum(moment_s <= start_s for moment_s in joins_s),
+                "joins": int(np.searchsorted(joins_s, start_s, side="right")),
             }
         )
     reliefs = [relief_s(rows, moment_s) for moment_s in joins_s]

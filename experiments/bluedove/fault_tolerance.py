@@ -55,7 +55,7 @@ def binned(trace: Trace, name: str) -> list[dict[str, Any]]:
         rows.append(
             {
                 "dispatchers": name,
-                "time_s": start_s,
+                "time_s": float(start_s),
                 "response_ms": round(float(np.nanmean(response_s)) * 1000, 2),
                 "lost_share": round(float(np.isnan(response_s).mean()), 4),
             }

@@ -113,6 +113,7 @@ def saturation(
     duration_s: float = 30.0,
     messages: int = 20_000,
     competition_counts: bool = True,
+    seed: int = 1,
 ) -> float:
     """The saturation rate in messages a second.
 
@@ -128,7 +129,7 @@ def saturation(
     def run(rate_per_s: float) -> Trace:
         bundle = max(1.0, rate_per_s * duration_s / messages)
         model = ServiceModel(service, bundle_messages=bundle, competition_counts=competition_counts)
-        return run_at(rate_per_s, duration_s, partitioning, policy, model, stored, placement, skewed)
+        return run_at(rate_per_s, duration_s, partitioning, policy, model, stored, placement, skewed, seed)
 
     return saturation_rate(run, guess_per_s)
 
