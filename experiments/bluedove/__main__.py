@@ -8,6 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = [
+    "response_time",
     "scalability",
     "policies",
     "load_balance",

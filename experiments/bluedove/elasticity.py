@@ -32,7 +32,7 @@ BIN_S = 1.0
 def scale(service: ElasticService, joins_s: list[float]) -> Process:
     """Add a matcher whenever messages of the last seconds took too long."""
     environment, trace = service.environment, service.trace
-    while True:
+    while environment.now < UNTIL_S - PAUSE_S:
         yield environment.timeout(1.0)
         now = environment.now
         first, last = np.searchsorted(trace.arrived_s, [now - 10, now])

@@ -55,9 +55,9 @@ def engine() -> ServiceTime:
 
 
 @cache
-def subscriptions(count: int = SUBSCRIPTIONS, deviation: float = 250.0) -> Boxes:
+def subscriptions(count: int = SUBSCRIPTIONS, deviation: float = 250.0, cut_off: bool = False) -> Boxes:
     """The paper's subscriptions, always the same."""
-    return boxes(count, np.random.default_rng([1, count]), deviation)
+    return boxes(count, np.random.default_rng([1, count]), deviation, cut_off)
 
 
 def bluedove(matchers: int = MATCHERS, dimensions: int = 4) -> AttributeSpace:

@@ -48,13 +48,19 @@ class Boxes:
         return extents_of(enumerate(self.normal_forms()), PATHS)
 
 
-def boxes(count: int, rng: np.random.Generator, deviation: float = 250.0) -> Boxes:
+def boxes(count: int, rng: np.random.Generator, deviation: float = 250.0, cut_off: bool = False) -> Boxes:
     """Draw subscriptions.
 
     Parameters
     ----------
     deviation : standard deviation of the centres (the paper: 250). Higher: less skewed.
+    cut_off : what becomes of a range that would leave the axis. False: it is moved inside, as in the
+        workload `bluedove`, so that ranges pile up at both ends however flat the centres are. True: what
+        is outside is cut off, and flat centres make flat subscriptions. The paper does not say.
     """
+    if cut_off:
+        low = _around_hot_spots(count, rng, deviation) - RANGE_WIDTH // 2
+        return Boxes(np.maximum(low, 0), np.minimum(low + RANGE_WIDTH, LENGTH - 1))
     low = np.clip(_around_hot_spots(count, rng, deviation) - RANGE_WIDTH // 2, 0, LENGTH - RANGE_WIDTH)
     return Boxes(low, low + RANGE_WIDTH)
 
