@@ -84,7 +84,9 @@ def main() -> None:
     reliefs = [relief_s(rows, moment_s) for moment_s in joins_s]
     print(f"matchers added at {joins_s}; response times fall after {reliefs} s (paper: 5 s on average)")
     write_csv("figure_9", rows)
-    base = alt.Chart(table(rows)).encode(x=alt.X("time_s:Q", title="time, s"))
+    base = alt.Chart(table(rows)).encode(
+        x=alt.X("time_s:Q", title="time, s", scale=alt.Scale(domain=[0, UNTIL_S]))
+    )
     added = alt.Chart(table([{"time_s": moment_s} for moment_s in joins_s])).mark_rule(
         strokeDash=[4, 4], color="gray"
     )
