@@ -1,0 +1,66 @@
+"""Figure 8: how busy each matcher is just below saturation, BlueDove against P2P, 20 matchers."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+from numpy.typing import NDArray
+from systems import MATCHERS, PAPER, SYSTEMS, draw, run_at, saturation, subscriptions, table, write_csv
+
+from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
+
+CASES = (("BlueDove", 0.95), ("P2P", 0.95), ("BlueDove", 0.7))
+"""Systems, and at which share of their saturation rates they are looked at (the paper: "slightly below")."""
+DURATION_S = 60.0
+BUNDLE = 50.0
+PAPER_DEVIATION = {"BlueDove": 0.14, "P2P": 0.82}
+"""Standard deviation over mean, section IV.D."""
+
+
+def busy_shares(system: str, rate_per_s: float) -> NDArray[np.float64]:
+    """For which share of the time each matcher is busy, the busiest first."""
+    make, policy = SYSTEMS[system]
+    space = make(MATCHERS)
+    placement = space.place(subscriptions().extents)
+    model = ServiceModel(PAPER, bundle_messages=BUNDLE)
+    trace = run_at(rate_per_s, DURATION_S, space, policy, model, subscriptions(), placement)
+    return np.sort([trace.busy_s[matcher] / DURATION_S for matcher in range(MATCHERS)])[::-1]
+
+
+def main() -> None:
+    rows = []
+    rates = {
+        name: saturation(make(MATCHERS), policy)
+        for name, (make, policy) in SYSTEMS.items()
+        if name in PAPER_DEVIATION
+    }
+    for system, share in CASES:
+        busy = busy_shares(system, share * rates[system])
+        deviation = busy.std() / busy.mean()
+        name = f"{system} at {share:.0%}: {deviation:.2f} (paper {PAPER_DEVIATION[system]})"
+        print(name, flush=True)
+        rows += [
+            {"system": name, "rank": i + 1, "busy_share": round(found, 4)}
+            for i, found in enumerate(busy.tolist())
+        ]
+    write_csv("figure_8", rows)
+    chart = (
+        alt.Chart(table(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("rank:O", title="matchers, the busiest first", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("busy_share:Q", title="share of time busy", axis=alt.Axis(format="%")),
+        )
+        .properties(width=260, height=220)
+        .facet(
+            column=alt.Column(
+                "system:N", title="share of the saturation rate: standard deviation over mean", sort=None
+            )
+        )
+        .properties(title="Figure 8: load of the matchers below saturation")
+    )
+    draw("figure_8", chart)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What the figures have in common: the paper's three systems, their workload, and files for results.
+
+The unit of time is the paper's: ``PAPER`` is its linear search, with the one figure that fixes it. A message
+costs as much as 20 subscriptions before any is searched. ``engine()`` is fieldfare's own index, as measured
+in batches on one core: a matcher of one core, then, where the paper's have four.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
+from fieldfare.partitioning import (
+    AttributeSpace,
+    Partitioning,
+    Placement,
+    Replicated,
+    numeric_axis,
+    single_attribute,
+)
+from fieldfare.partitioning.planning import owners_in_turn
+from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, Trace, arrivals
+from fieldfare.runtimes.simulation.bluedove.saturation import saturation_rate
+from fieldfare.runtimes.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search
+from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory, simulate
+from fieldfare.runtimes.simulation.bluedove.workload import LENGTH, PATHS, Boxes, boxes, points
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+SUBSCRIPTIONS = 40_000
+MATCHERS = 20
+SUBSCRIPTION_S = 40.7e-9
+"""So that BlueDove with 20 matchers saturates at what the paper's Figure 5 says, 114,000 messages a second:
+by seed and bundle at 105,000 to 114,000."""
+PAPER = LinearSearch(20 * SUBSCRIPTION_S, SUBSCRIPTION_S)
+POLICIES: dict[str, PolicyFactory] = {
+    "adaptive": lambda rng: Adaptive(),
+    "response time": lambda rng: ResponseTime(),
+    "subscription amount": lambda rng: SubscriptionCount(),
+    "random": Random,
+}
+
+
+def engine() -> ServiceTime:
+    """The service time that ``calibrate.py`` measured."""
+    return measured_search(json.loads((HERE / "calibration.json").read_text())["engine"])
+
+
+@cache
+def subscriptions(count: int = SUBSCRIPTIONS, deviation: float = 250.0, cut_off: bool = False) -> Boxes:
+    """The paper's subscriptions, always the same."""
+    return boxes(count, np.random.default_rng([1, count]), deviation, cut_off)
+
+
+def bluedove(matchers: int = MATCHERS, dimensions: int = 4) -> AttributeSpace:
+    """Even cuts, one segment a matcher and attribute."""
+    axes = [numeric_axis(path, [LENGTH * i / matchers for i in range(1, matchers)]) for path in PATHS]
+    owners = tuple(owners_in_turn(matchers, i) for i in range(dimensions))
+    return AttributeSpace(tuple(axes[:dimensions]), owners)
+
+
+def peer_to_peer(matchers: int = MATCHERS) -> AttributeSpace:
+    """One attribute."""
+    return single_attribute(bluedove(matchers).axes[0], range(matchers))
+
+
+SYSTEMS: dict[str, tuple[Callable[[int], Partitioning], PolicyFactory]] = {
+    "BlueDove": (bluedove, POLICIES["adaptive"]),
+    "P2P": (peer_to_peer, POLICIES["adaptive"]),
+    "full replication": (Replicated, POLICIES["random"]),
+}
+
+
+def run_at(
+    rate_per_s: float,
+    duration_s: float,
+    partitioning: Partitioning,
+    policy: PolicyFactory,
+    model: ServiceModel,
+    stored: Boxes,
+    placement: Placement,
+    skewed: int = 0,
+    seed: int = 1,
+) -> Trace:
+    """A run at one rate, without looking at what matches."""
+    rng = np.random.default_rng([seed, int(rate_per_s)])
+    arrived_s = arrivals([(duration_s, rate_per_s)], model, rng)
+    values = points(len(arrived_s), rng, skewed)
+    return simulate(
+        partitioning, stored, policy, model, values, arrived_s, duration_s, placement=placement, seed=seed
+    )
+
+
+def mean_time_s(partitioning: Partitioning, placement: Placement, service: ServiceTime) -> float:
+    """The mean matching time over all slices."""
+    return float(np.mean([service.time_s(size) for size in placement.sizes[placement.sizes > 0].tolist()]))
+
+
+def saturation(
+    partitioning: Partitioning,
+    policy: PolicyFactory,
+    service: ServiceTime = PAPER,
+    stored: Boxes | None = None,
+    skewed: int = 0,
+    duration_s: float = 30.0,
+    messages: int = 20_000,
+    competition_counts: bool = True,
+    seed: int = 1,
+) -> float:
+    """The saturation rate in messages a second.
+
+    Parameters
+    ----------
+    messages : how many messages are simulated in a run, about; what more there are is bundled
+    """
+    stored = subscriptions() if stored is None else stored
+    placement = partitioning.place(stored.extents)
+    matchers = len({part.matcher for part in partitioning.slices})
+    guess_per_s = matchers / mean_time_s(partitioning, placement, service)
+
+    def run(rate_per_s: float) -> Trace:
+        bundle = max(1.0, rate_per_s * duration_s / messages)
+        model = ServiceModel(service, bundle_messages=bundle, competition_counts=competition_counts)
+        return run_at(rate_per_s, duration_s, partitioning, policy, model, stored, placement, skewed, seed)
+
+    return saturation_rate(run, guess_per_s)
+
+
+def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Keep rows in ``results/``."""
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw(name: str, chart: alt.TopLevelMixin) -> None:
+    """Keep a picture in ``results/``."""
+    RESULTS.mkdir(exist_ok=True)
+    chart.save(RESULTS / f"{name}.png", scale_factor=1.5)
+    chart.save(RESULTS / f"{name}.svg")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
+    """Rows, for a chart."""
+    return alt.InlineData(values=list(rows))
