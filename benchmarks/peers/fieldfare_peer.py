@@ -37,7 +37,7 @@ def entries(file: Path, is_range: bool) -> Iterator[IndexEntry]:
     with file.open() as lines:
         for number, line in enumerate(lines):
             text = filter_text(line.rstrip("\n").split("\t"), is_range)
-            yield IndexEntry(number, number, 0, OPEN_END, compile_filter(text).normal_form, text, "sql")
+            yield IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
 
 
 def json_lines(lines: list[str], is_range: bool) -> bytes:
