@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from fieldfare.filters import (
     format_expression,
 )
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS
+from fieldfare.filters.filter import DIALECTS
 from fieldfare.filters.json_text import MAX_PROBLEMS
 
 LINEAR_S = 0.25
@@ -180,3 +183,14 @@ def test_and_and_or_that_are_nested_without_end_have_no_text() -> None:
     compiled = compile_filter(text, "cesql")
     with pytest.raises(FilterError, match="longer than a filter may be"):
         quickly(lambda: format_expression(compiled.expression), COMPILE_S)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("repeated", ["9", "9.", "a", " ", "\\", "*", "%", "1e", "0"])
+def test_long_runs_of_one_thing_are_read_in_linear_time(repeated: str, dialect: str) -> None:
+    run = repeated * (60_000 // len(repeated))
+    for start, end in [("", "LL = a"), ("a = INTERVAL '5", "!'"), ('{"a": ["', '"]}'), ('{"a": [', "x]}")]:
+        started = time.process_time()
+        with suppress(FilterError):
+            compile_filter(start + run + end, dialect)
+        assert time.process_time() - started < 1

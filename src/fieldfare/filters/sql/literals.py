@@ -30,8 +30,8 @@ INTERVAL_UNITS = {
 
 _EXACT = Context(prec=2 * MAX_DIGITS)
 _PLAIN = re.compile(r"(?:0|[1-9][0-9]*)?\.[0-9]+")
-_NUMERAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_INTERVAL = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*")
+_NUMERAL = re.compile(r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_INTERVAL = re.compile(r"\s*+(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+([A-Za-z]*+)\s*+")
 _UNITS = "SECOND, MINUTE, HOUR, DAY or WEEK"
 
 
