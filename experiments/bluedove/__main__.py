@@ -18,6 +18,7 @@ PROGRAMS = [
     "subscription_skew",
     "message_skew",
     "subscription_capacity",
+    "searched",
 ]
 
 

@@ -174,10 +174,13 @@ class AsyncPublisher:
             raise ClientClosed("this publisher is closed")
         was_empty = not len(self._outbox)
         self._outbox.add(lines, size_bytes, receiver, start, time.monotonic())
-        while len(self._tasks) < self._policy.limits().max_in_flight:
-            self._tasks.append(asyncio.create_task(self._send_forever()))
+        self._start_allowed_tasks()
         if was_empty or self._outbox.is_full():
             self._work.fire()
+
+    def _start_allowed_tasks(self) -> None:
+        while len(self._tasks) < self._policy.limits().max_in_flight:
+            self._tasks.append(asyncio.create_task(self._send_forever()))
 
     async def _send_forever(self) -> None:
         while True:
@@ -187,6 +190,7 @@ class AsyncPublisher:
                 self._record.in_flight_events += len(batch.lines)
                 self._progress.fire()  # There is room again.
                 if len(self._outbox):
+                    self._start_allowed_tasks()
                     self._work.fire()  # The rest is for another task, if there is one.
                 await self._send(batch)
             elif self._closed and not len(self._outbox):

@@ -255,13 +255,14 @@ class Publisher:
                 raise ClientClosed("this publisher is closed")
             was_empty = not len(self._outbox)
             self._outbox.add(lines, size_bytes, receiver, start, time.monotonic())
-            if len(self._threads) < self._policy.limits().max_in_flight:
-                self._start_thread()
+            self._start_thread_if_allowed()
             # A sender that already waits out the first event's linger need not hear of each next one.
             if was_empty or self._outbox.is_full():
                 self._work.notify()
 
-    def _start_thread(self) -> None:
+    def _start_thread_if_allowed(self) -> None:
+        if len(self._threads) >= self._policy.limits().max_in_flight:
+            return
         name = f"fieldfare-publisher-{len(self._threads)}"
         thread = threading.Thread(target=self._send_forever, name=name, daemon=True)
         self._threads.append(thread)
@@ -280,6 +281,7 @@ class Publisher:
                     self._record.in_flight_events += len(batch.lines)
                     self._progress.notify_all()  # There is room again.
                     if len(self._outbox):
+                        self._start_thread_if_allowed()
                         self._work.notify()  # The rest is for another sender, if there is one.
                     return batch
                 if self._closed and not len(self._outbox):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NoReturn
 
 from fieldfare.filters.errors import Mistake, Problem
@@ -34,7 +35,7 @@ NOT, IS, COMPARE, ADD, MULTIPLY, NEGATE, PRIMARY = range(3, 10)
 _FREE = ("number", "string", ",")
 
 
-class Cursor:
+class Cursor(ABC):
     """A place in the tokens of a filter.
 
     Attributes
@@ -66,13 +67,13 @@ class Cursor:
         self.size = self.tokens_between(0, len(self.kinds)) - 1
         self.work = 0
 
+    @abstractmethod
     def expression(self, least: int) -> Expression:
         """Everything from here on that binds at least as tightly as ``least``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def disjunction(self) -> Expression:
         """Conditions joined by OR, or anything in their place."""
-        raise NotImplementedError
 
     def advance(self) -> None:
         self.index += 1
