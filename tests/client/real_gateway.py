@@ -115,7 +115,7 @@ def _match(start: int, end: int, records: list[Record], versions: list[Version])
             )
             lengths.append(len(matched))
             numbers += matched
-    return NewMatchBlock(
+    return NewMatchBlock.by_event(
         start,
         end,
         np.array([record.count for record in records], np.int32),

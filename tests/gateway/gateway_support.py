@@ -68,7 +68,7 @@ class NaivePipeline:
                 numbers += matched
         end = found[-1].offset + 1
         gateway.match_log.write(
-            NewMatchBlock(
+            NewMatchBlock.by_event(
                 start,
                 end,
                 np.array(counts, np.int32),

@@ -197,7 +197,7 @@ def test_a_busy_stream_gives_every_message_once_and_in_order(tmp_path):
             publish(client, *(event(i, {"x": 1}) for i in range(first, first + batch)))
         records = count // batch
         gateway.match_log.write(
-            NewMatchBlock(
+            NewMatchBlock.by_event(
                 0,
                 records,
                 np.full(records, batch, np.int32),

@@ -15,7 +15,7 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.pipeline.access_point import RECORDS, by_space
 from fieldfare.pipeline.exit_point import concatenate
-from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.pipeline.match_batch import find_matches, match_batch
 
 randoms = st.randoms(use_true_random=False)
 
@@ -54,8 +54,16 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(random: Random)
     indexes = {space: index_of(history, space) for space in SPACES}
     assert match_batch(batch, indexes).lists() == expected
     cut = random.randrange(len(rows) + 1)
-    halves = [match_batch(batch.slice(0, cut), indexes), match_batch(batch.slice(cut), indexes)]
-    assert concatenate(halves).lists() == expected
+    halves = [find_matches(batch.slice(0, cut), indexes), find_matches(batch.slice(cut), indexes)]
+    found = concatenate(halves)
+    assert found.by_event().lists() == expected
+    lists = found.by_subscription()
+    bounds = lists.starts.tolist()
+    assert {
+        (number, event)
+        for i, number in enumerate(lists.numbers.tolist())
+        for event in lists.ordinals[bounds[i] : bounds[i + 1]].tolist()
+    } == {(number, event) for event, numbers in enumerate(expected) for number in numbers}
 
 
 def test_a_batch_of_one_space_is_not_copied() -> None:

@@ -31,7 +31,7 @@ def block_of(matches: Matches, start: int, end: int, **extra: float) -> NewMatch
     lists = [matches[place] for place in places]
     indptr = np.concatenate(([0], np.cumsum([len(found) for found in lists], dtype=np.int64)))
     numbers = np.array([number for found in lists for number in found], np.uint32)
-    return NewMatchBlock(start, end, counts.astype(np.int32), indptr, numbers, extra)
+    return NewMatchBlock.by_event(start, end, counts.astype(np.int32), indptr, numbers, extra)
 
 
 def some_matches(records: int, seed: int = 1, most_events: int = 4, subscriptions: int = 30) -> Matches:
@@ -136,7 +136,7 @@ def test_a_full_block_of_several_batches_equals_its_input(log: MatchLog, subscri
     numbers = chance.integers(0, strata, (events, per_event)) + np.arange(per_event) * strata
     indptr = np.arange(events + 1) * per_event
     counts = np.full(64, 1_024, np.int32)
-    log.write(NewMatchBlock(100, 164, counts, indptr, numbers.astype(np.uint32).ravel()))
+    log.write(NewMatchBlock.by_event(100, 164, counts, indptr, numbers.astype(np.uint32).ravel()))
     block = log.block_at(163)
     assert block is not None
     read_indptr, read_numbers = block.by_event()
@@ -181,7 +181,7 @@ def test_arrays_that_do_not_fit_together_are_refused(
         "subscriptions": np.array([1, 2, 3], np.uint32),
     }
     with pytest.raises(ValueError, match=complaint):
-        log.write(NewMatchBlock(**(good | change)))  # type: ignore[arg-type]
+        log.write(NewMatchBlock.by_event(**(good | change)))  # type: ignore[arg-type]
     assert files_of(log) == []
 
 
@@ -251,7 +251,9 @@ def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: Ma
         nothing = np.zeros(0, np.uint32)
         counts = np.full(records, events, np.int32)
         log.write(
-            NewMatchBlock(start, start + records, counts, np.zeros(counts.sum() + 1, np.int64), nothing)
+            NewMatchBlock.by_event(
+                start, start + records, counts, np.zeros(counts.sum() + 1, np.int64), nothing
+            )
         )
 
     write(0, 1, 60_000)
@@ -317,7 +319,10 @@ CRASH = """if True:
     {patch}
     {step}
 """
-WRITE = "log.write(NewMatchBlock(0, 1, np.ones(1, np.int32), np.array([0, 1]), np.array([7], np.uint32)))"
+WRITE = (
+    "log.write(NewMatchBlock.by_event("
+    "0, 1, np.ones(1, np.int32), np.array([0, 1]), np.array([7], np.uint32)))"
+)
 
 
 @pytest.mark.parametrize(
@@ -403,5 +408,5 @@ def test_a_full_block_takes_at_most_one_and_a_half_bytes_a_match() -> None:
     counts = np.full(32, 1_024, np.int32)
     file = io.BytesIO()
     indptr = np.arange(events + 1) * per_event
-    write_block(NewMatchBlock(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
+    write_block(NewMatchBlock.by_event(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
     assert file.tell() / numbers.size < 1.5

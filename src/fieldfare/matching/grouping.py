@@ -1,13 +1,20 @@
-"""Pairs of an event and a subscription, found in any order, as a sorted list of numbers for each event.
+"""Pairs of an event and a subscription, found in any order, as sorted lists by event or by subscription.
 
-Pairs are first dealt out to groups of neighbouring events, each small enough for the second cache, as keys:
-the event above the number. A group's keys are sorted digit by digit. Large arrays are made by numpy, which
-asks for large pages; a compiled loop's own would cost a page fault for every 512 pairs.
+By event: pairs are first dealt out to groups of neighbouring events, each small enough for the second cache,
+as keys: the event above the number. A group's keys are sorted digit by digit.
+
+By subscription: by counting sort. Rows of a tile are few enough for the ends of their lists to stay in the
+second cache, so the tiles of all chunks of events are gone through side by side. Lists that several rows
+wrote to are settled afterwards.
+
+Large arrays are made by numpy, which asks for large pages; a compiled loop's own would cost a page fault for
+every 512 pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +29,15 @@ DIGIT_BITS = 11
 FEW = 48
 """So few keys are sorted by insertion."""
 
+LIST_EVENTS_MAX = 65_536
+"""Events that are grouped by subscription at once, at most: a list holds them in 16 bits."""
+COUNTERS_A_MATCH = 16
+"""Counting sort is used while it needs at most so many counters a match; beyond, plain sorting wins."""
+
+BAND_PAIRS = 1 << 18
+"""Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
+NOT_BY_TILE = np.zeros(0, np.int64)
+
 
 class Pairs(NamedTuple):
     """Matches of some events, in any order."""
@@ -31,8 +47,25 @@ class Pairs(NamedTuple):
     first_event: int
     number: NDArray[np.uint32]
     """The number of each subscription."""
+    smallest: int
     largest: int
-    """The largest of these."""
+    """The bounds of these."""
+    tile_ends: NDArray[np.int64] = NOT_BY_TILE
+    """Where the pairs of each tile end, those of keys being before the first tile's; empty if not known."""
+
+
+class MatchLists(NamedTuple):
+    """Matches of at most 65,536 events, by subscription.
+
+    Subscription ``numbers[i]`` matches the events ``ordinals[starts[i]:starts[i + 1]]``, at least one.
+    """
+
+    numbers: NDArray[np.uint32]
+    """[n], ascending."""
+    starts: NDArray[np.int64]
+    """[n + 1]"""
+    ordinals: NDArray[np.uint16]
+    """[m], ascending within a list, none twice."""
 
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
@@ -52,6 +85,110 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
     numbers = keys if keys.dtype == np.uint32 else np.empty(total, np.uint32)
     kept = write_lists(keys, ends, event_bits, number_bits, indptr, numbers)
     return indptr, numbers[:kept]
+
+
+def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
+    """The lists of events (at most 65,536) of every subscription that matches one."""
+    found = [part for part in found if len(part.pairs)]
+    total = sum(len(part.pairs) for part in found)
+    if not total:
+        return MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
+    lowest = min(part.smallest for part in found)
+    span = max(part.largest for part in found) - lowest + 1
+    if span > COUNTERS_A_MATCH * total:
+        return _lists_by_sorting(found, total)
+    ends = np.zeros(span + 1, np.int64)
+    for part in found:
+        count_numbers(part.pairs, part.number, lowest, ends)
+    np.cumsum(ends, out=ends)
+    ordinals = np.empty(total, np.uint16)
+    for band, first_event, number in _bands(found):
+        place_ordinals(band, first_event, number, lowest, ends, ordinals)
+    present = np.flatnonzero(np.diff(ends[:-1], prepend=0))
+    starts = np.concatenate((np.zeros(1, np.int64), ends[present]))
+    kept = settle_lists(starts, ordinals, np.zeros(LIST_EVENTS_MAX >> 6, np.uint64))
+    return MatchLists((present + lowest).astype(np.uint32), starts, ordinals[:kept])
+
+
+def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], int, NDArray[np.uint32]]]:
+    """Pairs, their first event and the numbers, tile by tile where chunks of events have the same tiles."""
+    for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.tile_ends))):
+        chunks = list(parts)
+        if not len(chunks[0].tile_ends):
+            yield from ((part.pairs, part.first_event, part.number) for part in chunks)
+            continue
+        total = np.sum([part.tile_ends for part in chunks], axis=0)
+        wanted = np.arange(BAND_PAIRS, int(total[-1]), BAND_PAIRS)
+        last_tiles = np.unique(np.append(np.searchsorted(total, wanted), len(total) - 1))
+        bounds = [np.concatenate(([0], part.tile_ends[last_tiles])) for part in chunks]
+        for i in range(len(last_tiles)):
+            for part, bound in zip(chunks, bounds, strict=True):
+                yield part.pairs[bound[i] : bound[i + 1]], part.first_event, part.number
+
+
+def _lists_by_sorting(found: Sequence[Pairs], total: int) -> MatchLists:
+    keys, end = np.empty(total, np.uint64), 0
+    for part in found:
+        start, end = end, end + len(part.pairs)
+        keys[start:end] = part.number[part.pairs[:, 1]]
+        keys[start:end] <<= np.uint64(16)
+        keys[start:end] |= (part.pairs[:, 0] + part.first_event).astype(np.uint64)
+    keys = np.unique(keys)
+    numbers = (keys >> np.uint64(16)).astype(np.uint32)
+    first = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
+    return MatchLists(numbers[first], np.append(first, len(keys)).astype(np.int64), keys.astype(np.uint16))
+
+
+@compiled
+def count_numbers(pairs: Any, number: Any, lowest: int, ends: Any) -> None:
+    """Add each number's pairs to the place after its own."""
+    for i in range(len(pairs)):
+        ends[np.int64(number[pairs[i, 1]]) - lowest + 1] += 1
+
+
+@compiled
+def place_ordinals(pairs: Any, first_event: int, number: Any, lowest: int, ends: Any, ordinals: Any) -> None:
+    """Write each pair's event to its list; `ends` has where the lists start, and then where they end."""
+    for i in range(len(pairs)):
+        n = np.int64(number[pairs[i, 1]]) - lowest
+        ordinals[ends[n]] = pairs[i, 0] + first_event
+        ends[n] += 1
+
+
+@compiled
+def settle_lists(starts: Any, ordinals: Any, seen: Any) -> Any:
+    """Sort lists that do not ascend, drop what they have twice, and close the gaps; return what is left.
+
+    `seen` is a bit for each event, all zero.
+    """
+    kept: Any = np.int64(0)
+    for n in range(len(starts) - 1):
+        first, end = starts[n], starts[n + 1]
+        starts[n] = kept
+        ascending = True
+        for i in range(first + 1, end):
+            ascending &= ordinals[i - 1] < ordinals[i]
+        if ascending:
+            if kept != first:
+                for i in range(first, end):
+                    ordinals[kept + i - first] = ordinals[i]
+            kept += end - first
+            continue
+        lowest: Any = len(seen)
+        highest: Any = 0
+        for i in range(first, end):
+            word: Any = np.int64(ordinals[i]) >> 6
+            seen[word] |= np.uint64(1) << np.uint64(ordinals[i] & 63)
+            lowest, highest = min(lowest, word), max(highest, word)
+        for word in range(lowest, highest + 1):
+            if seen[word]:
+                for bit in range(64):
+                    if (seen[word] >> np.uint64(bit)) & np.uint64(1):
+                        ordinals[kept] = (word << 6) + bit
+                        kept += 1
+                seen[word] = 0
+    starts[len(starts) - 1] = kept
+    return kept
 
 
 @compiled

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.build import CompileFilter, IndexEntry
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.part import Closings, Matches, Part, build_part
 from fieldfare.model import OPEN_END, Path
 
@@ -59,8 +60,11 @@ class Index:
 
     def match(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> Matches:
         """Which subscriptions each event matches; see `Part.match`."""
-        collected = [pairs for part in self.parts for pairs in part.collect(columns, offsets, self.closings)]
-        return Matches.from_pairs(columns.size, collected)
+        return Matches.from_pairs(columns.size, self.collect(columns, offsets))
+
+    def collect(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> list[Pairs]:
+        """The same as pairs in any order."""
+        return [pairs for part in self.parts for pairs in part.collect(columns, offsets, self.closings)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,25 +223,35 @@ class Part:
             and int(mine.max()) < self.valid_within[1]
         )
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
+        tile_ends = np.zeros(max(1, len(tiles.row_start)) - 1, np.int64)
         pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
         if len(access.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
             pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
         if len(tiles.row_kind):
-            pairs, count = self._scan_tiles(cells, by_event, pairs, count)
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count, tile_ends)
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
             count = self._confirm(columns, start, pairs, count)
-        return Pairs(pairs[:count], start, self.arrays.subscriptions.number, self._largest_number)
+        if len(tile_ends) and tile_ends[-1] != count:
+            tile_ends = tile_ends[:0]  # Some were dropped, who knows where.
+        number = self.arrays.subscriptions.number
+        return Pairs(pairs[:count], start, number, *self._number_bounds, tile_ends)
 
     @cached_property
-    def _largest_number(self) -> int:
-        return int(self.arrays.subscriptions.number.max(initial=0))
+    def _number_bounds(self) -> tuple[int, int]:
+        number = self.arrays.subscriptions.number
+        return int(number.min()), int(number.max())
 
     def _scan_tiles(
-        self, cells: NDArray[np.int32], by_event: NDArray[np.int32], pairs: NDArray[np.int32], count: int
+        self,
+        cells: NDArray[np.int32],
+        by_event: NDArray[np.int32],
+        pairs: NDArray[np.int32],
+        count: int,
+        tile_ends: NDArray[np.int64],
     ) -> tuple[NDArray[np.int32], int]:
         """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
         dictionary, tiles = self.arrays.dictionary, self.arrays.tiles
@@ -254,7 +264,7 @@ class Part:
                 larger[:count] = pairs[:count]
                 pairs = larger
             tile, count, needed = tile_kernels.scan_tiles(
-                tiles, self.arrays.rows, by_event, codes, pairs, count, tile
+                tiles, self.arrays.rows, by_event, codes, pairs, count, tile, tile_ends
             )
         self._pairs_room = max(PAIRS_ROOM, min(len(pairs), count + (count >> 2)))
         return pairs, count

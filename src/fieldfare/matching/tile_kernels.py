@@ -153,14 +153,17 @@ def _write_pairs(
 
 
 @compiled
-def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count: int, first_tile: int) -> Any:
+def scan_tiles(
+    tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count: int, first_tile: int, ends: Any
+) -> Any:
     """Append (event, subscription) for the rows of tiles; cells is [n, A], codes [A + 1, n and some].
 
     Tile by tile: its zones leave some events, which get bits, 512 at a time; the bitsets of its edges
     are written for these, and each row is a few instructions on them.
 
     It begins with a tile and stops before one for which there may not be room. Returns that tile, or how
-    many there are, the number of pairs, and for how many the tile needs room.
+    many there are, the number of pairs, and for how many the tile needs room. Where the pairs of each tile
+    end is written to `ends`.
     """
     all_masks = np.empty(codes.shape[1] // BLOCK, np.uint32)
     _all_events(len(cells), all_masks)
@@ -200,4 +203,5 @@ def scan_tiles(tiles: Any, rows: Any, cells: Any, codes: Any, pairs: Any, count:
             count = _write_pairs(
                 rows, tiles.row_kind, passed, passed_count, left, events, cells, pairs, count
             )
+        ends[t] = count
     return len(tiles.row_start) - 1, count, count

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import SpaceEvents
 
 
-def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> Matches:
-    """Match every event against the subscription versions that were valid at its record's offset."""
-    return index.match(columns, events.offsets)
+def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> list[Pairs]:
+    """Match every event against the subscription versions that were valid at its record's offset.
+
+    Returns
+    -------
+    list of Pairs
+        Events are counted as in the batch that `events` were taken from.
+    """
+    found = index.collect(columns, events.offsets)
+    if events.places is None:
+        return found
+    for part in found:
+        part.pairs[:, 0] = events.places[part.pairs[:, 0] + part.first_event]
+    return [part._replace(first_event=0) for part in found]

@@ -22,16 +22,17 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.storage import match_kernels
 from fieldfare.storage.errors import MatchLogError
 
@@ -53,6 +54,7 @@ _EMPTY = {name: np.zeros(0, kind.to_pandas_dtype()) for name, kind in (_DIRECTOR
 _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _METADATA_KEY = b"fieldfare"
+_NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,8 @@ class NewMatchBlock:
         The range of records.
     counts
         int32[end - start]: the number of events of each record; 65,536 together at most.
-    indptr, subscriptions
-        The matches by event (CSR): event e, counted over all records of the block, matched
-        ``subscriptions[indptr[e]:indptr[e + 1]]``, int64[events + 1] and uint32[m], no number twice.
+    lists
+        The events of each subscription, counted over all records of the block.
     extra
         Figures about the making of the block (times, durations); kept until the block is compacted.
     """
@@ -75,26 +76,65 @@ class NewMatchBlock:
     start: int
     end: int
     counts: NDArray[np.int32]
-    indptr: NDArray[np.int64]
-    subscriptions: NDArray[np.uint32]
+    lists: MatchLists
     extra: Mapping[str, int | float] = field(default_factory=dict)
+
+    @classmethod
+    def by_event(
+        cls,
+        start: int,
+        end: int,
+        counts: NDArray[np.int32],
+        indptr: NDArray[np.int64],
+        subscriptions: NDArray[np.uint32],
+        extra: Mapping[str, int | float] | None = None,
+    ) -> Self:
+        """The same from matches by event (CSR).
+
+        Event e matched ``subscriptions[indptr[e]:indptr[e + 1]]``, int64[events + 1] and uint32[m], no number
+        twice; otherwise ValueError.
+        """
+        block = cls(start, end, counts, _NO_MATCHES, extra or {})
+        block.check()
+        events = int(counts.sum())
+        if indptr.size != events + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+            raise block.refusal(f"indptr must ascend from 0 and hold {events + 1} entries")
+        if indptr[-1] != subscriptions.size:
+            raise block.refusal("indptr must end with the number of matches")
+        lists = lists_of(indptr, subscriptions)
+        if lists.ordinals.size != subscriptions.size:
+            raise block.refusal("an event has a number twice")
+        return replace(block, lists=lists)
 
     def check(self) -> None:
         """Raise ValueError, naming the range, when the arrays do not fit together."""
         events = int(self.counts.sum())
-        complaint = None
+        numbers, starts, ordinals = self.lists
         if not 0 <= self.start < self.end:
-            complaint = "the range is empty"
-        elif self.counts.size != self.end - self.start or (self.counts < 1).any():
-            complaint = "counts must hold a positive number for each record"
-        elif events > MAX_BLOCK_EVENTS:
-            complaint = f"{events} events are more than {MAX_BLOCK_EVENTS}"
-        elif self.indptr.size != events + 1 or self.indptr[0] != 0 or (np.diff(self.indptr) < 0).any():
-            complaint = f"indptr must ascend from 0 and hold {events + 1} entries"
-        elif self.indptr[-1] != self.subscriptions.size:
-            complaint = "indptr must end with the number of matches"
-        if complaint is not None:
-            raise ValueError(f"match block {self.start}-{self.end}: {complaint}")
+            raise self.refusal("the range is empty")
+        if self.counts.size != self.end - self.start or (self.counts < 1).any():
+            raise self.refusal("counts must hold a positive number for each record")
+        if events > MAX_BLOCK_EVENTS:
+            raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
+        if starts.size != numbers.size + 1 or starts[0] != 0 or starts[-1] != ordinals.size:
+            raise self.refusal("starts must begin with 0 and end with the number of matches")
+        if ordinals.size and int(ordinals.max()) >= events:
+            raise self.refusal("a match is of an event that it does not have")
+
+    def refusal(self, reason: str) -> ValueError:
+        """The error that names this block."""
+        return ValueError(f"match block {self.start}-{self.end}: {reason}")
+
+
+def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
+    """Matches by event (of at most 65,536 events) by subscription."""
+    if not subscriptions.size:
+        return _NO_MATCHES
+    pairs = np.empty((subscriptions.size, 2), np.int32)
+    pairs[:, 0] = np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr))
+    pairs[:, 1] = np.arange(subscriptions.size, dtype=np.int32)
+    numbers = np.ascontiguousarray(subscriptions, np.uint32)
+    return group_by_subscription([Pairs(pairs, 0, numbers, int(numbers.min()), int(numbers.max()))])
 
 
 class _Header(msgspec.Struct):
@@ -109,12 +149,10 @@ class _Header(msgspec.Struct):
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
     """Write a block's file; ValueError when its arrays do not fit together."""
     block.check()
-    numbers, starts, ordinals = match_kernels.by_subscription(
-        np.ascontiguousarray(block.indptr, np.int64), np.ascontiguousarray(block.subscriptions, np.uint32)
-    )
+    numbers, starts, ordinals = block.lists
     low, high, ascending = match_kernels.gap_planes(starts, ordinals)
     if not ascending:
-        raise ValueError(f"match block {block.start}-{block.end}: an event has a number twice")
+        raise block.refusal("the events of a list do not ascend")
     cuts = _batch_cuts(starts)
     batches = []
     for first, last in pairwise(cuts):
@@ -162,9 +200,11 @@ def _batch_cuts(starts: NDArray[np.int64]) -> NDArray[np.int64]:
 def _one_row(lists: Mapping[str, NDArray[Any]]) -> pa.RecordBatch:
     columns = []
     for column in _SCHEMA:
-        values = lists.get(column.name, _EMPTY[column.name])
-        offsets = pa.array([0, values.size], pa.int32())
-        columns.append(pa.ListArray.from_arrays(offsets, pa.array(values), type=column.type))
+        values = np.ascontiguousarray(lists.get(column.name, _EMPTY[column.name]))
+        # Made of buffers: a block has hundreds of batches, and pa.array() takes longer than the rest.
+        items = pa.Array.from_buffers(column.type.value_type, values.size, [None, pa.py_buffer(values)])
+        offsets = pa.py_buffer(np.array([0, values.size], np.int32))
+        columns.append(pa.Array.from_buffers(column.type, 1, [None, offsets], children=[items]))
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 

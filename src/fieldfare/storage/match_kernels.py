@@ -1,10 +1,8 @@
-"""Turning matches by event into matches by subscription and back: arrays in, arrays out.
+"""Lists of matches as the match log stores them, and back: arrays in, arrays out.
 
-Matches by event are CSR: ``indptr``, ``subscriptions``. By subscription they are ``numbers`` (ascending),
-``starts`` (where each number's matches start; one more entry for the end) and the ordinals of the events,
-ascending for each number. An ordinal's gap is what lies between it and the one before (or -1); gaps are
-below 65,536 and stored as two planes of bytes: the high one is nearly always small and compresses well,
-the low one is noise and is left alone, which takes less than any mixture of the two.
+An ordinal's gap is what lies between it and the one before in its list (or -1); gaps are below 65,536 and
+stored as two planes of bytes: the high one is nearly always small and compresses well, the low one is noise
+and is left alone, which takes less than any mixture of the two.
 """
 
 from __future__ import annotations
@@ -13,51 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled
-
-BySubscription = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint16]]
-
-_COUNTERS_A_MATCH = 16
-"""Counting sort is used while it needs at most so many counters a match; beyond, plain sorting wins."""
-
-
-def by_subscription(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> BySubscription:
-    """Matches by event (of at most 65,536 events) as numbers, starts and ordinals."""
-    if not subscriptions.size:
-        return np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16)
-    lowest = int(subscriptions.min())
-    span = int(subscriptions.max()) - lowest + 1
-    if span <= _COUNTERS_A_MATCH * subscriptions.size:
-        ends, ordinals = _count_and_place(indptr, subscriptions, lowest, span)
-        present = np.flatnonzero(np.diff(ends, prepend=0))
-        numbers = (present + lowest).astype(np.uint32)
-        return numbers, np.concatenate((np.zeros(1, np.int64), ends[present])), ordinals
-    events = np.repeat(np.arange(indptr.size - 1, dtype=np.uint64), np.diff(indptr))
-    keys = np.sort(subscriptions.astype(np.uint64) << np.uint64(16) | events)
-    in_order = (keys >> np.uint64(16)).astype(np.uint32)
-    first = np.flatnonzero(np.diff(in_order, prepend=np.uint32(in_order[0] ^ np.uint32(1))))
-    return in_order[first], np.append(first, keys.size).astype(np.int64), keys.astype(np.uint16)
-
-
-@compiled
-def _count_and_place(
-    indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32], lowest: int, span: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
-    """Counting sort. Returns for each number from the lowest where its matches end, and the ordinals."""
-    places = np.zeros(span, np.int64)
-    for match in range(subscriptions.size):
-        places[int(subscriptions[match]) - lowest] += 1
-    total = 0
-    for number in range(span):
-        count = places[number]
-        places[number] = total
-        total += count
-    ordinals = np.empty(subscriptions.size, np.uint16)
-    for event in range(indptr.size - 1):
-        for match in range(indptr[event], indptr[event + 1]):
-            number = int(subscriptions[match]) - lowest
-            ordinals[places[number]] = event
-            places[number] += 1
-    return places, ordinals
 
 
 @compiled

@@ -210,7 +210,9 @@ class MatchLog:
             subscriptions.append(numbers[indptr[first_event] :])
             at = block.end
         indptr = np.concatenate(([0], np.cumsum(np.concatenate(lengths), dtype=np.int64)))
-        return NewMatchBlock(run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions))
+        return NewMatchBlock.by_event(
+            run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
+        )
 
     def _delete(self, blocks: Sequence[BlockRange]) -> int:
         for block in blocks:

@@ -1,7 +1,8 @@
 """What a task of the streaming query does: match one range of the log and write its matches.
 
-A range gives the same blocks whenever and however often it is matched: where a block ends depends on the
-records alone, and which subscriptions count on the validity of their versions, not on the manifest used.
+A range gives the same matches whenever and however often it is matched: which subscriptions count depends on
+the validity of their versions, not on the manifest used. Where a block of very many matches ends may differ;
+readers of the match log do not mind.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fieldfare.matching.part import Matches
+from fieldfare.matching.grouping import MatchLists
 from fieldfare.pipeline.access_point import record_batch
-from fieldfare.pipeline.exit_point import concatenate
-from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.pipeline.exit_point import Found, concatenate
+from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
@@ -26,7 +27,8 @@ from fieldfare.storage.event_log import Record
 BLOCK_EVENTS_MAX = 65_536
 """A block of the match log holds at most this many events: it counts them in 16 bits."""
 BLOCK_MATCHES = 8_000_000
-"""A block ends after the group of records that brings it past this many matches (32 MB of memory)."""
+"""A block ends after the group of records that brings it past this many matches (64 MB of memory), counted
+before matches found twice are dropped: that depends on the index, so where a block ends may, too."""
 GROUP_EVENTS = 8_192
 """Records are matched in groups of about so many events: enough to keep the kernel busy, and few enough
 that the matches of very broad filters fit into memory."""
@@ -73,19 +75,25 @@ class RangeMatcher:
         indexes = self._indexes.indexes(wanted.manifest, wanted.revision)
         events = matches = size_bytes = 0
         block = _Block(wanted.start)
+
+        def finish(block: _Block) -> None:
+            nonlocal matches, size_bytes
+            found = concatenate(block.found).by_subscription()
+            matches += len(found.ordinals)
+            size_bytes += self._write(block, found)
+
         for records in grouped(self._log.read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
             if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
-                size_bytes += self._write(block)
+                finish(block)
                 block = _Block(records[0].offset)
-            found = match_batch(record_batch(records), indexes)
-            events, matches = events + group_events, matches + len(found.subscriptions)
-            block.add(records, found)
-            if block.matches >= BLOCK_MATCHES:
-                size_bytes += self._write(block)
+            block.add(records, find_matches(record_batch(records), indexes))
+            events += group_events
+            if block.most_matches >= BLOCK_MATCHES:
+                finish(block)
                 block = _Block(block.end)
         if block.events:
-            size_bytes += self._write(block)
+            finish(block)
         if block.end != wanted.end:
             raise RuntimeError(
                 f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
@@ -99,17 +107,15 @@ class RangeMatcher:
             "seconds": time.perf_counter() - started_s,
         }
 
-    def _write(self, block: _Block) -> int:
-        found = concatenate(block.found)
+    def _write(self, block: _Block, found: MatchLists) -> int:
         extra = {
             "matched_ms": round(self._clock_ms(), 3),
             "appended_ms": block.oldest_ms,
             "events": block.events,
-            "matches": block.matches,
+            "matches": len(found.ordinals),
         }
         counts = np.array(block.counts, np.int32)
-        written = NewMatchBlock(block.start, block.end, counts, found.indptr, found.subscriptions, extra)
-        return self._match_log.write(written)
+        return self._match_log.write(NewMatchBlock(block.start, block.end, counts, found, extra))
 
 
 class _Block:
@@ -118,17 +124,17 @@ class _Block:
     def __init__(self, start: int) -> None:
         self.start = self.end = start
         self.counts: list[int] = []
-        self.found: list[Matches] = []
-        self.events = self.matches = self.oldest_ms = 0
+        self.found: list[Found] = []
+        self.events = self.most_matches = self.oldest_ms = 0
 
-    def add(self, records: list[Record], found: Matches) -> None:
+    def add(self, records: list[Record], found: Found) -> None:
         oldest_ms = min(record.appended_ms for record in records)
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
         self.end = records[-1].offset + 1
         self.counts += [record.count for record in records]
         self.found.append(found)
-        self.events += sum(record.count for record in records)
-        self.matches += len(found.subscriptions)
+        self.events += found.size
+        self.most_matches += found.most_matches
 
 
 def grouped(records: Iterator[Record]) -> Iterator[list[Record]]:

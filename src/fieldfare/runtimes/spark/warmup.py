@@ -75,7 +75,7 @@ def run_kernels_once() -> None:
     with tempfile.TemporaryDirectory() as folder:
         match_log = MatchLog(Path(folder))
         counts = np.array([1, 3], np.int32)
-        match_log.write(NewMatchBlock(0, 2, counts, matches.indptr, matches.subscriptions, {}))
+        match_log.write(NewMatchBlock.by_event(0, 2, counts, matches.indptr, matches.subscriptions, {}))
         block = match_log.block_at(0)
         assert block is not None
         block.by_event()

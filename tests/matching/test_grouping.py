@@ -1,0 +1,66 @@
+"""Pairs in any order become the lists that a naive grouping makes of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.matching.grouping import MatchLists, Pairs, group_by_event, group_by_subscription
+
+
+def random_pairs(
+    rng: np.random.Generator, seed: int, size: int, first_event: int, numbers: int, highest: int
+) -> Pairs:
+    """Pairs of up to `size` events, in runs as tiles write them, some twice."""
+    number = np.array(Random(seed).sample(range(highest), numbers)).astype(np.uint32)
+    runs = []
+    for _ in range(int(rng.integers(0, 12))):
+        events = np.unique(rng.integers(0, size, int(rng.integers(1, 2 * size + 2))))
+        runs.append(np.stack([events, np.full(len(events), rng.integers(numbers))], axis=1))
+    pairs = np.concatenate([np.zeros((0, 2), np.int64), *runs]).astype(np.int32)
+    return Pairs(pairs, first_event, number, int(number.min()), int(number.max()))
+
+
+def naive(found: list[Pairs]) -> dict[int, list[int]]:
+    """The events of every subscription."""
+    lists: dict[int, set[int]] = defaultdict(set)
+    for part in found:
+        for event, place in part.pairs.tolist():
+            lists[int(part.number[place])].add(event + part.first_event)
+    return {number: sorted(lists[number]) for number in sorted(lists)}
+
+
+def as_dictionary(lists: MatchLists) -> dict[int, list[int]]:
+    bounds = lists.starts.tolist()
+    return {
+        number: lists.ordinals[bounds[i] : bounds[i + 1]].tolist()
+        for i, number in enumerate(lists.numbers.tolist())
+    }
+
+
+@pytest.mark.parametrize("highest", [40, 4_000_000_000])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_pairs_are_grouped_both_ways_as_a_naive_grouping_does(highest: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, parts = int(rng.choice([1, 7, 70, 400])), int(rng.integers(0, 4))
+    found = [random_pairs(rng, seed, size, i * size, int(rng.integers(1, 30)), highest) for i in range(parts)]
+    found += [part for part in found if rng.random() < 0.3]
+    expected = naive(found)
+    lists = group_by_subscription(found)
+    assert as_dictionary(lists) == expected
+    assert lists.numbers.dtype == np.uint32 and lists.ordinals.dtype == np.uint16
+    indptr, numbers = group_by_event(size * parts, found)
+    by_event = [numbers[indptr[e] : indptr[e + 1]].tolist() for e in range(size * parts)]
+    assert by_event == [[n for n in expected if e in expected[n]] for e in range(size * parts)]
+
+
+def test_the_last_of_65536_events_has_its_place() -> None:
+    pairs = np.array([[65_535, 0], [0, 0], [65_535, 0]], np.int32)
+    lists = group_by_subscription([Pairs(pairs, 0, np.array([9], np.uint32), 9, 9)])
+    assert as_dictionary(lists) == {9: [0, 65_535]}
