@@ -31,7 +31,8 @@ def naive(found: list[Pairs]) -> dict[int, list[int]]:
     lists: dict[int, set[int]] = defaultdict(set)
     for part in found:
         for event, place in part.pairs.tolist():
-            lists[int(part.number[place])].add(event + part.first_event)
+            event += part.first_event
+            lists[int(part.number[place])].add(int(part.places[event]) if len(part.places) else event)
     return {number: sorted(lists[number]) for number in sorted(lists)}
 
 
@@ -51,13 +52,16 @@ def test_pairs_are_grouped_both_ways_as_a_naive_grouping_does(highest: int, seed
     size, parts = int(rng.choice([1, 7, 70, 400])), int(rng.integers(0, 4))
     found = [random_pairs(rng, seed, size, i * size, int(rng.integers(1, 30)), highest) for i in range(parts)]
     found += [part for part in found if rng.random() < 0.3]
+    everywhere = rng.permutation(size * parts)
+    found = [part.moved(everywhere) if rng.random() < 0.3 else part for part in found]
+    found = [part.behind(size) if rng.random() < 0.3 else part for part in found]
     expected = naive(found)
     lists = group_by_subscription(found)
     assert as_dictionary(lists) == expected
     assert lists.numbers.dtype == np.uint32 and lists.ordinals.dtype == np.uint16
-    indptr, numbers = group_by_event(size * parts, found)
-    by_event = [numbers[indptr[e] : indptr[e + 1]].tolist() for e in range(size * parts)]
-    assert by_event == [[n for n in expected if e in expected[n]] for e in range(size * parts)]
+    indptr, numbers = group_by_event(size * (parts + 1), found)
+    by_event = [numbers[indptr[e] : indptr[e + 1]].tolist() for e in range(size * (parts + 1))]
+    assert by_event == [[n for n in expected if e in expected[n]] for e in range(size * (parts + 1))]
 
 
 def test_the_last_of_65536_events_has_its_place() -> None:

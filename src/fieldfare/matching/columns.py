@@ -121,6 +121,14 @@ class ColumnBatch:
             arrays[~in_text] = self.others.are_arrays(path, events[~in_text])
         return arrays
 
+    def take(self, events: NDArray[np.int64]) -> ColumnBatch:
+        """A batch of some of the events, in this order; it shares the texts of this one."""
+        columns = {
+            path: Column(column.kinds[events], column.words[events]) for path, column in self.columns.items()
+        }
+        others = None if self.others is None else _TakenOthers(self.others, events)
+        return ColumnBatch(len(events), columns, self.text, self.exact, others, self.asked)
+
     def _string(self, word: int) -> str:
         start = word >> 32
         return self.text[start : start + (word & 0xFFFFFFFF)].tobytes().decode("utf-8", "surrogatepass")
@@ -145,6 +153,20 @@ class Others(Protocol):
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenOthers:
+    """The others of events that were taken from a batch."""
+
+    whole: Others
+    events: NDArray[np.int64]
+
+    def __call__(self, path: Path, event: int) -> Any:
+        return self.whole(path, int(self.events[event]))
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.whole.are_arrays(path, self.events[events])
 
 
 _NAN = float("nan")

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled
+from fieldfare.matching.lanes import lowest_bit
 
 GROUP_BITS = 15
 """A group has about two to this power of pairs."""
@@ -37,6 +38,7 @@ COUNTERS_A_MATCH = 16
 BAND_PAIRS = 1 << 18
 """Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
 NOT_BY_TILE = np.zeros(0, np.int64)
+AS_COUNTED = np.zeros(0, np.int64)
 
 
 class Pairs(NamedTuple):
@@ -52,6 +54,18 @@ class Pairs(NamedTuple):
     """The bounds of these."""
     tile_ends: NDArray[np.int64] = NOT_BY_TILE
     """Where the pairs of each tile end, those of keys being before the first tile's; empty if not known."""
+    places: NDArray[np.int64] = AS_COUNTED
+    """Which event is meant by the number that ``first_event + pairs[i, 0]`` makes; empty if that one."""
+
+    def moved(self, places: NDArray[np.int64]) -> Pairs:
+        """The same for events that were taken from others: what was event i is event ``places[i]`` there."""
+        return self._replace(places=places[self.places] if len(self.places) else places)
+
+    def behind(self, events: int) -> Pairs:
+        """The same in a batch in which so many events come before."""
+        if len(self.places):
+            return self._replace(places=self.places + events)
+        return self._replace(first_event=self.first_event + events)
 
 
 class MatchLists(NamedTuple):
@@ -76,11 +90,11 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
     event_bits = size.bit_length() - groups_bits
     ends = np.zeros((size >> event_bits) + 2, np.int64)
     for part in found:
-        count_pairs(part.pairs, part.first_event, event_bits, ends)
+        count_pairs(part.pairs, part.first_event, part.places, event_bits, ends)
     np.cumsum(ends, out=ends)
     keys: Any = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
     for part in found:
-        deal_out(part.pairs, part.first_event, part.number, event_bits, number_bits, ends, keys)
+        deal_out(part.pairs, part.first_event, part.places, part.number, event_bits, number_bits, ends, keys)
     indptr = np.zeros(size + 1, np.int64)
     numbers = keys if keys.dtype == np.uint32 else np.empty(total, np.uint32)
     kept = write_lists(keys, ends, event_bits, number_bits, indptr, numbers)
@@ -102,20 +116,21 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
         count_numbers(part.pairs, part.number, lowest, ends)
     np.cumsum(ends, out=ends)
     ordinals = np.empty(total, np.uint16)
-    for band, first_event, number in _bands(found):
-        place_ordinals(band, first_event, number, lowest, ends, ordinals)
+    for pairs, part in _bands(found):
+        place_ordinals(pairs, part.first_event, part.places, part.number, lowest, ends, ordinals)
     present = np.flatnonzero(np.diff(ends[:-1], prepend=0))
     starts = np.concatenate((np.zeros(1, np.int64), ends[present]))
-    kept = settle_lists(starts, ordinals, np.zeros(LIST_EVENTS_MAX >> 6, np.uint64))
+    seen, words = np.zeros(LIST_EVENTS_MAX >> 6, np.uint64), np.zeros(LIST_EVENTS_MAX >> 12, np.uint64)
+    kept = settle_lists(starts, ordinals, seen, words)
     return MatchLists((present + lowest).astype(np.uint32), starts, ordinals[:kept])
 
 
-def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], int, NDArray[np.uint32]]]:
-    """Pairs, their first event and the numbers, tile by tile where chunks of events have the same tiles."""
+def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
+    """Some pairs and whose they are, tile by tile where chunks of events have the same tiles."""
     for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.tile_ends))):
         chunks = list(parts)
         if not len(chunks[0].tile_ends):
-            yield from ((part.pairs, part.first_event, part.number) for part in chunks)
+            yield from ((part.pairs, part) for part in chunks)
             continue
         total = np.sum([part.tile_ends for part in chunks], axis=0)
         wanted = np.arange(BAND_PAIRS, int(total[-1]), BAND_PAIRS)
@@ -123,7 +138,7 @@ def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], int, NDA
         bounds = [np.concatenate(([0], part.tile_ends[last_tiles])) for part in chunks]
         for i in range(len(last_tiles)):
             for part, bound in zip(chunks, bounds, strict=True):
-                yield part.pairs[bound[i] : bound[i + 1]], part.first_event, part.number
+                yield part.pairs[bound[i] : bound[i + 1]], part
 
 
 def _lists_by_sorting(found: Sequence[Pairs], total: int) -> MatchLists:
@@ -132,7 +147,8 @@ def _lists_by_sorting(found: Sequence[Pairs], total: int) -> MatchLists:
         start, end = end, end + len(part.pairs)
         keys[start:end] = part.number[part.pairs[:, 1]]
         keys[start:end] <<= np.uint64(16)
-        keys[start:end] |= (part.pairs[:, 0] + part.first_event).astype(np.uint64)
+        events = part.pairs[:, 0] + part.first_event
+        keys[start:end] |= (part.places[events] if len(part.places) else events).astype(np.uint64)
     keys = np.unique(keys)
     numbers = (keys >> np.uint64(16)).astype(np.uint32)
     first = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
@@ -147,19 +163,24 @@ def count_numbers(pairs: Any, number: Any, lowest: int, ends: Any) -> None:
 
 
 @compiled
-def place_ordinals(pairs: Any, first_event: int, number: Any, lowest: int, ends: Any, ordinals: Any) -> None:
+def place_ordinals(
+    pairs: Any, first_event: int, places: Any, number: Any, lowest: int, ends: Any, ordinals: Any
+) -> None:
     """Write each pair's event to its list; `ends` has where the lists start, and then where they end."""
     for i in range(len(pairs)):
         n = np.int64(number[pairs[i, 1]]) - lowest
-        ordinals[ends[n]] = pairs[i, 0] + first_event
+        event: Any = np.int64(pairs[i, 0]) + first_event
+        if len(places):
+            event = places[event]
+        ordinals[ends[n]] = event
         ends[n] += 1
 
 
 @compiled
-def settle_lists(starts: Any, ordinals: Any, seen: Any) -> Any:
+def settle_lists(starts: Any, ordinals: Any, seen: Any, words: Any) -> Any:
     """Sort lists that do not ascend, drop what they have twice, and close the gaps; return what is left.
 
-    `seen` is a bit for each event, all zero.
+    `seen` is a bit for each event, `words` one for each word of `seen`; all are zero.
     """
     kept: Any = np.int64(0)
     for n in range(len(starts) - 1):
@@ -174,38 +195,51 @@ def settle_lists(starts: Any, ordinals: Any, seen: Any) -> Any:
                     ordinals[kept + i - first] = ordinals[i]
             kept += end - first
             continue
-        lowest: Any = len(seen)
-        highest: Any = 0
         for i in range(first, end):
             word: Any = np.int64(ordinals[i]) >> 6
             seen[word] |= np.uint64(1) << np.uint64(ordinals[i] & 63)
-            lowest, highest = min(lowest, word), max(highest, word)
-        for word in range(lowest, highest + 1):
-            if seen[word]:
-                for bit in range(64):
-                    if (seen[word] >> np.uint64(bit)) & np.uint64(1):
-                        ordinals[kept] = (word << 6) + bit
-                        kept += 1
+            words[word >> 6] |= np.uint64(1) << np.uint64(word & 63)
+        for group in range(len(words)):
+            while words[group] != 0:
+                word = (group << 6) + lowest_bit(words[group])
+                words[group] &= words[group] - np.uint64(1)
+                remaining = seen[word]
                 seen[word] = 0
+                while remaining != 0:
+                    ordinals[kept] = (word << 6) + lowest_bit(remaining)
+                    remaining &= remaining - np.uint64(1)
+                    kept += 1
     starts[len(starts) - 1] = kept
     return kept
 
 
 @compiled
-def count_pairs(pairs: Any, first_event: int, event_bits: int, ends: Any) -> None:
+def count_pairs(pairs: Any, first_event: int, places: Any, event_bits: int, ends: Any) -> None:
     """Add each group's pairs to the place after its own."""
     for i in range(len(pairs)):
-        ends[((pairs[i, 0] + first_event) >> event_bits) + 1] += 1
+        event: Any = np.int64(pairs[i, 0]) + first_event
+        if len(places):
+            event = places[event]
+        ends[(event >> event_bits) + 1] += 1
 
 
 @compiled
 def deal_out(
-    pairs: Any, first_event: int, number: Any, event_bits: int, number_bits: int, ends: Any, keys: Any
+    pairs: Any,
+    first_event: int,
+    places: Any,
+    number: Any,
+    event_bits: int,
+    number_bits: int,
+    ends: Any,
+    keys: Any,
 ) -> None:
     """Write each pair's key in its group; `ends` has where the groups start, and then where they end."""
     mask = (1 << event_bits) - 1
     for i in range(len(pairs)):
-        event = np.int64(pairs[i, 0]) + first_event
+        event: Any = np.int64(pairs[i, 0]) + first_event
+        if len(places):
+            event = places[event]
         place = ends[event >> event_bits]
         ends[event >> event_bits] = place + 1
         keys[place] = ((event & mask) << number_bits) | np.int64(number[pairs[i, 1]])

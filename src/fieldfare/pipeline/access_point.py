@@ -60,6 +60,15 @@ class SpaceEvents:
     def size(self) -> int:
         return len(self.offsets)
 
+    def payload_of(self, chosen: NDArray[np.int64]) -> pa.Buffer:
+        """The payload of only these events, in this order."""
+        text = np.frombuffer(self.payload, np.uint8)
+        bounds = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(text == ord("\n")) + 1))
+        lines = pa.Array.from_buffers(
+            pa.large_binary(), self.size, [None, pa.py_buffer(bounds), pa.py_buffer(self.payload)]
+        )
+        return pa.py_buffer(_joined(lines.take(pa.array(chosen))))
+
 
 def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
     """Records (anything with offset, space, count and payload) as an Arrow batch of ``RECORDS``."""

@@ -42,6 +42,6 @@ def concatenate(parts: Sequence[Found]) -> Found:
     """What was found in batches of events that follow each other, as of one batch."""
     size, pairs = 0, []
     for part in parts:
-        pairs += [each._replace(first_event=each.first_event + size) for each in part.pairs]
+        pairs += [each.behind(size) for each in part.pairs]
         size += part.size
     return Found(size, pairs)

@@ -17,8 +17,4 @@ def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> list
         Events are counted as in the batch that `events` were taken from.
     """
     found = index.collect(columns, events.offsets)
-    if events.places is None:
-        return found
-    for part in found:
-        part.pairs[:, 0] = events.places[part.pairs[:, 0] + part.first_event]
-    return [part._replace(first_event=0) for part in found]
+    return found if events.places is None else [part.moved(events.places) for part in found]

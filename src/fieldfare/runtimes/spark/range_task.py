@@ -137,12 +137,12 @@ class _Block:
         self.most_matches += found.most_matches
 
 
-def grouped(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Cut records into groups of at most ``GROUP_EVENTS`` events (a record with more is one of its own)."""
+def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:
+    """Cut records into groups of at most so many events (a record with more is one of its own)."""
     group: list[Record] = []
     events = 0
     for record in records:
-        if group and events + record.count > GROUP_EVENTS:
+        if group and events + record.count > most_events:
             yield group
             group, events = [], 0
         group.append(record)
