@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from pipeline_support import payload_of, random_event, random_filter
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.build import IndexEntry
@@ -24,8 +24,11 @@ from fieldfare.runtimes.spark.partitioned.sliced_index import (
     read_extents,
 )
 from fieldfare.runtimes.spark.partitioned.tasks import POLICIES
+from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log
 from fieldfare.storage.event_log import NewRecord
+
+pytestmark = pytest.mark.spark
 
 SEED = 20
 MATCHERS = 3
@@ -102,3 +105,54 @@ def test_what_does_not_exist_is_refused_by_name(session: SparkSession, scene: Sc
         choose_partitioning("mPartition", 2, scene.extents, scene.sample)
     with pytest.raises(ValueError, match="0 matchers"):
         choose_partitioning("hash", 0, scene.extents, scene.sample)
+
+
+@pytest.fixture(scope="module")
+def trades(session: SparkSession) -> DataFrame:
+    rng = np.random.default_rng(SEED)
+    rows = [
+        (n, float(rng.integers(0, 4000)) / 100, "ABCDE"[int(rng.integers(5))] if rng.random() < 0.9 else None)
+        for n in range(2_000)
+    ]
+    return session.createDataFrame(rows, "id int, price double, symbol string").repartition(3)
+
+
+@pytest.fixture(scope="module")
+def watchers(session: SparkSession) -> DataFrame:
+    texts = [f"price >= {n / 10} AND price < {n / 10 + 4} AND id < {40 * n}" for n in range(60)]
+    texts += ["symbol = 'A'", "symbol LIKE '%B%'", "symbol IS NULL OR price > 39", "price * 2 > id"]
+    return session.createDataFrame(list(enumerate(texts)), "id string, filter string")
+
+
+def triples(matches: DataFrame) -> list[tuple[str, int, float]]:
+    return sorted((row.subscription, row.id, row.price) for row in matches.collect())
+
+
+@pytest.mark.parametrize("name", PARTITIONINGS)
+def test_a_frame_matches_the_same_however_it_is_partitioned(
+    trades: DataFrame, watchers: DataFrame, name: str
+) -> None:
+    expected = triples(match(trades, watchers, keep=["id", "price"]))
+    assert len(expected) > 5_000
+    spread = Partitioned(name, matchers=3, forwarding="balanced", segments_per_matcher=2)
+    assert triples(match(trades, watchers, keep=["id", "price"], partitioned=spread)) == expected
+
+
+def test_a_saved_index_can_be_spread_too(trades: DataFrame, watchers: DataFrame, tmp_path: Path) -> None:
+    save_index(watchers, tmp_path / "index")
+    spread = match(trades, tmp_path / "index", keep=["id", "price"], partitioned=Partitioned(matchers=2))
+    assert triples(spread) == triples(match(trades, watchers, keep=["id", "price"]))
+
+
+def test_streaming_events_need_a_sample(
+    session: SparkSession, watchers: DataFrame, trades: DataFrame
+) -> None:
+    stream = (
+        session.readStream.format("rate")
+        .load()
+        .selectExpr("int(value) id", "double(value) price", "'A' symbol")
+    )
+    with pytest.raises(ValueError, match="needs a sample"):
+        match(stream, watchers, partitioned=Partitioned())
+    spread = Partitioned(matchers=2, sample=trades.select("id", "price", "symbol"))
+    assert match(stream, watchers, partitioned=spread).isStreaming

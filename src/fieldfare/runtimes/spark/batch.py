@@ -32,7 +32,8 @@ from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark.compile import compile_subscriptions
 from fieldfare.runtimes.spark.json_lines import Chunk, chunks_of, json_line_files, read_chunk
-from fieldfare.runtimes.spark.match import OUTPUT_ROWS, matching_rows, open_shipped, ship_index
+from fieldfare.runtimes.spark.match import open_shipped, ship_index
+from fieldfare.runtimes.spark.matching_rows import OUTPUT_ROWS, matching_rows
 from fieldfare.runtimes.spark.output import OUTPUT_FORMATS, PieceWriter, join_pieces
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.saved_index import SavedIndex
@@ -244,7 +245,7 @@ class MatchParquet(_Task):
                 found = saved.index.match(columns, np.zeros(batch.num_rows, np.int64))
                 matches += len(found.subscriptions)
                 continue
-            for rows in matching_rows(batch, saved, batch.schema.names):
+            for rows in matching_rows(batch, saved.index, saved.ids, batch.schema.names):
                 matches += rows.num_rows
                 writer.write(rows)
         if writer is not None:

@@ -7,26 +7,21 @@ candidate of a filter that the index cannot decide alone.
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from fieldfare.matching.arrow_decoder import columns_from_arrow
 from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscriptions
+from fieldfare.runtimes.spark.matching_rows import matching_rows
+from fieldfare.runtimes.spark.partitioned.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.saved_index import NAMES_FILE, PART_FILE, SavedIndex
-
-OUTPUT_ROWS = 32_768
-"""A batch of output rows is cut at about this many, so that broad filters do not fill the memory."""
+from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
 
 
 def save_index(subscriptions: SubscriptionSource, path: str | Path) -> int:
@@ -61,6 +56,7 @@ def match(
     schema: StructType | None = None,
     *,
     keep: Sequence[str] | None = None,
+    partitioned: Partitioned | None = None,
 ) -> DataFrame:
     """Find for every event the subscriptions whose filter it matches.
 
@@ -77,6 +73,10 @@ def match(
         column is missing from every event. Default: the columns.
     keep : sequence of str, optional
         The columns of `events` to give back with each match. Default: all. Fewer are faster.
+    partitioned : Partitioned, optional
+        Spread the subscriptions over matchers and send each event to one that holds what it can match: for an
+        index that outgrows one machine's memory. Default: every executor has the whole index, and nothing is
+        shuffled.
 
     Returns
     -------
@@ -90,7 +90,8 @@ def match(
         Some filters are invalid, or name an attribute that the events cannot have: the first ten are listed
         with their subscription, place and a hint.
     ValueError
-        `keep` names a column that `events` does not have, or there is a column called `subscription`.
+        `keep` names a column that `events` does not have, or there is a column called `subscription`;
+        `partitioned` names what there is not, or lacks a sample.
 
     Examples
     --------
@@ -99,6 +100,14 @@ def match(
     """
     kept = _kept_columns(events, keep)
     attributes = schema or events.schema
+    output = StructType([StructField("subscription", StringType(), False), *(events.schema[k] for k in kept)])
+    if partitioned is not None:
+        if isinstance(subscriptions, DataFrame):
+            compiled = compile_subscriptions(subscriptions, attributes)
+        else:
+            names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
+            compiled = compile_subscriptions(zip(*names.to_pydict().values(), strict=True), attributes)
+        return match_partitioned(events, compiled, kept, output, partitioned)
     if isinstance(subscriptions, DataFrame):
         compiled = compile_subscriptions(subscriptions, attributes)
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
@@ -107,7 +116,6 @@ def match(
     else:
         SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
         shipped = ship_index(events.sparkSession, Path(subscriptions))
-    output = StructType([StructField("subscription", StringType(), False), *(events.schema[k] for k in kept)])
     return events.mapInArrow(MatchRows(shipped, tuple(kept)), output)
 
 
@@ -124,34 +132,15 @@ def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[str]:
     return kept
 
 
-@cache
-def _shipping_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where the files lie that executors may still ask the driver for: it stays as long as the driver."""
-    return tempfile.TemporaryDirectory(prefix="fieldfare-shipping-")
-
-
 def ship_index(session: SparkSession, index: Path) -> str:
-    """Give every executor the two files of an index, under a name that says what is in them."""
-    digest = hashlib.sha256()
-    for name in (PART_FILE, NAMES_FILE):
-        with (index / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    shipped = f"fieldfare-{digest.hexdigest()[:24]}"
-    context = session.sparkContext
-    there = {Path(path).name for path in context.listFiles}
-    for name in (PART_FILE, NAMES_FILE):
-        if f"{shipped}.{name}" not in there:
-            copy = Path(_shipping_folder().name) / f"{shipped}.{name}"
-            if not copy.exists():
-                shutil.copyfile(index / name, copy)
-            context.addFile(str(copy))
-    return shipped
+    """Give every executor the two files of an index; the name under which they have them."""
+    return ship_files(session, [index / PART_FILE, index / NAMES_FILE])
 
 
 @lru_cache(maxsize=4)
 def open_shipped(shipped: str) -> SavedIndex:
     """The index that was shipped under a name; a Python worker maps it once."""
-    part, names = (Path(SparkFiles.get(f"{shipped}.{name}")) for name in (PART_FILE, NAMES_FILE))
+    part, names = (shipped_file(shipped, name) for name in (PART_FILE, NAMES_FILE))
     return SavedIndex.open_files(part, names)
 
 
@@ -165,17 +154,4 @@ class MatchRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         saved = open_shipped(self.shipped)
         for batch in batches:
-            yield from matching_rows(batch, saved, self.keep)
-
-
-def matching_rows(batch: pa.RecordBatch, saved: SavedIndex, keep: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """One row for each match of a batch of events: the subscription's id and the event's kept columns."""
-    columns = columns_from_arrow(batch, saved.index.paths)
-    matches = saved.index.match(columns, np.zeros(batch.num_rows, np.int64))
-    events = np.repeat(np.arange(batch.num_rows, dtype=np.int64), np.diff(matches.indptr))
-    kept = batch.select(list(keep))
-    for start in range(0, len(events), OUTPUT_ROWS):
-        rows = slice(start, start + OUTPUT_ROWS)
-        ids = saved.ids.take(pa.array(matches.subscriptions[rows]))
-        taken = kept.take(pa.array(events[rows]))
-        yield pa.RecordBatch.from_arrays([ids, *taken.columns], names=["subscription", *keep])
+            yield from matching_rows(batch, saved.index, saved.ids, self.keep)

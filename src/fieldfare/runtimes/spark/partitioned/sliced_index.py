@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pyspark import SparkFiles
 
 from fieldfare.filters import decode_normal_form
 from fieldfare.forwarding import LoadReport, LoadTable
@@ -41,7 +42,7 @@ class SlicedIndex:
     partitioning : Partitioning
         Says who holds each slice, and which slices an event visits.
     files : sequence of str
-        The file of each slice.
+        The file of each slice: a whole path, or the name under which it was shipped to the executors.
     sizes : sequence of int
         How many subscriptions each slice holds.
     """
@@ -70,6 +71,7 @@ class SlicedIndex:
         extents : Extents
             Of the same, in the same order, on the partitioning's attributes.
         """
+        folder = folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         placement = partitioning.place(extents)
         written: dict[bytes, str] = {}
@@ -102,7 +104,8 @@ class SlicedIndex:
 
 @lru_cache(maxsize=4096)
 def _open(file: str) -> Index:
-    return Index((Part.open(file),))
+    path = Path(file)
+    return Index((Part.open(path if path.is_absolute() else SparkFiles.get(file)),))
 
 
 def read_extents(entries: Sequence[IndexEntry]) -> Extents:
