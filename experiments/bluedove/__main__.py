@@ -19,6 +19,7 @@ PROGRAMS = [
     "message_skew",
     "subscription_capacity",
     "searched",
+    "on_spark",
 ]
 
 

@@ -1,0 +1,405 @@
+"""BlueDove on real Spark: messages a second for the four partitionings and four policies.
+
+    python experiments/bluedove/on_spark.py                           40,000 subscriptions, both kinds of Spark
+    python experiments/bluedove/on_spark.py --subscriptions 1000000   a million
+    python experiments/bluedove/on_spark.py --json --goal             only the whole pipeline on one machine
+
+Events lie in the log, as JSON or as Arrow; a run ends when all their matches are in match logs on disk.
+`fused` is the shape for one machine: the task that reads events matches them, against an index that all
+workers map. The others send events to two matchers, through a shuffle: on ``local[2]`` two Python workers of
+one Java process, on ``local-cluster`` executors of their own. All systems must find equally many matches.
+
+Then METR-LA's week of traffic (longitude, latitude, speed, time of day) where the data is there, and what it
+costs to lose an executor. Prints rows as they come; ``--json`` ends with one object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+from systems import write_csv
+
+from fieldfare.filters import Conjunction, NormalForm, encode_normal_form
+from fieldfare.filters.values import ValueSet, greater_than, less_than
+from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.model import OPEN_END
+from fieldfare.partitioning import Extents, extents_of
+from fieldfare.runtimes.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
+from fieldfare.runtimes.spark.partitioned.log_matcher import BatchReport, LogMatcher
+from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning
+from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
+from fieldfare.storage import open_event_log
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.workloads.synthetic import closed_range
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "metr_la_week_lon_lat_speed.csv.gz"
+RECORD_EVENTS = 5_000
+MATCHERS = 2
+LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+POLICIES = ("adaptive", "response_time", "subscription_count", "random")
+SYSTEMS = [
+    ("replicated", "fused"),
+    *(("attribute_space", policy) for policy in (*POLICIES, "balanced")),
+    ("single_attribute", "adaptive"),
+    ("hash", "adaptive"),
+    ("replicated", "random"),
+    ("replicated", "adaptive"),
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Subscriptions and events of four attributes: values is float64 or int64[n, 4]."""
+
+    name: str
+    names: tuple[str, ...]
+    forms: Sequence[NormalForm]
+    values: NDArray[Any]
+
+    @property
+    def entries(self) -> list[IndexEntry]:
+        return [
+            IndexEntry(n + 1, n, 0, OPEN_END, encode_normal_form(form), "", "sql")
+            for n, form in enumerate(self.forms)
+        ]
+
+    @property
+    def extents(self) -> Extents:
+        return extents_of(enumerate(self.forms), [("data", name) for name in self.names])
+
+    def table(self, start: int, end: int) -> pa.RecordBatch:
+        """Events as Arrow: their context attributes, and `data` as a struct."""
+        data = [pa.array(np.ascontiguousarray(column)) for column in self.values[start:end].T]
+        size = end - start
+        columns = {
+            "id": pa.array(map(str, range(start, end)), pa.string()),
+            "source": pa.array(["/m"] * size),
+            "specversion": pa.array(["1.0"] * size),
+            "type": pa.array(["m"] * size),
+            "data": pa.StructArray.from_arrays(data, names=list(self.names)),
+        }
+        return pa.record_batch(list(columns.values()), names=list(columns))
+
+    def sample(self, size: int = 5_000) -> ColumnBatch:
+        return columns_from_arrow(self.table(0, size), [("data", name) for name in self.names])
+
+    def payload(self, start: int, end: int, form: str) -> bytes:
+        """A record: JSON lines, or an Arrow stream."""
+        if form == "arrow":
+            sink = pa.BufferOutputStream()
+            batch = self.table(start, end)
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            return bytes(sink.getvalue())
+        data = ",".join(f'"{name}":%r' for name in self.names)
+        line = '{"id":"%d","source":"/m","specversion":"1.0","type":"m","data":{' + data + "}}\n"
+        return "".join(
+            line % (n, *values) for n, values in enumerate(self.values[start:end].tolist(), start)
+        ).encode()
+
+
+def bluedove(subscriptions: int, events: int) -> Workload:
+    """The paper's, as in all other figures: every range 250 wide, moved inside the axis where need be."""
+    names = tuple(path[1] for path in PATHS)
+    drawn = boxes(subscriptions, np.random.default_rng([1, subscriptions]))
+    return Workload("bluedove", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
+
+
+def uncropped(subscriptions: int, events: int) -> Workload:
+    """With hot spots at fifths and centres that may leave the axis, so that an event meets half as many."""
+    rng = np.random.default_rng([3, subscriptions])
+    low = (
+        rng.normal([200.0, 400.0, 600.0, 800.0], 250.0, (subscriptions, 4)).astype(np.int64)
+        - RANGE_WIDTH // 2
+    )
+    # A range beyond the axis matches nothing, and stays a subscription.
+    drawn = Boxes(np.clip(low, -1, LENGTH), np.clip(low + RANGE_WIDTH, -1, LENGTH))
+    names = tuple(path[1] for path in PATHS)
+    return Workload("uncropped", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
+
+
+def traffic(subscriptions: int) -> Workload:
+    """METR-LA: drivers want to hear of slow traffic near a place, at some hours of the day.
+
+    A subscription is a box of 2 to 10 km around one of the 207 detectors, a speed below 25 to 60 mph, and two to
+    six hours. The events are the week's 417,312 measurements in their order.
+    """
+    with gzip.open(DATA, "rt") as file:
+        rows = [[*row[2:], row[0][11:16]] for row in list(csv.reader(file))[1:]]
+    values = np.array([[*map(float, row[:3]), 60 * int(row[3][:2]) + int(row[3][3:])] for row in rows])
+    rng = np.random.default_rng([4, subscriptions])
+    centres = values[rng.integers(0, len(values), subscriptions), :2]
+    halves = rng.uniform(0.01, 0.05, (subscriptions, 1))
+    slow = rng.choice([25, 35, 45, 60], subscriptions)
+    first = rng.integers(0, 18 * 60, subscriptions)
+    last = first + rng.integers(120, 360, subscriptions)
+    low, high = centres - halves, centres + halves
+    forms = []
+    paths = [("data", name) for name in ("latitude", "longitude", "minute", "speed")]
+    for i in range(subscriptions):
+        sides = [_between(low[i, 1], high[i, 1]), _between(low[i, 0], high[i, 0])]
+        sides += [
+            closed_range(int(first[i]), int(last[i])),
+            ValueSet(numbers=less_than(Decimal(int(slow[i])))),
+        ]
+        forms.append(NormalForm((Conjunction(tuple(zip(paths, sides, strict=True)), True),)))
+    return Workload("METR-LA", ("longitude", "latitude", "speed", "minute"), forms, values)
+
+
+def _between(low: float, high: float) -> ValueSet:
+    above = greater_than(Decimal(f"{low:.5f}"), or_equal=True)
+    return ValueSet(numbers=above.intersection(less_than(Decimal(f"{high:.5f}"), or_equal=True)))
+
+
+class Bench:
+    """One workload in a log, and its runs."""
+
+    def __init__(self, workload: Workload, root: Path, form: str = "json") -> None:
+        self.workload = workload
+        self.root = root
+        self.form = form
+        self.log_url = f"sqlite:///{root / f'{form}.db'}"
+        self.entries, self.extents = workload.entries, workload.extents
+        self._sliced: dict[tuple[str, int], SlicedIndex] = {}
+        log, count = open_event_log(self.log_url), len(workload.values)
+        bounds = [(start, min(count, start + RECORD_EVENTS)) for start in range(0, count, RECORD_EVENTS)]
+        for first in range(0, len(bounds), 40):
+            log.append(
+                [
+                    NewRecord("default", workload.payload(start, end, form), end - start, None, None, 0)
+                    for start, end in bounds[first : first + 40]
+                ]
+            )
+        self.end = log.end()
+        log.close()
+
+    def sliced(self, partitioning: str, matchers: int) -> SlicedIndex:
+        known = self._sliced.get((partitioning, matchers))
+        if known is None:
+            chosen = choose_partitioning(partitioning, matchers, self.extents, self.workload.sample())
+            folder = self.root / f"{partitioning}-{matchers}"
+            known = SlicedIndex.write(folder, self.entries, self.extents, chosen)
+            self._sliced[partitioning, matchers] = known
+        return known
+
+    def matcher(self, session: SparkSession, partitioning: str, policy: str) -> LogMatcher:
+        fused = policy == "fused"
+        sliced = self.sliced(partitioning, 1 if fused else MATCHERS)
+        forwarding = "random" if fused else policy
+        return LogMatcher(
+            session,
+            self.log_url,
+            "default",
+            sliced,
+            self.root / "matches",
+            forwarding=forwarding,
+            fused=fused,
+        )
+
+    def ranges(self, batch_events: int) -> list[tuple[int, int]]:
+        step = max(1, batch_events // RECORD_EVENTS)
+        return [(start, min(self.end, start + step)) for start in range(0, self.end, step)]
+
+    def run(self, session: SparkSession, partitioning: str, policy: str, batch_events: int) -> dict[str, Any]:
+        """Match everything, after a first batch that warms up and lets the policy learn."""
+        matcher = self.matcher(session, partitioning, policy)
+        ranges = self.ranges(batch_events)
+        matcher.match(*ranges[0])
+        reports = [matcher.match(*each) for each in ranges]
+        shutil.rmtree(self.root / "matches")
+        return self.row(session, partitioning, policy, matcher, reports)
+
+    def row(
+        self,
+        session: SparkSession,
+        partitioning: str,
+        policy: str,
+        matcher: LogMatcher,
+        reports: list[BatchReport],
+    ) -> dict[str, Any]:
+        events, seconds = len(self.workload.values), sum(report.seconds for report in reports)
+        matches = sum(report.matches for report in reports)
+        busy_s = sum(report.busy_s for report in reports)
+        sliced = self.sliced(partitioning, 1 if policy == "fused" else MATCHERS)
+        visited = sum(report.visits for report in reports)
+        return {
+            "spark": session.sparkContext.master,
+            "workload": self.workload.name,
+            "form": self.form,
+            "subscriptions": len(self.entries),
+            "partitioning": partitioning,
+            "policy": policy,
+            "messages_per_s": round(events / seconds),
+            "matches_per_s": round(matches / seconds),
+            "matches": matches,
+            "busy_s": [round(each, 1) for each in busy_s],
+            "imbalance": round(float(np.std(busy_s) / np.mean(busy_s)), 3),
+            "searched": round(float(visited @ np.array(sliced.sizes)) / events),
+            "copies": round(sum(sliced.sizes) / len(self.entries), 2),
+            "shuffled_bytes": round(sum(report.sent_bytes for report in reports) / events),
+            "match_log_bytes": round(sum(report.size_bytes for report in reports) / events),
+        }
+
+
+@contextmanager
+def spark(master: str, root: Path) -> Iterator[SparkSession]:
+    """A session of the service's settings, of one kind or the other."""
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "127.0.0.1")
+    extra = {"spark.master": master, "spark.executor.memory": "800m", "spark.task.maxFailures": "4"}
+    with standard_error_to(root / "spark.log"):
+        session = service_session(SparkSettings(cores=2), root / "spark", extra)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def compare(
+    bench: Bench, session: SparkSession, batch_events: int, systems: Sequence[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """A row for each system; they must agree."""
+    rows = []
+    for partitioning, policy in systems:
+        rows.append(bench.run(session, partitioning, policy, batch_events))
+        print(rows[-1], file=sys.stderr, flush=True)
+        if rows[-1]["matches"] != rows[0]["matches"]:
+            raise RuntimeError(f"{rows[-1]} and {rows[0]} do not agree")
+    return rows
+
+
+def goal(root: Path, events: int, runs: int) -> list[dict[str, Any]]:
+    """The whole pipeline on one machine, with JSON and with Arrow in the log; the median of some runs."""
+    rows = []
+    for workload in (uncropped(40_000, events), bluedove(40_000, events)):
+        for form in ("json", "arrow"):
+            with tempfile.TemporaryDirectory(dir=root) as folder:
+                bench = Bench(workload, Path(folder), form)
+                with spark(LOCAL, root) as session:
+                    found = [bench.run(session, "replicated", "fused", 1_000_000) for _ in range(runs)]
+            rates = [row["messages_per_s"] for row in found]
+            rows.append({**found[0], "messages_per_s": round(statistics.median(rates)), "runs": rates})
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def executors(session: SparkSession) -> list[int]:
+    """The ids of the executors' processes, which are children of this session's Java process."""
+    java = session.sparkContext._gateway.proc.pid
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if parent == java and b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # It ended meanwhile.
+    return found
+
+
+def lose_executor(bench: Bench, session: SparkSession, batch_events: int) -> dict[str, Any]:
+    """Kill one of two executors in the middle of a batch: how long that batch takes, and the next ones."""
+    matcher = bench.matcher(session, "attribute_space", "adaptive")
+    batch = bench.ranges(batch_events)[0]
+    calm = [matcher.match(*batch) for _ in range(4)][1:]
+    usual_s = statistics.median(report.seconds for report in calm)
+    victim = executors(session)[0]
+    timer = threading.Timer(usual_s / 2, os.kill, (victim, signal.SIGKILL))
+    timer.start()
+    hit = matcher.match(*batch)
+    timer.join()
+    after = [matcher.match(*batch) for _ in range(3)]
+    shutil.rmtree(bench.root / "matches")
+    if any(report.matches != calm[0].matches for report in (hit, *after)):
+        raise RuntimeError("matches were lost with the executor")
+    return {
+        "usual_s": round(usual_s, 2),
+        "hit_s": round(hit.seconds, 2),
+        "gap_s": round(hit.seconds - usual_s, 2),
+        "after_s": [round(report.seconds, 2) for report in after],
+        "executors_after": len(executors(session)),
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--subscriptions", type=int, default=40_000)
+    parser.add_argument("--events", type=int, help="default: by the number of subscriptions")
+    parser.add_argument("--runs", type=int, default=5, help="of the whole pipeline (default: %(default)s)")
+    parser.add_argument("--goal", action="store_true", help="only the whole pipeline on one machine")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
+    parser.add_argument("--spark", nargs="+", default=[LOCAL, CLUSTER], help="default: %(default)s")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    events = options.events or (1_000_000 if options.subscriptions <= 100_000 else 60_000)
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="fieldfare-bluedove-") as scratch:
+        root = Path(scratch)
+        if options.subscriptions <= 100_000 or options.goal:
+            rows = goal(root, options.events or 2_000_000, options.runs)
+            write_csv("on_spark_pipeline", rows)
+            for row in rows:
+                suffix = "" if row["workload"] == "uncropped" else "_bluedove"
+                figures[f"{row['form']}_messages_per_s{suffix}"] = row["messages_per_s"]
+                figures[f"{row['form']}_matches_per_s{suffix}"] = row["matches_per_s"]
+        if not options.goal:
+            figures |= matrix(root, options.subscriptions, events, options.spark)
+    if options.json:
+        print(json.dumps(figures))
+
+
+def matrix(root: Path, subscriptions: int, events: int, masters: Sequence[str]) -> dict[str, Any]:
+    """All partitionings and policies, on both kinds of Spark and on both workloads; a lost executor."""
+    figures: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    (root / "bluedove").mkdir()
+    bench = Bench(bluedove(subscriptions, events), root / "bluedove")
+    batch_events = max(events // 4, 2 * RECORD_EVENTS)
+    for master in masters:
+        with spark(master, root) as session:
+            rows += compare(bench, session, batch_events, SYSTEMS)
+            if master != LOCAL:
+                figures["lost_executor"] = lose_executor(bench, session, events)
+                print(figures["lost_executor"], file=sys.stderr, flush=True)
+    if DATA.exists() and subscriptions <= 100_000:
+        (root / "traffic").mkdir()
+        real = Bench(traffic(subscriptions), root / "traffic")
+        with spark(LOCAL, root) as session:
+            rows += compare(real, session, len(real.workload.values) // 2, SYSTEMS)
+    elif subscriptions <= 100_000:
+        print(f"METR-LA is left out: {DATA.name} is not there", file=sys.stderr)
+    write_csv(f"on_spark_{subscriptions}", rows)
+    return figures | {"rows": rows}
+
+
+if __name__ == "__main__":
+    main()
