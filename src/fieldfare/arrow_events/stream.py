@@ -25,13 +25,14 @@ def is_arrow(payload: Any) -> bool:
     return bytes(memoryview(payload)[:4]) == STREAM_START
 
 
-def read_events(payload: Any, count: int) -> pa.RecordBatch:
-    """The events of a payload, ``count`` rows. They stay where they are, if that is a multiple of 8.
+def read_events(payload: Any, count: int | None = None) -> pa.RecordBatch:
+    """The events of a payload, ``count`` rows if that is known. They stay where they are, if that is a
+    multiple of 8.
 
     Raises
     ------
     ArrowPayloadError
-        The stream is broken, or does not hold one record batch of so many rows.
+        The stream is broken, or does not hold one record batch, or one of another number of rows.
     """
     buffer = pa.py_buffer(payload)
     if buffer.address % _ALIGNMENT_BYTES:
@@ -43,11 +44,10 @@ def read_events(payload: Any, count: int) -> pa.RecordBatch:
             batches[0].validate()
     except _READ_ERRORS as error:
         raise ArrowPayloadError(f"a broken Arrow stream: {error}") from None
-    if len(batches) != 1 or batches[0].num_rows != count:
-        rows = sum(batch.num_rows for batch in batches)
-        raise ArrowPayloadError(
-            f"an Arrow stream of {len(batches)} batches with {rows} rows where one of {count} is due"
-        )
+    if len(batches) != 1:
+        raise ArrowPayloadError(f"an Arrow stream of {len(batches)} batches where one is due")
+    if count is not None and batches[0].num_rows != count:
+        raise ArrowPayloadError(f"an Arrow stream of {batches[0].num_rows} rows where {count} are due")
     return batches[0]
 
 
