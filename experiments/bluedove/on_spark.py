@@ -1,6 +1,6 @@
 """BlueDove on real Spark: messages a second for the four partitionings and four policies.
 
-    python experiments/bluedove/on_spark.py                           40,000 subscriptions, both kinds of Spark
+    python experiments/bluedove/on_spark.py                           40,000 subscriptions, both Sparks
     python experiments/bluedove/on_spark.py --subscriptions 1000000   a million
     python experiments/bluedove/on_spark.py --json --goal             only the whole pipeline on one machine
 
@@ -144,8 +144,8 @@ def uncropped(subscriptions: int, events: int) -> Workload:
 def traffic(subscriptions: int) -> Workload:
     """METR-LA: drivers want to hear of slow traffic near a place, at some hours of the day.
 
-    A subscription is a box of 2 to 10 km around one of the 207 detectors, a speed below 25 to 60 mph, and two to
-    six hours. The events are the week's 417,312 measurements in their order.
+    A subscription is a box of 2 to 10 km around one of the 207 detectors, a speed below 25 to 60 mph, and two
+    to six hours. The events are the week's 417,312 measurements in their order.
     """
     with gzip.open(DATA, "rt") as file:
         rows = [[*row[2:], row[0][11:16]] for row in list(csv.reader(file))[1:]]

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.filters import compile_filter
+from fieldfare.gateway.record_lines import all_lines
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.match_block import NewMatchBlock
@@ -104,7 +105,7 @@ def _match(start: int, end: int, records: list[Record], versions: list[Version])
     filters = {version.filter: compile_filter(version.filter) for version in versions}
     lengths, numbers = [], []
     for record in records:
-        for line in record.payload.splitlines():
+        for line in all_lines(record.payload):
             event = json.loads(line)
             matched = sorted(
                 version.number

@@ -60,6 +60,13 @@ def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str
             assert answer == shown, script
 
 
+def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
+    program = "\n".join(text for language, text in blocks("docs/service.md") if language == "python")
+    names: dict[str, object] = {"url": gateway_url}
+    exec(program, names)
+    assert [str(position) for position in names["positions"]] == ["0-1-0", "0-1-1"]  # type: ignore[attr-defined]
+
+
 def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) -> None:
     (events,) = (script for language, script in blocks("docs/filters.md") if "cat >" in script)
     run_shell(events, tmp_path)

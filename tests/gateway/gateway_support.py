@@ -18,6 +18,7 @@ import uvicorn
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.app import Gateway, create_app
+from fieldfare.gateway.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.match_block import NewMatchBlock
 
@@ -26,6 +27,7 @@ EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 BATCH = {"content-type": "application/cloudevents-batch+json"}
 LINES = {"content-type": "application/x-ndjson"}
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 STRUCTURED = {"content-type": "application/cloudevents+json"}
 
 
@@ -56,7 +58,7 @@ class NaivePipeline:
         counts, lengths, numbers = [], [], []
         for record in found:
             counts.append(record.count)
-            for line in record.payload.splitlines():
+            for line in all_lines(record.payload):
                 matched = sorted(
                     version.number
                     for version in versions

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
+from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import OPEN_END
 
@@ -47,6 +50,41 @@ def random_filter(random: Random, depth: int = 2) -> str:
 def payload_of(events: list[dict[str, Any]], random: Random) -> bytes:
     """The events as a record's payload."""
     return "".join(json.dumps(e, ensure_ascii=random.random() < 0.5) + "\n" for e in events).encode()
+
+
+def typed_event(random: Random) -> dict[str, Any]:
+    """An event like `random_event` but for its types, which are those of a column: missing is still allowed.
+
+    A member of data that is missing would be null as a column, so those are null here.
+    """
+    event: dict[str, Any] = {"id": str(random.randrange(100))}
+    if random.random() < 0.5:
+        event["subject"] = random.choice(WORDS[1:])
+    if random.random() < 0.9:
+        event["data"] = {
+            "x": random.choice([random.randrange(6), None]),
+            "y": random.choice([random.randrange(12) / 2, None]),
+            "word": random.choice([*WORDS, None]),
+            "flag": random.choice([True, False, None]),
+        }
+    return event
+
+
+TYPED = pa.schema(
+    {
+        "id": pa.string(),
+        "subject": pa.string(),
+        "data": pa.struct({"x": pa.int64(), "y": pa.float64(), "word": pa.string(), "flag": pa.bool_()}),
+    }
+)
+"""The columns of events of `typed_event`."""
+
+
+def arrow_payload_of(events: list[dict[str, Any]] | pa.RecordBatch, schema: pa.Schema | None = None) -> bytes:
+    """The events as a record's payload in Arrow's form."""
+    if isinstance(events, list):
+        events = pa.RecordBatch.from_pylist(events, schema)
+    return bytes(write_events(events))
 
 
 @dataclass(frozen=True)

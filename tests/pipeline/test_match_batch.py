@@ -7,7 +7,16 @@ from random import Random
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_support import SPACES, History, payload_of, random_event, random_filter
+from pipeline_support import (
+    SPACES,
+    TYPED,
+    History,
+    arrow_payload_of,
+    payload_of,
+    random_event,
+    random_filter,
+    typed_event,
+)
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.build import IndexEntry
@@ -38,16 +47,19 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(random: Random)
             text = random_filter(random) if random.random() < 0.8 else None
             number = random.randrange(6)
             history.change(SPACES[number % 2], number, offset, text)
-        events = [random_event(random) for _ in range(random.randrange(1, 4))]
-        rows.append((offset, random.choice([*SPACES, "nobody"]), events))
-    for offset, space, events in rows:
+        in_arrow = random.random() < 0.4
+        make_event = typed_event if in_arrow else random_event
+        events = [make_event(random) for _ in range(random.randrange(1, 4))]
+        payload = arrow_payload_of(events, TYPED) if in_arrow else payload_of(events, random)
+        rows.append((offset, random.choice([*SPACES, "nobody"]), events, payload))
+    for offset, space, events, _ in rows:
         expected += [history.expected(space, offset, event) for event in events]
     batch = pa.record_batch(
         [
-            pa.array([offset for offset, _, _ in rows], pa.int64()),
-            pa.array([space for _, space, _ in rows]),
-            pa.array([len(events) for _, _, events in rows], pa.int32()),
-            pa.array([payload_of(events, random) for _, _, events in rows], pa.large_binary()),
+            pa.array([offset for offset, _, _, _ in rows], pa.int64()),
+            pa.array([space for _, space, _, _ in rows]),
+            pa.array([len(events) for _, _, events, _ in rows], pa.int32()),
+            pa.array([payload for _, _, _, payload in rows], pa.large_binary()),
         ],
         schema=RECORDS,
     )

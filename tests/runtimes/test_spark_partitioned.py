@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from pipeline_support import payload_of, random_event, random_filter
+from pipeline_support import arrow_payload_of, payload_of, random_event, random_filter, typed_event
 from pyspark.sql import DataFrame, SparkSession
 
 from fieldfare.filters import compile_filter
@@ -49,8 +49,12 @@ class Scene:
         records, sample = [], []
         for _ in range(40):
             space = random.choice(["mine", "mine", "other"])
-            events = [random_event(random) for _ in range(random.randrange(1, 12))]
-            records.append(NewRecord(space, payload_of(events, random), len(events), None, None, 0))
+            as_arrow = random.random() < 0.3
+            events = [
+                (typed_event if as_arrow else random_event)(random) for _ in range(random.randrange(1, 12))
+            ]
+            payload = arrow_payload_of(events) if as_arrow else payload_of(events, random)
+            records.append(NewRecord(space, payload, len(events), None, None, 0))
             found = match_naive(events, list(enumerate(filters)))
             self.expected += found if space == "mine" else [[] for _ in events]
             sample += events if space == "mine" else []

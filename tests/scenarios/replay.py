@@ -13,6 +13,7 @@ from typing import Any
 from service_support import until
 
 from fieldfare.filters import compile_filter
+from fieldfare.gateway.record_lines import all_lines
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import MatchBlock, MatchLog, open_event_log, open_registry
@@ -91,7 +92,7 @@ def logged(folder: DataFolder) -> Iterator[tuple[Record, list[dict[str, Any]]]]:
     """The log's records, and their events."""
     log = open_event_log(folder.log_url)
     for record in log.read(0, log.end()):
-        yield record, [json.loads(line) for line in record.payload.splitlines()]
+        yield record, [json.loads(line) for line in all_lines(record.payload)]
 
 
 class MatchReader:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from fieldfare.arrow_events.stream import write_events
 from fieldfare.storage import EventLog, open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
@@ -50,6 +52,16 @@ def test_records_read_back_as_they_were_appended(log: EventLog, open_log: OpenLo
     assert list(log.read(0, 2)) == expected
     assert list(open_log().read(0, 99)) == expected
     assert list(log.read(1, 2)) == expected[1:]
+
+
+def test_a_record_may_be_an_arrow_stream_with_a_row_for_each_event(log: EventLog) -> None:
+    payload = bytes(write_events(pa.record_batch({"id": ["a", "b\n"]})))
+    log.append([NewRecord("fish", payload, 2)])
+    assert [each.payload for each in log.read(0, 1)] == [payload]
+    for broken, count in (payload, 3), (payload[:-40], 2), (payload[:4], 1):
+        with pytest.raises(ValueError, match="Arrow stream"):
+            log.append([NewRecord("fish", broken, count)])
+    assert log.end() == 1
 
 
 def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(

@@ -28,14 +28,17 @@ from fieldfare.cli.output import (
     print_json,
     report_error,
 )
+from fieldfare.cli.table_files import is_table, read_batches
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchSettings
 from fieldfare.client.encoding import encode_event
 from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
 from fieldfare.client.publisher import Publisher
 from fieldfare.client.retry import RetrySettings
+from fieldfare.client.tables import as_data, as_table
 from fieldfare.model import Position
 
 MAX_SHOWN_ERRORS = 20
+LINES_BATCH_EVENTS = 1_000
 
 
 class _Head(msgspec.Struct):
@@ -75,20 +78,32 @@ class Tally:
             if self.fatal is None and isinstance(error, FieldfareError):
                 self.fatal = error
 
-    def refuse(self, line_number: int, reason: str) -> None:
+    def settle_batch(self, first_row: int, error: PublishError) -> None:
+        """Count the rows of a batch of which some are not in the log."""
+        self.published += len(error.accepted)
+        self.failed += len(error.unknown)
+        for refusal in error.refused:
+            reason = refusal.detail + (f" (at {refusal.place})" if refusal.place else "")
+            self.refuse(first_row + refusal.index, reason, "row")
+        if isinstance(error.__cause__, FieldfareError):
+            self.fatal = error.__cause__
+
+    def refuse(self, line_number: int, reason: str, what: str = "line") -> None:
         """Count and report an event that is not in the log."""
         with self._lock:
             self.failed += 1
             if self.failed > MAX_SHOWN_ERRORS:
                 return
-        report_error(f"line {line_number}: {reason}")
+        report_error(f"{what} {line_number}: {reason}")
 
 
 def publish(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="JSON lines, a JSON array or one JSON object; - is standard input."
+            metavar="FILE",
+            help="JSON lines, a JSON array, one JSON object, or a Parquet or Arrow file, told by its "
+            "name; - is standard input, in JSON.",
         ),
     ] = "-",
     type: Annotated[
@@ -101,8 +116,14 @@ def publish(
         str, typer.Option("--source", "-s", help="The source of events wrapped with --type.")
     ] = "fieldfare-publish",
     batch_events: Annotated[
-        int, typer.Option("--batch", min=1, max=MAX_RECORD_EVENTS, help="Events in one request.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--batch",
+            min=1,
+            max=MAX_RECORD_EVENTS,
+            help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
+        ),
+    ] = None,
     retry_s: Annotated[
         float,
         typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
@@ -115,16 +136,19 @@ def publish(
 
     Without --type every line is a CloudEvent (source and type are needed; id, time and specversion are filled
     in). With --type a line without specversion becomes the data of an event.
+    The columns of a Parquet or Arrow file are the attributes of its events, in the same way; it is sent as it
+    is, without becoming JSON.
     A line that is refused is reported, and the others are published all the same; the exit code is then 1.
 
     Examples:
     ```
     fieldfare publish events.jsonl
+    fieldfare publish flights.parquet --type flight --source /flights
     tail -f quotes.log | fieldfare publish - --type quote --source /quotes
     ```
     """
-    lines, total_bytes = open_lines(file)
-    settings = BatchSettings(max_events=batch_events)
+    lines, total_bytes = (None, None) if is_table(file) else open_lines(file)
+    settings = BatchSettings(max_events=batch_events or LINES_BATCH_EVENTS)
     tally = Tally()
     started_s = time.monotonic()
     interrupted = False
@@ -133,7 +157,11 @@ def publish(
         publisher = client.publisher(settings, RetrySettings(deadline_s=retry_s))
         try:
             with _progress(total_bytes, tally) as advance:
-                _publish_lines(publisher, lines, type, source, tally, advance)
+                if lines is None:
+                    most = batch_events or MAX_RECORD_EVENTS
+                    _publish_batches(publisher, read_batches(file, most), most, type, source, tally, advance)
+                else:
+                    _publish_lines(publisher, lines, type, source, tally, advance)
                 publisher.close()
         except KeyboardInterrupt:
             interrupted = True
@@ -170,6 +198,36 @@ def _publish_lines(
             continue
         publisher.publish(event).add_done_callback(partial(tally.settle, number))
         advance(len(line))
+
+
+def _publish_batches(
+    publisher: Publisher,
+    batches: Iterator[Any],
+    max_events: int,
+    type: str | None,
+    source: str,
+    tally: Tally,
+    advance: Any,
+) -> None:
+    first = 1
+    for batch in batches:
+        table = as_table(batch)
+        if type is not None and "specversion" not in table.column_names:
+            table = as_data(table, type, source)
+        try:
+            publisher.publish_table(table, max_events=max_events)
+            tally.published += batch.num_rows
+        except PublishError as error:
+            tally.settle_batch(first, error)
+        except FieldfareError as error:
+            hint = "\nhint: --type NAME publishes the rows as the data of events"
+            is_plain = isinstance(error, InvalidEvent) and type is None
+            tally.fatal = InvalidEvent(str(error) + hint) if is_plain else error
+            tally.failed += batch.num_rows
+        if tally.fatal is not None:
+            return
+        first += batch.num_rows
+        advance(batch.nbytes)
 
 
 def _prepare(line: bytes, type: str | None, source: str) -> bytes:

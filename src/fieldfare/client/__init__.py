@@ -25,6 +25,7 @@ from fieldfare.client.records import NewSubscription, PulledMessage, Subscriptio
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.subscriber import Subscriber
 from fieldfare.client.sync_client import Client
+from fieldfare.client.tables import MissingPyarrow
 
 __all__ = [
     "ApiError",
@@ -43,6 +44,7 @@ __all__ = [
     "FlushTimeout",
     "InvalidEvent",
     "Message",
+    "MissingPyarrow",
     "NewSubscription",
     "PublishError",
     "Publisher",

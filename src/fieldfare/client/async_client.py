@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fieldfare.client import protocol
 from fieldfare.client.async_publisher import AsyncPublisher
 from fieldfare.client.async_subscriber import AsyncSubscriber
-from fieldfare.client.batching import BatchPolicy
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.protocol import Call, Result
@@ -113,6 +113,10 @@ class AsyncClient:
     async def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
         """Publish events and wait until all are durable. See `Publisher.publish_many`."""
         return await self._default_publisher().publish_many(events)
+
+    async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+        """Publish an Arrow table and wait until all rows are durable. See `Publisher.publish_table`."""
+        return await self._default_publisher().publish_table(events, max_events=max_events)
 
     def publisher(
         self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None

@@ -8,11 +8,13 @@ import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from fieldfare.client.auto_batching import choose_policy
 from fieldfare.client.batching import (
+    MAX_RECORD_EVENTS,
     Batch,
     BatchPolicy,
     ManyEvents,
@@ -21,7 +23,7 @@ from fieldfare.client.batching import (
 )
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, FieldfareError, FlushTimeout
-from fieldfare.client.protocol import Call, PublishAnswer, publish_lines
+from fieldfare.client.protocol import Call, PublishAnswer, publish_lines, publish_stream
 from fieldfare.client.publisher import (
     HAND_OVER_EVENTS,
     MAX_QUEUED_BYTES,
@@ -31,6 +33,7 @@ from fieldfare.client.publisher import (
     final_error,
 )
 from fieldfare.client.retry import Backoff, RetrySettings
+from fieldfare.client.tables import TablePiece, TablePieces
 from fieldfare.model import Position
 
 logger = logging.getLogger("fieldfare.client")
@@ -69,6 +72,13 @@ class Signal:
         return True
 
 
+class _Attempts:
+    """How often a request was sent, known also when its task is cancelled."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class AsyncPublisher:
     """Publishes events in the background of an event loop; made by `AsyncClient.publisher`.
 
@@ -89,6 +99,10 @@ class AsyncPublisher:
         self._retry = retry if retry is not None else RetrySettings()
         self._max_queued_bytes = max_queued_bytes
         self._producer = uuid.uuid4().hex
+        # Tables are sent one after the other, under a producer id of their own.
+        self._table_producer = uuid.uuid4().hex
+        self._table_sequence = -1
+        self._table_lock = asyncio.Lock()
         self._outbox = Outbox(self._policy)
         self._record = SendRecord(self._policy)
         self._work = Signal()
@@ -131,6 +145,43 @@ class AsyncPublisher:
         self._outbox.hurry()
         self._work.fire()
         return await future
+
+    async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+        """Publish an Arrow table and wait until all rows are durable; see `Publisher.publish_table`."""
+        pieces = TablePieces(events, max_events, datetime.now(UTC))
+        if not pieces.size:
+            return []
+        future: asyncio.Future[list[Position]] = asyncio.get_running_loop().create_future()
+        receiver = ManyEvents(pieces.size, _resolver(future), _refuser(future))
+        async with self._table_lock:
+            await self.flush()
+            for piece in pieces:
+                error = await self._send_piece(piece, receiver)
+                if error is not None and not pieces.cut_smaller(piece, error):
+                    receiver.fail(piece.start, pieces.size - piece.start, error)
+                    break
+        return await future
+
+    async def _send_piece(self, piece: TablePiece, receiver: ManyEvents) -> FieldfareError | None:
+        if self._closed:
+            return ClientClosed("the publisher was closed before these events were sent")
+        self._table_sequence += 1
+        call = publish_stream(
+            self._space, piece.body, piece.count, self._table_producer, self._table_sequence
+        )
+        books = _Attempts()
+        acknowledged = False
+        self._record.in_flight_events += piece.count
+        try:
+            outcome = await self._perform_until_final(call, time.monotonic(), books)
+            acknowledged = isinstance(outcome, PublishAnswer)
+        finally:
+            self._record.close_request(piece.count, books.count, acknowledged)
+            self._progress.fire()
+        if isinstance(outcome, PublishAnswer):
+            receiver.receive(piece.start, outcome.positions, outcome.refused)
+            return None
+        return outcome
 
     async def drain(self) -> None:
         """Wait until the queue has room: the back-pressure of a service that is slower than the program."""
@@ -201,32 +252,40 @@ class AsyncPublisher:
     async def _send(self, batch: Batch) -> None:
         call = publish_lines(self._space, batch.lines, self._producer, batch.sequence)
         started_s = time.monotonic()
-        backoff = Backoff(self._retry, started_s, self._chance)
-        attempts = 0
-        answer: PublishAnswer | None = None
+        books = _Attempts()
+        acknowledged = False
         try:
-            while answer is None:
-                attempts += 1
-                try:
-                    answer = await self._perform(call)
-                except Exception as error:  # Whatever it is, the futures must hear of it.
-                    wait_s = backoff.next_wait_s(error, time.monotonic())
-                    if wait_s is None:
-                        batch.fail(final_error(error, self._retry, attempts))
-                        break
-                    logger.debug("batch %d failed, again in %.2f s: %s", batch.sequence, wait_s, error)
-                    await asyncio.sleep(wait_s)
-                else:
-                    batch.resolve(answer)
+            outcome = await self._perform_until_final(call, started_s, books)
+            if isinstance(outcome, PublishAnswer):
+                acknowledged = True
+                batch.resolve(outcome)
+            else:
+                batch.fail(outcome)
         except asyncio.CancelledError:
             batch.fail(ClientClosed("the publisher was closed before this event was acknowledged"))
             raise
         finally:
-            self._finish(batch, started_s, attempts, answer is not None)
+            self._finish(batch, started_s, books.count, acknowledged)
+
+    async def _perform_until_final(
+        self, call: Call[PublishAnswer], started_s: float, attempts: _Attempts
+    ) -> PublishAnswer | FieldfareError:
+        """Send a request, again and again while it fails in passing; its outcome."""
+        backoff = Backoff(self._retry, started_s, self._chance)
+        while True:
+            attempts.count += 1
+            try:
+                return await self._perform(call)
+            except Exception as error:  # Whatever it is, the futures must hear of it.
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+                if wait_s is None:
+                    return final_error(error, self._retry, attempts.count)
+                logger.debug("a request failed, again in %.2f s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
 
     def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
         self._outbox.finish(batch)
-        self._record.close_batch(batch, attempts, acknowledged)
+        self._record.close_request(len(batch.lines), attempts, acknowledged)
         self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
         self._progress.fire()
         self._work.fire()

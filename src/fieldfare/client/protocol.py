@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 
 JSON_CONTENT = ("content-type", "application/json")
 LINES_CONTENT = ("content-type", "application/x-ndjson")
+ARROW_CONTENT = ("content-type", "application/vnd.apache.arrow.stream")
 MAX_BULK = 10_000
 """How many subscriptions one bulk request may hold."""
 
@@ -95,13 +96,24 @@ def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: i
 
     JSON lines rather than one JSON array: an event whose JSON is broken spoils its own line only.
     """
-    count = len(lines)
+    body = b"\n".join(lines) + b"\n"
+    return _publish(space, LINES_CONTENT, body, len(lines), producer, sequence)
+
+
+def publish_stream(space: str, body: bytes, count: int, producer: str, sequence: int) -> Call[PublishAnswer]:
+    """Append ``count`` events that are the rows of an Arrow stream; repeats are harmless as for lines."""
+    return _publish(space, ARROW_CONTENT, body, count, producer, sequence)
+
+
+def _publish(
+    space: str, content_type: tuple[str, str], body: bytes, count: int, producer: str, sequence: int
+) -> Call[PublishAnswer]:
     return Call(
         "POST",
         f"{_space_path(space)}/events",
         lambda answer: _read_publish(answer, count),
-        content=b"\n".join(lines) + b"\n",
-        headers=(LINES_CONTENT, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
+        content=body,
+        headers=(content_type, ("fieldfare-producer", producer), ("fieldfare-sequence", str(sequence))),
         # 400 and 413 are good answers when they speak of the events; _read_publish tells the two apart.
         good_statuses=frozenset({200, 207, 400, 413}),
     )

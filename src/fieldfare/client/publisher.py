@@ -16,12 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from fieldfare.client.auto_batching import choose_policy, find_estimates
 from fieldfare.client.batching import (
+    MAX_RECORD_EVENTS,
     Batch,
     BatchPolicy,
     BatchSettings,
@@ -31,8 +33,9 @@ from fieldfare.client.batching import (
 )
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, DeliveryTimeout, FieldfareError, FlushTimeout, InvalidEvent
-from fieldfare.client.protocol import Call, PublishAnswer, publish_lines
+from fieldfare.client.protocol import Call, PublishAnswer, publish_lines, publish_stream
 from fieldfare.client.retry import Backoff, RetrySettings, is_passing
+from fieldfare.client.tables import TablePiece, TablePieces
 from fieldfare.model import Position
 from fieldfare.publishing.requests import RequestEstimates
 
@@ -77,14 +80,14 @@ class SendRecord:
         self.requests = 0
         self.repeated_requests = 0
 
-    def close_batch(self, batch: Batch, attempts: int, acknowledged: bool) -> None:
-        self.in_flight_events -= len(batch.lines)
+    def close_request(self, events: int, attempts: int, acknowledged: bool) -> None:
+        self.in_flight_events -= events
         self.requests += attempts
         self.repeated_requests += attempts - 1
         if acknowledged:
-            self.acknowledged_events += len(batch.lines)
+            self.acknowledged_events += events
         else:
-            self.failed_events += len(batch.lines)
+            self.failed_events += events
 
     def stats(self, queued_events: int) -> PublisherStats:
         return PublisherStats(
@@ -112,6 +115,19 @@ def final_error(error: Exception, retry: RetrySettings, attempts: int) -> Fieldf
     wrapped = FieldfareError(f"publishing failed: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+class TableTurn:
+    """Tables are sent one after the other, under a producer id of their own."""
+
+    def __init__(self) -> None:
+        self.producer = uuid.uuid4().hex
+        self.lock = threading.Lock()
+        self._sequence = -1
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
 
 
 class EventFuture(Future[Position]):
@@ -145,6 +161,7 @@ class Publisher:
         self._retry = retry if retry is not None else RetrySettings()
         self._max_queued_bytes = max_queued_bytes
         self._producer = uuid.uuid4().hex
+        self._tables = TableTurn()
         self._outbox = Outbox(self._policy)
         self._record = SendRecord(self._policy)
         lock = threading.RLock()
@@ -208,6 +225,64 @@ class Publisher:
             self._outbox.hurry()
             self._work.notify()
         return future.result()
+
+    def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+        """Publish an Arrow table and wait until all rows are durable; their positions in the same order.
+
+        They travel as Arrow and stay so in the log: nothing is written or read as JSON but what a subscriber
+        gets. One request follows the other, behind everything that this publisher had queued before.
+
+        Parameters
+        ----------
+        events : pyarrow.Table, pyarrow.RecordBatch, or a data frame that speaks Arrow (pandas, polars)
+            Columns are attributes of CloudEvents: ``source`` and ``type`` are needed, ``specversion``, ``id``
+            and ``time`` are filled in where the column is missing, ``data`` is usually a struct. A null is
+            an attribute that the event does not have.
+        max_events : int
+            Events in one request. A request that the service finds too large is sent again in two.
+
+        Raises
+        ------
+        InvalidEvent
+            It is no table, or a column is missing. Nothing was sent.
+        MissingPyarrow
+            An ImportError: pyarrow is not installed.
+        PublishError
+            Some events are not in the log; the error accounts for each one.
+        FieldfareError
+            None of them is known to be in the log, all for the same reason: ApiError for a column that is
+            not as CloudEvents wants it.
+        """
+        pieces = TablePieces(events, max_events, datetime.now(UTC))
+        future: Future[list[Position]] = Future()
+        receiver = ManyEvents(pieces.size, future.set_result, future.set_exception)
+        if not pieces.size:
+            return []
+        with self._tables.lock:
+            self.flush()
+            for piece in pieces:
+                error = self._send_piece(piece, receiver)
+                if error is not None and not pieces.cut_smaller(piece, error):
+                    receiver.fail(piece.start, pieces.size - piece.start, error)
+                    break
+        return future.result()
+
+    def _send_piece(self, piece: TablePiece, receiver: ManyEvents) -> FieldfareError | None:
+        with self._work:
+            if self._closed:
+                return ClientClosed("the publisher was closed before these events were sent")
+            self._record.in_flight_events += piece.count
+        turn = self._tables
+        call = publish_stream(self._space, piece.body, piece.count, turn.producer, turn.next_sequence())
+        outcome, attempts = self._perform_until_final(call, time.monotonic())
+        acknowledged = isinstance(outcome, PublishAnswer)
+        with self._work:
+            self._record.close_request(piece.count, attempts, acknowledged)
+            self._progress.notify_all()
+        if isinstance(outcome, PublishAnswer):
+            receiver.receive(piece.start, outcome.positions, outcome.refused)
+            return None
+        return outcome
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every event published before has been acknowledged or has failed."""
@@ -291,28 +366,34 @@ class Publisher:
     def _send(self, batch: Batch) -> None:
         call = publish_lines(self._space, batch.lines, self._producer, batch.sequence)
         started_s = time.monotonic()
+        outcome, attempts = self._perform_until_final(call, started_s)
+        if isinstance(outcome, PublishAnswer):
+            batch.resolve(outcome)
+        else:
+            batch.fail(outcome)
+        self._finish(batch, started_s, attempts, isinstance(outcome, PublishAnswer))
+
+    def _perform_until_final(
+        self, call: Call[PublishAnswer], started_s: float
+    ) -> tuple[PublishAnswer | FieldfareError, int]:
+        """Send a request, again while it fails in passing; its outcome, and how often it was sent."""
         backoff = Backoff(self._retry, started_s, self._chance)
         attempts = 0
-        answer: PublishAnswer | None = None
-        while answer is None:
+        while True:
             attempts += 1
             try:
-                answer = self._perform(call)
+                return self._perform(call), attempts
             except Exception as error:  # Whatever it is, the futures must hear of it.
                 wait_s = backoff.next_wait_s(error, time.monotonic())
                 if wait_s is None or self._abandoned.is_set():
-                    batch.fail(final_error(error, self._retry, attempts))
-                    break
-                logger.debug("batch %d failed, again in %.2f s: %s", batch.sequence, wait_s, error)
+                    return final_error(error, self._retry, attempts), attempts
+                logger.debug("a request failed, again in %.2f s: %s", wait_s, error)
                 self._abandoned.wait(wait_s)
-            else:
-                batch.resolve(answer)
-        self._finish(batch, started_s, attempts, answer is not None)
 
     def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
         with self._work:
             self._outbox.finish(batch)
-            self._record.close_batch(batch, attempts, acknowledged)
+            self._record.close_request(len(batch.lines), attempts, acknowledged)
             self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
             self._progress.notify_all()
             self._work.notify_all()  # Several senders may wait for a request to end.

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import protocol
-from fieldfare.client.batching import BatchPolicy
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.protocol import Call, Result
@@ -119,6 +119,10 @@ class Client:
     def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
         """Publish events and wait until all are durable. See `Publisher.publish_many`."""
         return self._default_publisher().publish_many(events)
+
+    def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+        """Publish an Arrow table and wait until all rows are durable. See `Publisher.publish_table`."""
+        return self._default_publisher().publish_table(events, max_events=max_events)
 
     def publisher(
         self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None

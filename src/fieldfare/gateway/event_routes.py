@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway import events
+from fieldfare.gateway.arrow_bodies import decode_arrow
 from fieldfare.gateway.events import BatchTooLong, DecodedEvents, Limits
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.requests import drain, read_body
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
 
 SLOW_INLINE_BYTES = 64 << 10
 """Larger bodies that need a closer look are looked at on a thread, so that other requests go on."""
@@ -45,7 +47,10 @@ async def publish(request: Request) -> Response:
         raise
     body = await read_body(request, gateway.settings.body_max_bytes)
     try:
-        decoded = await _decode(kind, request, body, gateway.limits)
+        if kind == ARROW:
+            decoded = await _decode_arrow(body, gateway)
+        else:
+            decoded = await _decode(kind, request, body, gateway.limits)
     except BatchTooLong as error:
         limit = gateway.limits.batch_max_events
         detail = f"The batch has {error.count} events; at most {limit} are taken in one request."
@@ -95,16 +100,25 @@ def _kind_of(request: Request) -> str:
         if "charset=" in charset and "charset=utf-8" not in charset and "charset=us-ascii" not in charset:
             raise Problem(415, "content-type", f"JSON events are UTF-8, not {parameters.strip()[:60]}.")
         return media
+    if media == ARROW:
+        return media
     if not media.startswith("application/cloudevents") and "ce-specversion" in request.headers:
         return "binary"
     raise Problem(
         415,
         "content-type",
         f"Events are not taken as {media[:80] or 'a body without Content-Type'}.",
-        accepted=[STRUCTURED, BATCH, LINES],
+        accepted=[STRUCTURED, BATCH, LINES, ARROW],
         hint="One event may also come in binary mode: its attributes as ce- headers (ce-specversion, ce-id, "
         "ce-source, ce-type), its data as the body.",
     )
+
+
+async def _decode_arrow(body: bytes, gateway: Gateway) -> DecodedEvents:
+    arguments = (body, gateway.limits, gateway.settings.body_max_bytes)
+    if len(body) <= SLOW_INLINE_BYTES:
+        return decode_arrow(*arguments)
+    return await asyncio.to_thread(decode_arrow, *arguments)
 
 
 async def _decode(kind: str, request: Request, body: bytes, limits: Limits) -> DecodedEvents:

@@ -17,6 +17,7 @@ from fieldfare.filters.expression import walk
 from fieldfare.filters.help import check, convert, explain, trace
 from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
 from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.record_lines import all_lines
 from fieldfare.gateway.requests import read_json
 from fieldfare.gateway.subscription_routes import json_response
 from fieldfare.gateway.subscriptions import RefusedFilter, compile_checked, refuse_text
@@ -186,7 +187,7 @@ def newest_events(log: EventLog, space: str, count: int) -> list[dict[str, Any]]
         read_bytes += len(record.payload)
         if record.space != space:
             continue
-        for line in reversed(record.payload.splitlines()):
+        for line in reversed(all_lines(record.payload)):
             sample_bytes += len(line)
             if len(events) >= count or (events and sample_bytes > MAX_SAMPLE_BYTES):
                 return events

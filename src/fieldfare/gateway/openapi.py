@@ -177,6 +177,13 @@ _PUBLISH: Json = {
             **content(ref("Event"), _EVENT, "application/cloudevents+json"),
             **content(array(ref("Event")), [_EVENT], "application/cloudevents-batch+json"),
             "application/x-ndjson": {"schema": {"type": "string", "description": "One event a line."}},
+            "application/vnd.apache.arrow.stream": {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "An Arrow IPC stream: a row is an event, a column an attribute of events.",
+                }
+            },
             "*/*": {"schema": {"description": "The data of one event in binary mode."}},
         },
     },

@@ -266,6 +266,11 @@ def _shortest(number: Decimal | None) -> tuple[int, int | Decimal]:
 
 
 def _read_time(values: pa.Array, shared: _Shared) -> _Read:
+    return _read_string(time_texts(values), shared)
+
+
+def time_texts(values: pa.Array) -> pa.Array:
+    """Dates, times or timestamps as their ISO 8601 texts, see the module's table."""
     kind = values.type
     if pa.types.is_date64(kind):
         values = pc.cast(values, pa.date32(), safe=False)
@@ -276,14 +281,15 @@ def _read_time(values: pa.Array, shared: _Shared) -> _Read:
         text = pc.replace_substring(text, " ", "T")
     if not pa.types.is_date(kind):
         text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
-    return _read_string(text, shared)
+    return text
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _is_time(kind: pa.DataType) -> bool:
+def is_time(kind: pa.DataType) -> bool:
+    """Whether a type is one of dates, times or timestamps."""
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind))
 
 
@@ -293,7 +299,7 @@ _READERS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, _Shared]
     (pa.types.is_floating, _read_float),
     (pa.types.is_boolean, _read_boolean),
     (pa.types.is_dictionary, _read_dictionary),
-    (_is_time, _read_time),
+    (is_time, _read_time),
     (pa.types.is_decimal, _read_decimal),
     (pa.types.is_null, _read_null),
     (pa.types.is_run_end_encoded, _read_run_ends),

@@ -5,24 +5,30 @@ A batch of records is an Arrow batch, one row a record, in the order of the log:
     offset   int64         the record's offset
     space    string        whose events these are
     count    int32         how many events
-    payload  large_binary  the events, one JSON object a line, every line ended by a newline
+    payload  large_binary  the events: one JSON object a line, every line ended by a newline;
+                           or an Arrow stream, a row an event (see ``arrow_events.stream``)
 
-Payloads end in a newline, so that the values of the binary column, which lie one after the other in memory,
-are one JSON-lines text; nothing is copied where a batch holds records of one space only.
+Payloads of JSON end in a newline, so that the values of the binary column, which lie one after the other in
+memory, are one JSON-lines text; nothing is copied where a batch holds JSON records of one space only. Arrow
+records are not decoded at all: several whose columns are the same are put together, a single one stays where
+it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.arrow_events.stream import ArrowPayloadError, is_arrow, read_events, write_events
+from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
+from fieldfare.matching.json_decoder import DecodeError, decode_json_lines
 from fieldfare.model import Path
 
 RECORDS = pa.schema(
@@ -36,9 +42,19 @@ RECORDS = pa.schema(
 """What a batch of records looks like."""
 
 
-@dataclass(frozen=True, slots=True)
+class RecordError(DecodeError):
+    """A record's Arrow payload cannot be read; ``offset`` is the record's."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        ValueError.__init__(self, f"record {offset} cannot be read: {reason}")
+        self.offset = offset
+        self.line = 0
+        self.byte = None
+
+
+@dataclass(frozen=True)
 class SpaceEvents:
-    """The events of one space in a batch of records, in the order of the log.
+    """Events of one space in a batch of records, in the order of the log, all of them JSON or all Arrow.
 
     Attributes
     ----------
@@ -47,8 +63,8 @@ class SpaceEvents:
         The offset of each event's record.
     places : int64[n] or None
         Where each event stands among all events of the batch; None when the batch holds no others.
-    payload : buffer
-        The events, one JSON object a line.
+    payload : buffer or pa.Table
+        The events, one JSON object a line; or one a row, with a chunk for each record.
     """
 
     space: str
@@ -60,14 +76,32 @@ class SpaceEvents:
     def size(self) -> int:
         return len(self.offsets)
 
-    def payload_of(self, chosen: NDArray[np.int64]) -> pa.Buffer:
-        """The payload of only these events, in this order."""
+    def payload_of(self, chosen: NDArray[np.int64]) -> memoryview:
+        """The payload of these events only, in this order and in the same form.
+
+        Parameters
+        ----------
+        chosen : int64[k]
+            Which of the n events, by their place among them. A place may come more than once.
+        """
+        if isinstance(self.payload, pa.Table):
+            return write_events(self._rows.take(pa.array(chosen, pa.int64())))
+        return _joined(self._lines.take(pa.array(chosen, pa.int64())))
+
+    @cached_property
+    def _lines(self) -> pa.Array:
         text = np.frombuffer(self.payload, np.uint8)
-        bounds = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(text == ord("\n")) + 1))
-        lines = pa.Array.from_buffers(
-            pa.large_binary(), self.size, [None, pa.py_buffer(bounds), pa.py_buffer(self.payload)]
-        )
-        return pa.py_buffer(_joined(lines.take(pa.array(chosen))))
+        bounds = np.zeros(self.size + 1, np.int64)
+        ends = np.flatnonzero(text == ord("\n"))
+        if len(ends) != self.size:
+            raise DecodeError(min(len(ends), self.size))
+        bounds[1:] = ends + 1
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.payload)]
+        return pa.Array.from_buffers(pa.large_binary(), self.size, buffers)
+
+    @cached_property
+    def _rows(self) -> pa.RecordBatch:
+        return _one_batch(self.payload)
 
 
 def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
@@ -91,37 +125,113 @@ def event_counts(events: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
-    """Take a batch of records apart into the events of each space, in the order they first appear."""
+    """Take a batch of records apart into the events of each space, in the order they first appear.
+
+    The JSON records of a space come together, and so do its Arrow records whose columns are the same.
+
+    Raises
+    ------
+    DecodeError
+        An Arrow record is broken; JSON is looked at by `decode`.
+    """
     if not events.num_rows:
         return
     offsets, counts = events.column("offset").to_numpy(), event_counts(events)
-    payloads = events.column("payload")
     spaces = events.column("space").dictionary_encode()
     names: list[str] = spaces.dictionary.to_pylist()
-    if len(names) == 1:
-        yield SpaceEvents(names[0], np.repeat(offsets, counts), None, _joined(payloads))
+    payloads = _values(events.column("payload"))
+    arrow = np.array([is_arrow(payload) for payload in payloads])
+    if len(names) == 1 and not arrow.any():
+        yield SpaceEvents(names[0], np.repeat(offsets, counts), None, _joined(events.column("payload")))
         return
-    space_of_record = spaces.indices.to_numpy()
-    space_of_event = np.repeat(space_of_record, counts)
-    for number, name in enumerate(names):
-        chosen = np.flatnonzero(space_of_record == number)
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    tables: dict[int, pa.RecordBatch] = {}
+    for place, number in enumerate(spaces.indices.to_pylist()):
+        schema = b""
+        if arrow[place]:
+            tables[place] = _read(payloads[place], int(counts[place]), int(offsets[place]))
+            schema = tables[place].schema.serialize().to_pybytes()
+        groups.setdefault((number, schema), []).append(place)
+    starts = np.cumsum(counts) - counts
+    for (number, schema), group in groups.items():
+        chosen = np.array(group)
+        alone = len(groups) == 1
         yield SpaceEvents(
-            name,
+            names[number],
             np.repeat(offsets[chosen], counts[chosen]),
-            np.flatnonzero(space_of_event == number),
-            _joined(payloads.take(pa.array(chosen))),
+            None if alone else _ranges(starts[chosen], counts[chosen]),
+            pa.Table.from_batches([tables[place] for place in group])
+            if schema
+            else _joined(events.column("payload").take(pa.array(chosen))),
         )
+
+
+def events_of(space: str, offsets: NDArray[np.int64], payload: memoryview) -> SpaceEvents:
+    """Events whose payload `SpaceEvents.payload_of` made, and the offsets of their records."""
+    if not is_arrow(payload):
+        return SpaceEvents(space, offsets, None, payload)
+    return SpaceEvents(
+        space, offsets, None, pa.Table.from_batches([_read(payload, len(offsets), int(offsets[0]))])
+    )
+
+
+def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:
+    """The attributes that some filter names, read out of the events' JSON; others are skipped.
+
+    Arrow's columns are taken as they are, but that a null at the top says that there is no such attribute.
+    """
+    if not isinstance(events.payload, pa.Table):
+        return decode_json_lines(events.payload, events.size, paths)
+    names = {path[0] for path in paths if path}
+    wanted = [name for name in events.payload.column_names if name in names]
+    batch = columns_from_arrow(_one_batch(events.payload.select(wanted)), paths)
+    columns = {
+        path: _without_nulls(column) if len(path) == 1 else column for path, column in batch.columns.items()
+    }
+    return ColumnBatch(events.size, columns, batch.text, batch.exact, batch.others, batch.asked)
+
+
+def _without_nulls(column: Column) -> Column:
+    nulls = column.kinds == KIND_NULL
+    return (
+        Column(np.where(nulls, np.uint8(KIND_MISSING), column.kinds), column.words) if nulls.any() else column
+    )
+
+
+def _read(payload: memoryview, count: int, offset: int) -> pa.RecordBatch:
+    try:
+        return read_events(payload, count)
+    except ArrowPayloadError as error:
+        raise RecordError(offset, str(error)) from None
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows of a table; copied only if they come from several records."""
+    batches = table.to_batches()
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places ``start .. start + count`` of each record, one after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())
+
+
+def _values(payloads: pa.Array) -> list[memoryview]:
+    """The bytes of each value of a large_binary array, without a copy."""
+    whole, ends = _bytes(payloads)
+    return [whole[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
 
 
 def _joined(payloads: pa.Array) -> memoryview:
     """The bytes of all values of a large_binary array, one after the other, without a copy."""
+    whole, ends = _bytes(payloads)
+    return whole[int(ends[0]) : int(ends[-1])]
+
+
+def _bytes(payloads: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:
     _, bounds, values = payloads.buffers()
     if values is None:
-        return memoryview(b"")
+        return memoryview(b""), np.zeros(len(payloads) + 1, np.int64)
     ends = np.frombuffer(bounds, np.int64)[payloads.offset : payloads.offset + len(payloads) + 1]
-    return memoryview(values)[int(ends[0]) : int(ends[-1])]
-
-
-def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:
-    """Read the attributes that some filter names out of the events' JSON; others are skipped."""
-    return decode_json_lines(events.payload, events.size, paths)
+    return memoryview(values), ends

@@ -1,7 +1,8 @@
 """The event log: what a publish call appended, in order, durable before it is acknowledged.
 
-One record is one publish batch, stored whole: its events as JSON lines. Records have contiguous
-offsets from 0; an offset is never used twice, also when retention has removed all records.
+One record is one publish batch, stored whole: its events as JSON lines, or as an Arrow stream with a row
+for each (see ``arrow_events.stream``). Records have contiguous offsets from 0; an offset is never used
+twice, also when retention has removed all records.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class NewRecord:
     space
         The space that the events belong to.
     payload
-        The events, one UTF-8 JSON object a line, each line ended by a line feed; at most 64 MiB.
+        The events, one UTF-8 JSON object a line, each line ended by a line feed; or one a row, as an Arrow
+        stream. At most 64 MiB.
     count
         How many events the payload holds: 1 to 10,000.
     producer, sequence

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
@@ -282,7 +283,9 @@ def _check(record: NewRecord) -> None:
         raise ValueError(f"a record has 1 to {MAX_RECORD_EVENTS} events, not {record.count}")
     if len(record.payload) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"a record has at most {MAX_PAYLOAD_BYTES} bytes, not {len(record.payload)}")
-    if not record.payload.endswith(b"\n") or record.payload.count(b"\n") != record.count:
+    if is_arrow(record.payload):
+        read_events(record.payload, record.count)
+    elif not record.payload.endswith(b"\n") or record.payload.count(b"\n") != record.count:
         raise ValueError(f"the payload is not {record.count} lines, each ended by a line feed")
     if (record.producer is None) != (record.sequence is None):
         raise ValueError("producer and sequence go together")

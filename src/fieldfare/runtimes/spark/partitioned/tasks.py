@@ -33,12 +33,13 @@ from fieldfare.forwarding import (
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.grouping import Pairs
 from fieldfare.partitioning import NO_SLICE
-from fieldfare.pipeline.access_point import SpaceEvents, by_space, decode, record_batch
+from fieldfare.pipeline.access_point import SpaceEvents, by_space, decode, events_of, record_batch
 from fieldfare.pipeline.dispatch import Consignment, dispatch
 from fieldfare.pipeline.exit_point import Found
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, holders_of
 from fieldfare.runtimes.spark.range_task import grouped
 from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage.event_log import Record
 
 POLICIES = ("adaptive", "response_time", "subscription_count", "random", "balanced")
 BLOCK_EVENTS = 65_536
@@ -137,12 +138,21 @@ def _blocks(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
         for batch in batches:
             for row in batch.to_pylist():
                 for records in grouped(log.read(row["start"], row["end"]), BLOCK_EVENTS):
-                    counts = np.array([record.count for record in records], np.int32)
-                    spaces = by_space(record_batch(records))
-                    mine = next((events for events in spaces if events.space == assignment.space), None)
-                    yield _Block(records[0].offset, records[-1].offset + 1, counts, mine)
+                    yield from _blocks_of(records, assignment.space)
     finally:
         log.close()
+
+
+def _blocks_of(records: list[Record], space: str) -> Iterator[_Block]:
+    """One block, or as many as it takes for the events of the space to be of one form in each."""
+    mine = [events for events in by_space(record_batch(records)) if events.space == space]
+    if len(mine) > 1:
+        half = len(records) // 2
+        yield from _blocks_of(records[:half], space)
+        yield from _blocks_of(records[half:], space)
+        return
+    counts = np.array([record.count for record in records], np.int32)
+    yield _Block(records[0].offset, records[-1].offset + 1, counts, mine[0] if mine else None)
 
 
 def _divided(job: Assignment, block: _Block, columns: ColumnBatch) -> list[Consignment]:
@@ -258,7 +268,7 @@ class MatchConsignments:
         found: list[Pairs] = []
         if len(places):
             offsets = np.repeat(np.arange(start, end), arrays["counts"])[places]
-            events = SpaceEvents(self.space, offsets, None, memoryview(row["payload"].as_buffer()))
+            events = events_of(self.space, offsets, memoryview(row["payload"].as_buffer()))
             numbers, bounds = arrays["slices"].tolist(), arrays["bounds"].tolist()
             positions = np.frombuffer(row["positions"].as_buffer(), np.uint16).astype(np.int64)
             visits = [(number, positions[bounds[i] : bounds[i + 1]]) for i, number in enumerate(numbers)]

@@ -1,0 +1,58 @@
+"""A request's Arrow stream of events: from its bytes to one record of the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fieldfare.arrow_events.canonical import Budget
+from fieldfare.arrow_events.checking import BadRow, check_events
+from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
+from fieldfare.arrow_events.stream import write_events
+from fieldfare.arrow_events.wire import read_stream
+from fieldfare.gateway.events import DecodedEvents, Limits, Refusal
+from fieldfare.gateway.problems import Problem
+
+
+def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
+    """The events of a stream as the payload of one record: one batch, without packing or encodings.
+
+    Parameters
+    ----------
+    body : bytes
+    limits : Limits
+    max_bytes : int
+        What the events may take when they are unpacked.
+
+    Raises
+    ------
+    Problem
+        400 for what is no stream of events, 413 for too much of it.
+    """
+    try:
+        batches = read_stream(body, limits.batch_max_events, max_bytes)
+        if not batches:
+            return DecodedEvents(b"", ())
+        checked = check_events(batches, limits.event_max_bytes, Budget(max_bytes))
+    except TableRefused as error:
+        members: dict[str, Any] = {} if error.hint is None else {"hint": error.hint}
+        if error.column is not None:
+            members |= {"column": error.column, "pointer": f"/{error.column}"}
+        raise Problem(400, "bad-table", f"{_sentence(error.detail)}.", **members) from None
+    except TableTooLarge as error:
+        bounds = ", ".join(f"{name} = {most}" for name, most in error.limits.items())
+        detail = f"{_sentence(error.detail)}; the limit of one request is {bounds}."
+        limits_passed: dict[str, Any] = dict(error.limits)
+        raise Problem(413, "table-too-large", detail, **limits_passed) from None
+    refused = tuple(_refusal(bad) for bad in checked.refused)
+    if not checked.accepted:
+        return DecodedEvents(b"", (), refused)
+    return DecodedEvents(bytes(write_events(checked.events)), checked.accepted, refused)
+
+
+def _refusal(bad: BadRow) -> Refusal:
+    pointer = None if bad.column is None else f"/{bad.column}"
+    return Refusal(bad.row, bad.detail, pointer, too_large=bad.too_large)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,83 @@
+"""The events of one record as JSON lines, whatever form the record has in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from fieldfare.arrow_events.json_text import json_lines
+from fieldfare.arrow_events.stream import is_arrow, read_events
+
+WRITTEN_WHOLE_ROWS = 256
+"""An Arrow record of so few rows is written as JSON at once: to write one row costs as much."""
+ASKED_SINGLY_MOST = 8
+"""After so many times that a part of a record was written, what is left of it is."""
+
+
+class RecordLines(Protocol):
+    """A record that is being delivered."""
+
+    size_bytes: int
+    """What is held of it."""
+
+    def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
+        """The events at some places of the record, each as JSON without a line feed."""
+        ...
+
+
+def open_record(payload: bytes) -> RecordLines:
+    """The lines of a record's payload; nothing is decoded yet."""
+    return _ArrowLines(payload) if is_arrow(payload) else _JsonLines(payload)
+
+
+class _JsonLines:
+    """Split when first needed."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.size_bytes = len(payload)
+        self._payload = payload
+        self._lines: list[bytes] | None = None
+
+    def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
+        if self._lines is None:
+            self._lines = self._payload.split(b"\n")
+            self._payload = b""
+        lines = self._lines
+        return [lines[index] for index in indexes]
+
+
+class _ArrowLines:
+    """Rows become lines when they are needed: few subscribers want all of a large record."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.size_bytes = len(payload)
+        self._payload = payload
+        self._events: pa.RecordBatch | None = None
+        self._written: dict[int, bytes] = {}
+        self._asked = 0
+
+    def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
+        wanted = [index for index in dict.fromkeys(indexes) if index not in self._written]
+        if wanted:
+            self._write(wanted)
+        return [self._written[index] for index in indexes]
+
+    def _write(self, wanted: Sequence[int]) -> None:
+        if self._events is None:
+            self._events = read_events(self._payload)
+        size = self._events.num_rows
+        self._asked += 1
+        if size <= WRITTEN_WHOLE_ROWS or self._asked > ASKED_SINGLY_MOST or 2 * len(wanted) > size:
+            wanted = [index for index in range(size) if index not in self._written]
+        lines = json_lines(self._events.take(pa.array(wanted, pa.int64())))
+        self._written.update(zip(wanted, lines, strict=True))
+        self.size_bytes += sum(map(len, lines))
+
+
+def all_lines(payload: bytes) -> list[bytes]:
+    """Every event of a payload as JSON without a line feed."""
+    if is_arrow(payload):
+        return json_lines(read_events(payload))
+    return payload.splitlines()
