@@ -255,7 +255,7 @@ class Bench:
             "messages_per_s": round(events / seconds),
             "matches_per_s": round(matches / seconds),
             "matches": matches,
-            "busy_s": [round(each, 1) for each in busy_s],
+            "busy_s": [round(float(each), 1) for each in busy_s],
             "imbalance": round(float(np.std(busy_s) / np.mean(busy_s)), 3),
             "searched": round(float(visited @ np.array(sliced.sizes)) / events),
             "copies": round(sum(sliced.sizes) / len(self.entries), 2),
@@ -353,6 +353,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--events", type=int, help="default: by the number of subscriptions")
     parser.add_argument("--runs", type=int, default=5, help="of the whole pipeline (default: %(default)s)")
     parser.add_argument("--goal", action="store_true", help="only the whole pipeline on one machine")
+    parser.add_argument("--compare", action="store_true", help="only the systems, one beside the other")
     parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
     parser.add_argument("--spark", nargs="+", default=[LOCAL, CLUSTER], help="default: %(default)s")
     return parser.parse_args()
@@ -364,7 +365,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fieldfare-bluedove-") as scratch:
         root = Path(scratch)
-        if options.subscriptions <= 100_000 or options.goal:
+        if options.goal or (options.subscriptions <= 100_000 and not options.compare):
             rows = goal(root, options.events or 2_000_000, options.runs)
             write_csv("on_spark_pipeline", rows)
             for row in rows:

@@ -1,15 +1,17 @@
 """A block of the match log: which subscriptions matched the events of a range of records; one file.
 
 A block is organised by subscription, so that one subscription's matches are picked without reading the
-rest. The file is an Arrow IPC file, every buffer compressed with zstd (level 1: lz4 takes a quarter more
-space, higher levels gain nothing on bytes that are mostly noise). Its record batches have one row of lists::
+rest. The file is an Arrow IPC file; where most numbers have few matches its buffers are compressed with zstd
+(level 1: lz4 takes a quarter more space), else they are noise. Its record batches have one row of lists::
 
     records        int32   number of events of each record     } the directory:
     first_numbers  uint32  first number of each batch          } in the first
     checksums      uint32  CRC-32 of each batch's lists below  } batch only
     numbers        uint32  subscription numbers, ascending: the first, then differences
     matches        uint16  how many events each number matched, less one
-    low, high      uint8   the gaps between the ordinals of these events: low bytes, high bytes
+    low            uint8   the gaps between the ordinals of these events: their low bytes
+    high           uint8   their high bytes, two bits each, 3 for 3 or more; the first in the lowest bits
+    more           uint8   those that are 3 or more, less 3
 
 An event's ordinal counts the block's events from 0. A batch holds about 65,536 matches and whole numbers.
 The schema's metadata has, under ``fieldfare``, a JSON object: format, start, end, matches, extra, checksum
@@ -36,14 +38,22 @@ from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.storage import match_kernels
 from fieldfare.storage.errors import MatchLogError
 
-FORMAT = 1
+FORMAT = 2
 MAX_BLOCK_EVENTS = 65_536
 BATCH_MATCHES = 65_536
+NOISE_MATCHES = 16
+"""With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
 
 _CACHED_BATCHES = 8
 
 _DIRECTORY = {"records": pa.int32(), "first_numbers": pa.uint32(), "checksums": pa.uint32()}
-_LISTS = {"numbers": pa.uint32(), "matches": pa.uint16(), "low": pa.uint8(), "high": pa.uint8()}
+_LISTS = {
+    "numbers": pa.uint32(),
+    "matches": pa.uint16(),
+    "low": pa.uint8(),
+    "high": pa.uint8(),
+    "more": pa.uint8(),
+}
 _SCHEMA = pa.schema(
     [
         pa.field(name, pa.list_(pa.field("item", kind, nullable=False)), nullable=False)
@@ -52,6 +62,7 @@ _SCHEMA = pa.schema(
 )
 _EMPTY = {name: np.zeros(0, kind.to_pandas_dtype()) for name, kind in (_DIRECTORY | _LISTS).items()}
 _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
+_NOISE_OPTIONS = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _METADATA_KEY = b"fieldfare"
 _NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
@@ -162,7 +173,7 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
                 "numbers": np.diff(numbers[first:last], prepend=np.uint32(0)),
                 "matches": (np.diff(starts[first : last + 1]) - 1).astype(np.uint16),
                 "low": low[matches],
-                "high": high[matches],
+                **dict(zip(("high", "more"), match_kernels.pack_high(high[matches]), strict=True)),
             }
         )
     directory = {
@@ -179,7 +190,8 @@ def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
         _checksum(directory, _DIRECTORY),
     )
     schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
-    with pa.ipc.new_file(file, schema, options=_WRITE_OPTIONS) as writer:
+    options = _NOISE_OPTIONS if ordinals.size > NOISE_MATCHES * numbers.size else _WRITE_OPTIONS
+    with pa.ipc.new_file(file, schema, options=options) as writer:
         for index, batch in enumerate(batches):
             writer.write_batch(_one_row((directory if index == 0 else {}) | batch))
 
@@ -369,7 +381,12 @@ class MatchBlock:
             raise self._broken(f"the checksum of batch {index} is wrong")
         starts = np.concatenate(([0], np.cumsum(lists["matches"].astype(np.int64) + 1)))
         numbers = np.cumsum(lists["numbers"], dtype=np.uint32)
-        return _Batch(numbers, starts, lists["low"], lists["high"])
+        high = np.empty(lists["low"].size, np.uint8)
+        if 4 * lists["high"].size < high.size or match_kernels.unpack_high(
+            lists["high"], lists["more"], high
+        ) != len(lists["more"]):
+            raise self._broken(f"the high bytes of batch {index} are wrong")
+        return _Batch(numbers, starts, lists["low"], high)
 
     def _broken(self, reason: str) -> MatchLogError:
         return MatchLogError(f"{self.path} is broken: {reason}")

@@ -1,8 +1,9 @@
 """Lists of matches as the match log stores them, and back: arrays in, arrays out.
 
-An ordinal's gap is what lies between it and the one before in its list (or -1); gaps are below 65,536 and
-stored as two planes of bytes: the high one is nearly always small and compresses well, the low one is noise
-and is left alone, which takes less than any mixture of the two.
+An ordinal's gap is what lies between it and the one before in its list (or -1); gaps are below 65,536. Their
+low bytes are noise and are left alone. A high byte is nearly always small: it takes two bits, and where these
+say three, what it has beyond three is in a list of its own. That is as small as what zstd makes of the high
+bytes, and several times as fast.
 """
 
 from __future__ import annotations
@@ -31,6 +32,35 @@ def gap_planes(
             high[match] = (gap >> 8) & 255
             before = ordinal
     return low, high, ascending
+
+
+@compiled
+def pack_high(high: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """High bytes as two bits each, four in a byte, and what those that have more than two bits have more."""
+    packed = np.zeros((high.size + 3) >> 2, np.uint8)
+    more = np.empty(high.size, np.uint8)
+    count = 0
+    for i in range(high.size):
+        value = high[i]
+        packed[i >> 2] |= min(value, 3) << (2 * (i & 3))
+        more[count] = value - 3
+        count += value >= 3
+    return packed, more[:count].copy()
+
+
+@compiled
+def unpack_high(packed: NDArray[np.uint8], more: NDArray[np.uint8], high: NDArray[np.uint8]) -> int:
+    """Write the high bytes again; returns how many of `more` they took, or -1 if there are too few."""
+    count = 0
+    for i in range(high.size):
+        value = (packed[i >> 2] >> (2 * (i & 3))) & 3
+        if value == 3:
+            if count == more.size:
+                return -1
+            value += more[count]
+            count += 1
+        high[i] = value
+    return count
 
 
 def ordinals_of(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> NDArray[np.int64]:
