@@ -257,8 +257,8 @@ def test_too_much_is_too_much(tmp_path):
             packed = stream(table(2, data=["x" * 30_000] * 2), compression="zstd")
             assert len(packed) < 5_000
             assert refusal(await publish(r, packed), 413)["max_bytes"] == 20_000
-            words = pa.DictionaryArray.from_arrays(pa.array([0] * 3), pa.array(["x" * 7_000]))
-            assert refusal(await publish(r, stream(table(3, data=words))), 413)["max_bytes"] == 20_000
+            words = pa.DictionaryArray.from_arrays(pa.array([0] * 3), pa.array(["x" * 15_000]))
+            assert refusal(await publish(r, stream(table(3, data=words))), 413)["max_bytes"] == 40_000
 
     run(work)
 

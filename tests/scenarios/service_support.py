@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import pyarrow as pa
 
 from fieldfare.runtimes.spark.folder import DataFolder
 
 DEADLINE_S = 120.0
 SERVE = "from fieldfare.cli import main; main()"
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 LINES = {"content-type": "application/x-ndjson"}
 
 Value = TypeVar("Value")
@@ -191,6 +193,15 @@ class Api:
         document = answer.json()
         assert document["count"] == len(events)
         return int(document["offset"])
+
+    def publish_table(self, space: str, events: pa.RecordBatch) -> None:
+        """Publish the rows of a table."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, events.schema) as writer:
+            writer.write_batch(events)
+        body = sink.getvalue().to_pybytes()
+        answer = self.http.post(f"/v1/spaces/{space}/events", content=body, headers=ARROW)
+        assert answer.status_code == 200, answer.text
 
     def create(self, space: str, id: str, filter: str) -> dict[str, Any]:
         answer = self.http.post(f"/v1/spaces/{space}/subscriptions", json={"id": id, "filter": filter})

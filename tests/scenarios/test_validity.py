@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
-from pipeline_support import random_event, random_filter
+from pipeline_support import TYPED, random_event, random_filter, typed_event
 from replay import RegistryWatcher, compare, versions_of, wait_matched
 from service_support import Api, RunningService, cloud_event, running_service
 
@@ -25,6 +26,13 @@ THREADS = 6
 PUBLISHERS = 2
 PACE_S = 0.02
 """Each publisher pauses so long between batches: the load is to be continuous, not the machine's limit."""
+
+EVENT_COLUMNS = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("specversion", "id", "source", "type")),
+        TYPED.field("data"),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -97,8 +105,15 @@ class Caller:
 
 
 def publish_until(stop: threading.Event, api: Api, random: Random) -> None:
-    """Publish batch after batch."""
+    """Publish batch after batch, some as tables."""
     while not stop.wait(PACE_S):
+        if random.random() < 0.3:
+            rows = [
+                cloud_event(str(n), typed_event(random).get("data")) for n in range(random.randrange(1, 9))
+            ]
+            table = pa.RecordBatch.from_pylist(rows, EVENT_COLUMNS)
+            api.publish_table(random.choice(SPACES), table)
+            continue
         events = [random_event(random)["data"] for _ in range(random.randrange(1, 9))]
         api.publish(random.choice(SPACES), [cloud_event(str(n), event) for n, event in enumerate(events)])
 

@@ -228,6 +228,8 @@ def _refuse_shared(starts: NDArray[np.int64], lengths: NDArray[np.int64], place:
 def _from_dictionary(values: pa.DictionaryArray, place: str, budget: Budget) -> pa.Array:
     _refuse_nested(values.type.value_type, place)
     dictionary = canonical(values.dictionary, place, budget)
+    if not len(dictionary):  # below a null struct an index may be there, though nothing is
+        return pa.nulls(len(values), dictionary.type)
     if pa.types.is_string(dictionary.type):
         budget.spend(_text_bytes(pc.binary_length(dictionary).take(values.indices)))
     else:
@@ -260,9 +262,10 @@ def _text_bytes(lengths: pa.Array) -> int:
 def _size_bytes(values: pa.Array) -> int:
     """What an array without parts takes when it is written."""
     kind = values.type
-    if kind in (pa.string_view(), pa.binary_view()):
-        views: NDArray[np.int32] = np.frombuffer(values.buffers()[1], np.int32).reshape(-1, 4)
-        lengths = views[values.offset : values.offset + len(values), 0].astype(np.int64)
+    if kind in (pa.string_view(), pa.binary_view()) and len(values):
+        end = values.offset + len(values)
+        views: NDArray[np.int32] = np.frombuffer(values.buffers()[1], np.int32, 4 * end).reshape(-1, 4)
+        lengths = views[values.offset :, 0].astype(np.int64)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         return int(lengths[valid].sum()) + 4 * len(values)
     return int(values.nbytes) * (2 if is_binary(kind) or pa.types.is_float16(kind) else 1)

@@ -148,7 +148,8 @@ def _bad_rows(columns: dict[str, pa.Array]) -> Iterator[BadRow]:
     """What is wrong with single values, in the order in which an event's attributes are looked at."""
     for name in REQUIRED:
         values = columns[name]
-        yield from _refuse(values.is_null(), name, f"the required attribute {name} is missing")
+        if values.null_count:
+            yield from _refuse(values.is_null(), name, f"the required attribute {name} is missing")
         yield from _refuse(
             pc.equal(values, ""), name, f"{name} must be a non-empty string, not an empty string"
         )
@@ -176,6 +177,8 @@ _KNOWN = frozenset((*REQUIRED, *OPTIONAL_TEXTS, "time", "data", "data_base64"))
 
 
 def _rows(wrong: pa.BooleanArray) -> list[int]:
+    if not wrong.true_count:
+        return []
     mask: Mask = pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)
     rows: list[int] = np.flatnonzero(mask).tolist()
     return rows

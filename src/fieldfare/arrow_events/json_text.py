@@ -120,7 +120,7 @@ def _has_odd_bytes(values: pa.StringArray) -> bool:
     _, offsets, text = values.buffers()
     if text is None or not len(values):
         return False
-    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    bounds = np.frombuffer(offsets, np.int32, values.offset + len(values) + 1)[values.offset :]
     found = np.frombuffer(text, np.uint8)[bounds[0] : bounds[-1]]
     return bool(((found < _SPACE) | (found == _QUOTE) | (found == _BACKSLASH)).any())
 

@@ -39,6 +39,7 @@ from fieldfare.model import Position
 
 MAX_SHOWN_ERRORS = 20
 LINES_BATCH_EVENTS = 1_000
+FILE_HELP = "JSON lines, a JSON array or one JSON object (- is standard input), or a Parquet or Arrow file."
 
 
 class _Head(msgspec.Struct):
@@ -100,11 +101,7 @@ class Tally:
 def publish(
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE",
-            help="JSON lines, a JSON array, one JSON object, or a Parquet or Arrow file, told by its "
-            "name; - is standard input, in JSON.",
-        ),
+        typer.Argument(metavar="FILE", help=FILE_HELP),
     ] = "-",
     type: Annotated[
         str | None,
@@ -135,9 +132,8 @@ def publish(
     """Publish events, and say how many are durable.
 
     Without --type every line is a CloudEvent (source and type are needed; id, time and specversion are filled
-    in). With --type a line without specversion becomes the data of an event.
-    The columns of a Parquet or Arrow file are the attributes of its events, in the same way; it is sent as it
-    is, without becoming JSON.
+    in). With --type a line without specversion becomes the data of an event. A Parquet or Arrow file has an
+    event a row, with columns for attributes; it is sent as it is, without becoming JSON.
     A line that is refused is reported, and the others are published all the same; the exit code is then 1.
 
     Examples:
@@ -158,20 +154,14 @@ def publish(
         try:
             with _progress(total_bytes, tally) as advance:
                 if lines is None:
-                    most = batch_events or MAX_RECORD_EVENTS
-                    _publish_batches(publisher, read_batches(file, most), most, type, source, tally, advance)
+                    _publish_table(publisher, file, batch_events, type, source, tally, advance)
                 else:
                     _publish_lines(publisher, lines, type, source, tally, advance)
                 publisher.close()
         except KeyboardInterrupt:
             interrupted = True
             publisher.close(timeout_s=2.0)
-    took_s = time.monotonic() - started_s
-    if tally.fatal is not None:
-        report_error(str(tally.fatal))
-    if tally.failed > MAX_SHOWN_ERRORS and tally.fatal is None:
-        report_error(f"and {tally.failed - MAX_SHOWN_ERRORS:,} more")
-    _summarise(tally, took_s, as_json)
+    _report(tally, time.monotonic() - started_s, as_json)
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if tally.failed:
@@ -200,17 +190,18 @@ def _publish_lines(
         advance(len(line))
 
 
-def _publish_batches(
+def _publish_table(
     publisher: Publisher,
-    batches: Iterator[Any],
-    max_events: int,
+    file: str,
+    batch_events: int | None,
     type: str | None,
     source: str,
     tally: Tally,
     advance: Any,
 ) -> None:
     first = 1
-    for batch in batches:
+    max_events = batch_events or MAX_RECORD_EVENTS
+    for batch in read_batches(file, max_events):
         table = as_table(batch)
         if type is not None and "specversion" not in table.column_names:
             table = as_data(table, type, source)
@@ -287,6 +278,14 @@ def _progress(total_bytes: int | None, tally: Tally) -> Iterator[Any]:
             progress.update(task, completed=read_bytes, rate=text)
 
         yield advance
+
+
+def _report(tally: Tally, took_s: float, as_json: bool) -> None:
+    if tally.fatal is not None:
+        report_error(str(tally.fatal))
+    elif tally.failed > MAX_SHOWN_ERRORS:
+        report_error(f"and {tally.failed - MAX_SHOWN_ERRORS:,} more")
+    _summarise(tally, took_s, as_json)
 
 
 def _summarise(tally: Tally, took_s: float, as_json: bool) -> None:

@@ -274,11 +274,14 @@ class Publisher:
             self._record.in_flight_events += piece.count
         turn = self._tables
         call = publish_stream(self._space, piece.body, piece.count, turn.producer, turn.next_sequence())
-        outcome, attempts = self._perform_until_final(call, time.monotonic())
-        acknowledged = isinstance(outcome, PublishAnswer)
-        with self._work:
-            self._record.close_request(piece.count, attempts, acknowledged)
-            self._progress.notify_all()
+        acknowledged, attempts = False, 1
+        try:
+            outcome, attempts = self._perform_until_final(call, time.monotonic())
+            acknowledged = isinstance(outcome, PublishAnswer)
+        finally:  # Ctrl-C may come in the middle.
+            with self._work:
+                self._record.close_request(piece.count, attempts, acknowledged)
+                self._progress.notify_all()
         if isinstance(outcome, PublishAnswer):
             receiver.receive(piece.start, outcome.positions, outcome.refused)
             return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from fieldfare.arrow_events.canonical import Budget
 from fieldfare.arrow_events.checking import BadRow, check_events
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
@@ -11,6 +13,9 @@ from fieldfare.arrow_events.stream import write_events
 from fieldfare.arrow_events.wire import read_stream
 from fieldfare.gateway.events import DecodedEvents, Limits, Refusal
 from fieldfare.gateway.problems import Problem
+
+UNPACKED_FACTOR = 2
+"""Without encodings events may take so much more than a request may; the items of lists are counted, too."""
 
 
 def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
@@ -21,7 +26,7 @@ def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
     body : bytes
     limits : Limits
     max_bytes : int
-        What the events may take when they are unpacked.
+        What a request may take, also when it is unpacked.
 
     Raises
     ------
@@ -32,12 +37,14 @@ def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
         batches = read_stream(body, limits.batch_max_events, max_bytes)
         if not batches:
             return DecodedEvents(b"", ())
-        checked = check_events(batches, limits.event_max_bytes, Budget(max_bytes))
+        checked = check_events(batches, limits.event_max_bytes, Budget(max_bytes * UNPACKED_FACTOR))
     except TableRefused as error:
         members: dict[str, Any] = {} if error.hint is None else {"hint": error.hint}
         if error.column is not None:
             members |= {"column": error.column, "pointer": f"/{error.column}"}
         raise Problem(400, "bad-table", f"{_sentence(error.detail)}.", **members) from None
+    except pa.ArrowException as error:
+        raise Problem(400, "bad-table", f"The stream cannot be used: {str(error)[:200]}") from None
     except TableTooLarge as error:
         bounds = ", ".join(f"{name} = {most}" for name, most in error.limits.items())
         detail = f"{_sentence(error.detail)}; the limit of one request is {bounds}."
