@@ -131,7 +131,7 @@ def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Clie
     """Memory stays bounded when the service is slower than the program."""
     service.fail_next("events", Fault("status", 429, {"retry-after": "0.3"}))
     publisher = client.publisher(BatchSettings(max_events=1, linger_ms=0), SOON)
-    publisher._max_queued_bytes = 500
+    publisher._queue.max_bytes = 500
     line = b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":{"n":1}}'
     done = threading.Event()
 

@@ -1,6 +1,6 @@
 """Events waiting to be sent, and when how many of them make a batch.
 
-The `Outbox` is a machine without I/O or clock: the sync publisher guards it with a lock, the async one
+The `EventQueue` is a machine without I/O or clock: the sync publisher guards it with a lock, the async one
 needs none. How large a batch is and how long it waits is asked of a `BatchPolicy` each time, so a policy
 may change its mind while events flow; `BatchSettings` is the policy that never does.
 """
@@ -173,14 +173,19 @@ class _Run:
     added_s: float
 
 
+Runs = tuple[tuple[Receiver, int, int], ...]
+"""Receivers, with the start and the number of the events that each of them waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Events that travel in one request, under a sequence number of their own."""
 
+    producer: str
     sequence: int
     lines: list[bytes]
     size_bytes: int
-    runs: tuple[tuple[Receiver, int, int], ...]
+    runs: Runs
     added_s: float
 
     def resolve(self, answer: PublishAnswer) -> None:
@@ -195,44 +200,61 @@ class Batch:
 
     def fail(self, error: FieldfareError) -> None:
         """Tell every receiver that the request failed for good."""
-        for receiver, start, count in self.runs:
-            receiver.fail(start, count, error)
+        fail_runs(self.runs, error)
 
 
-class Outbox:
-    """A queue of events that gives batches, in the order in which the events were added."""
+def fail_runs(runs: Runs, error: FieldfareError) -> None:
+    """Tell receivers that their events are not going to be sent, or have failed for good."""
+    for receiver, start, count in runs:
+        receiver.fail(start, count, error)
 
-    def __init__(self, policy: BatchPolicy) -> None:
+
+class EventQueue:
+    """A queue of events in memory that gives batches, in the order in which the events were added.
+
+    Parameters
+    ----------
+    policy : BatchPolicy
+        Asked how large a batch is, and when it is due.
+    producer : str
+        The id under which the service recognises repeated batches.
+    max_bytes : int
+        Beyond so many bytes of waiting events there is no room.
+    """
+
+    def __init__(self, policy: BatchPolicy, producer: str, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
         self._policy = policy
+        self._producer = producer
         self._lines: deque[bytes] = deque()
         self._runs: deque[_Run] = deque()
         self._next_sequence = 0
         self._hurried_events = 0
-        self._under_way: dict[int, None] = {}
-        self.size_bytes = 0
+        self._under_way: dict[tuple[str, int], None] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def has_room(self) -> bool:
+        """Whether more events should be added now."""
+        return self.size_bytes < self.max_bytes
 
     def add(
         self, lines: Sequence[bytes], size_bytes: int, receiver: Receiver, start: int, now_s: float
     ) -> None:
         """Queue the events of one call, or a part of them from the ``start``-th on."""
         self._lines.extend(lines)
-        self._runs.append(_Run(receiver, start, len(lines), now_s))
         self.size_bytes += size_bytes
+        self._runs.append(_Run(receiver, start, len(lines), now_s))
 
     def hurry(self) -> None:
         """Let nothing that is queued now wait for company."""
-        self._hurried_events = len(self._lines)
+        self._hurried_events = len(self)
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until a batch should be sent: 0 is now, None is not before something changes."""
-        if not self._lines:
-            return None
-        if len(self._under_way) >= self._policy.limits().max_in_flight:
-            return None  # A policy may have lowered it below the number of senders.
-        if self._under_way and self._next_sequence - next(iter(self._under_way)) >= MAX_SEQUENCE_SPREAD:
+        if not len(self) or not self._may_send():
             return None
         if self.is_full():
             return 0.0
@@ -242,33 +264,23 @@ class Outbox:
         """Whether a batch should be sent whatever the time is."""
         limits = self._policy.limits()
         return (
-            self._hurried_events > 0
-            or len(self._lines) >= limits.max_events
-            or self.size_bytes >= limits.max_bytes
+            self._hurried_events > 0 or len(self) >= limits.max_events or self.size_bytes >= limits.max_bytes
         )
 
     def take(self) -> Batch:
-        """The next batch; the outbox must not be empty."""
-        lines, size_bytes = self._take_lines()
-        runs: list[tuple[Receiver, int, int]] = []
-        open_count = len(lines)
+        """The next batch; the queue must not be empty."""
+        sequence = self._next_sequence
+        lines, size_bytes = self._take_lines(sequence)
+        self._next_sequence += 1
+        self._under_way[self._producer, sequence] = None
         added_s = self._runs[0].added_s
-        while open_count:
-            run = self._runs[0]
-            count = min(run.count, open_count)
-            runs.append((run.receiver, run.start, count))
-            open_count -= count
-            if count == run.count:
-                self._runs.popleft()
-            else:
-                run.start += count
-                run.count -= count
+        runs = self._take_runs(len(lines))
         self.size_bytes -= size_bytes
         self._hurried_events = max(0, self._hurried_events - len(lines))
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._under_way[sequence] = None
-        return Batch(sequence, lines, size_bytes, tuple(runs), added_s)
+        return Batch(self._producer, sequence, lines, size_bytes, runs, added_s)
+
+    def make_durable(self) -> None:
+        """Called before each attempt to send a batch; what is kept in memory only has nothing to do."""
 
     def report(
         self, batch: Batch, started_s: float, ended_s: float, attempts: int, acknowledged: bool
@@ -287,18 +299,42 @@ class Outbox:
             )
         )
 
-    def finish(self, batch: Batch) -> None:
-        """The fate of this batch is known."""
-        self._under_way.pop(batch.sequence, None)
+    def finish(self, batch: Batch, fate: PublishAnswer | FieldfareError) -> None:
+        """The fate of this batch is known: the service's answer, or why there is none."""
+        self._under_way.pop((batch.producer, batch.sequence), None)
 
-    def take_rest(self) -> list[Batch]:
-        """Everything that is queued, as batches."""
-        batches = []
-        while self._lines:
-            batches.append(self.take())
-        return batches
+    def take_rest(self) -> Runs:
+        """Everybody who waits for an event that is still queued; nothing is queued any more."""
+        rest = self._take_runs(sum(run.count for run in self._runs))
+        self._lines.clear()
+        self.size_bytes = 0
+        return rest
 
-    def _take_lines(self) -> tuple[list[bytes], int]:
+    def close(self) -> None:
+        """Let go of what is held outside memory."""
+
+    def _may_send(self) -> bool:
+        if len(self._under_way) >= self._policy.limits().max_in_flight:
+            return False  # A policy may have lowered it below the number of senders.
+        own = (sequence for producer, sequence in self._under_way if producer == self._producer)
+        oldest = next(own, self._next_sequence)
+        return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD
+
+    def _take_runs(self, open_count: int) -> Runs:
+        runs: list[tuple[Receiver, int, int]] = []
+        while open_count:
+            run = self._runs[0]
+            count = min(run.count, open_count)
+            runs.append((run.receiver, run.start, count))
+            open_count -= count
+            if count == run.count:
+                self._runs.popleft()
+            else:
+                run.start += count
+                run.count -= count
+        return tuple(runs)
+
+    def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:
         limits = self._policy.limits()
         queue = self._lines
         lines = [queue.popleft()]
