@@ -49,6 +49,8 @@ OTHER_WAIT_S = 1.0
 LOG_PAGES = 4000
 """Pages of 4 KiB after which SQLite copies its write-ahead log into the file."""
 
+_ADD = "INSERT INTO events VALUES (?, ?)"
+
 _TABLES = (
     "CREATE TABLE events (id INTEGER PRIMARY KEY, line BLOB NOT NULL)",
     """CREATE TABLE batches (
@@ -221,10 +223,15 @@ class Outbox:
         """
         if self.room_bytes <= 0:
             raise OutboxFull(self.path, self._describe_full())
-        with self._transaction():
-            first = self._next_id
-            rows = list(enumerate(lines, first))
-            self._connection.executemany("INSERT INTO events VALUES (?, ?)", rows)
+        rows = list(enumerate(lines, self._next_id))
+        if len(rows) == 1:  # Most calls publish one event; a statement alone is a transaction by itself.
+            with self._lock, self._translated():
+                self._check_process()
+                self._connection.execute(_ADD, rows[0])
+                self._commits += 1
+        else:
+            with self._transaction():
+                self._connection.executemany(_ADD, rows)
         self._next_id += len(rows)
         self._size_bytes += size_bytes
         self._uncut_bytes += size_bytes
@@ -418,11 +425,14 @@ class Outbox:
             )
         return f"is full: {self._size_bytes:,} bytes of events wait in it, {self.max_bytes:,} may"
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            raise OutboxError(self.path, "was opened by the process that this one was forked from")
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._lock, self._translated():
-            if os.getpid() != self._process_id:
-                raise OutboxError(self.path, "was opened by the process that this one was forked from")
+            self._check_process()
             self._connection.execute("BEGIN")
             try:
                 yield
