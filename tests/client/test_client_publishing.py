@@ -116,7 +116,7 @@ def test_an_unknown_space_is_an_error_at_once(service: FaultyService) -> None:
     assert caught.value.status == 404
 
 
-def test_trying_ends_at_the_deadline() -> None:
+def test_trying_ends_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -125,6 +125,8 @@ def test_trying_ends_at_the_deadline() -> None:
                 client.publish(event(1)).result(10)
             assert isinstance(caught.value.__cause__, ConnectionFailed)
             assert "fieldfare serve" in str(caught.value)
+            assert client.publisher().stats().trouble is None
+    assert "1 events are given up: not acknowledged within 0.2 s" in caplog.text
 
 
 def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Client) -> None:

@@ -208,8 +208,11 @@ class Delivery:
             return wait_s
         if self._dispatch.outbox is not None and self._passes(error):
             self.give_up()
-        else:
-            self._end(self._final_error(error))
+            return None
+        final = self._final_error(error)
+        if self._dispatch.outbox is None:  # Nobody need look at the futures; the log has it in any case.
+            logger.error("%d events are given up: %s", len(self._batch.lines), final)
+        self._end(final)
         return None
 
     def give_up(self) -> None:
