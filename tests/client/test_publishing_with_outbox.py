@@ -142,7 +142,7 @@ def test_an_event_that_is_refused_is_kept_aside_with_the_reason(
 def test_a_whole_request_that_is_refused_does_not_hold_up_the_next(
     service: FaultyService, client: Client, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service.fail_next("events", Fault("status", 413))
+    service.fail_next("events", Fault("status", 422))
     with client.publisher(NOW, SOON, outbox=path) as publisher:
         with pytest.raises(ApiError, match="told to fail"):
             publisher.publish_many([event(0), event(1)])
@@ -151,6 +151,31 @@ def test_a_whole_request_that_is_refused_does_not_hold_up_the_next(
         assert [each.event["data"]["n"] for each in publisher.outbox.refused()] == [0, 1]
     assert numbers(service) == [2]
     assert f"the service refused 2 events for good; they are kept in the outbox {path}" in caplog.text
+
+
+@pytest.mark.parametrize("with_outbox", [False, True])
+def test_batches_that_the_service_finds_too_large_become_smaller(
+    service: FaultyService, client: Client, path: Path, with_outbox: bool
+) -> None:
+    """The service takes 30 events a request and says 413 to more; every event arrives, in order."""
+    service.most_events = 30
+    with client.publisher(NOW, SOON, outbox=path if with_outbox else None) as publisher:
+        positions = publisher.publish_many([event(n) for n in range(1000)])
+        assert publisher.stats().failed_events == 0
+    assert numbers(service) == list(range(1000)) and positions == sorted(positions)
+    assert service.most_taken <= 30
+    assert len(service.requests) - len(service.records) <= 6, "it has not learned what is too large"
+
+
+def test_an_event_that_is_too_large_by_itself_is_set_aside(
+    service: FaultyService, client: Client, path: Path
+) -> None:
+    service.most_events = 0
+    with client.publisher(NOW, SOON, outbox=path) as publisher:
+        with pytest.raises(ApiError, match="Too many"):
+            publisher.publish_many([event(0), event(1)])
+        assert publisher.outbox is not None
+        assert [each.event["data"]["n"] for each in publisher.outbox.refused()] == [0, 1]
 
 
 def test_a_full_outbox_makes_publishing_wait(service: FaultyService, client: Client, path: Path) -> None:

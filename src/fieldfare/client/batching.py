@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fieldfare.client.errors import FieldfareError, PublishError, Refusal
@@ -179,7 +179,10 @@ Runs = tuple[tuple[Receiver, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events that travel in one request, under a sequence number of their own."""
+    """Events that travel in one request, under a sequence number of their own.
+
+    ``is_repeat`` says that the request may have arrived before, whatever becomes of this attempt.
+    """
 
     producer: str
     sequence: int
@@ -187,6 +190,33 @@ class Batch:
     size_bytes: int
     runs: Runs
     added_s: float
+    is_repeat: bool = False
+
+    def cut_in_two(self, second_sequence: int) -> tuple[Batch, Batch]:
+        """Two batches of half its events, the first under the old sequence number."""
+        middle = len(self.lines) // 2
+        halves: tuple[list[tuple[Receiver, int, int]], ...] = ([], [])
+        at = 0
+        for receiver, start, count in self.runs:
+            left = min(max(middle - at, 0), count)
+            if left:
+                halves[0].append((receiver, start, left))
+            if count > left:
+                halves[1].append((receiver, start + left, count - left))
+            at += count
+        sequences = (self.sequence, second_sequence)
+        lines = (self.lines[:middle], self.lines[middle:])
+        first, second = (
+            replace(
+                self,
+                sequence=sequences[half],
+                lines=lines[half],
+                size_bytes=sum(map(len, lines[half])),
+                runs=tuple(halves[half]),
+            )
+            for half in (0, 1)
+        )
+        return first, second
 
     def resolve(self, answer: PublishAnswer) -> None:
         """Tell every receiver what became of its events."""
@@ -229,12 +259,14 @@ class EventQueue:
         self._producer = producer
         self._lines: deque[bytes] = deque()
         self._runs: deque[_Run] = deque()
+        self._ready: deque[Batch] = deque()  # What is a batch already, and comes before all others.
+        self._most_events = MAX_RECORD_EVENTS
         self._next_sequence = 0
         self._hurried_events = 0
         self._under_way: dict[tuple[str, int], None] = {}
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return self._count_open() + sum(len(batch.lines) for batch in self._ready)
 
     def has_room(self) -> bool:
         """Whether more events should be added now."""
@@ -250,7 +282,7 @@ class EventQueue:
 
     def hurry(self) -> None:
         """Let nothing that is queued now wait for company."""
-        self._hurried_events = len(self)
+        self._hurried_events = self._count_open()
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until a batch should be sent: 0 is now, None is not before something changes."""
@@ -262,13 +294,24 @@ class EventQueue:
 
     def is_full(self) -> bool:
         """Whether a batch should be sent whatever the time is."""
-        limits = self._policy.limits()
+        max_events, max_bytes = self._limits()
         return (
-            self._hurried_events > 0 or len(self) >= limits.max_events or self.size_bytes >= limits.max_bytes
+            bool(self._ready)
+            or self._hurried_events > 0
+            or self._count_open() >= max_events
+            or self.size_bytes >= max_bytes
         )
 
     def take(self) -> Batch:
         """The next batch; the queue must not be empty."""
+        if self._ready:
+            while len(self._ready[0].lines) > self._most_events and not self._ready[0].is_repeat:
+                halves = self._cut_in_two(self._ready[0])
+                self._ready.popleft()
+                self._ready.extendleft(reversed(halves))
+            batch = self._ready.popleft()
+            self._under_way[batch.producer, batch.sequence] = None
+            return batch
         sequence = self._next_sequence
         lines, size_bytes = self._take_lines(sequence)
         self._next_sequence += 1
@@ -303,21 +346,47 @@ class EventQueue:
         """The fate of this batch is known: the service's answer, or why there is none."""
         self._under_way.pop((batch.producer, batch.sequence), None)
 
+    def split(self, batch: Batch) -> None:
+        """The service finds a batch too large: two halves take its place, and no later one is as large."""
+        first, second = self._cut_in_two(batch)
+        self._most_events = min(self._most_events, len(second.lines))
+        self._under_way.pop((batch.producer, batch.sequence), None)
+        self._ready.extendleft((second, first))
+
     def take_rest(self) -> Runs:
         """Everybody who waits for an event that is still queued; nothing is queued any more."""
+        ready = [run for batch in self._ready for run in batch.runs]
         rest = self._take_runs(sum(run.count for run in self._runs))
+        self._ready.clear()
         self._lines.clear()
         self.size_bytes = 0
-        return rest
+        return (*ready, *rest)
 
     def close(self) -> None:
         """Let go of what is held outside memory."""
+
+    def _count_open(self) -> int:
+        """Events that are in no batch yet."""
+        return len(self._lines)
+
+    def _limits(self) -> tuple[int, int]:
+        limits = self._policy.limits()
+        return min(limits.max_events, self._most_events), limits.max_bytes
+
+    def _cut_in_two(self, batch: Batch) -> tuple[Batch, Batch]:
+        halves = batch.cut_in_two(self._next_sequence)
+        self._note_split(*halves)
+        self._next_sequence += 1
+        return halves
+
+    def _note_split(self, first: Batch, second: Batch) -> None:
+        """Called before a batch becomes two."""
 
     def _may_send(self) -> bool:
         if len(self._under_way) >= self._policy.limits().max_in_flight:
             return False  # A policy may have lowered it below the number of senders.
         own = (sequence for producer, sequence in self._under_way if producer == self._producer)
-        oldest = next(own, self._next_sequence)
+        oldest = min(own, default=self._next_sequence)
         return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD
 
     def _take_runs(self, open_count: int) -> Runs:
@@ -335,14 +404,14 @@ class EventQueue:
         return tuple(runs)
 
     def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:
-        limits = self._policy.limits()
+        max_events, max_bytes = self._limits()
         queue = self._lines
         lines = [queue.popleft()]
         size_bytes = len(lines[0])
-        room = min(limits.max_events, len(queue) + 1)
+        room = min(max_events, len(queue) + 1)
         while len(lines) < room:
             size_after = size_bytes + len(queue[0])
-            if size_after > limits.max_bytes:
+            if size_after > max_bytes:
                 break
             size_bytes = size_after
             lines.append(queue.popleft())

@@ -19,6 +19,7 @@ from fieldfare.client.auto_batching import choose_policy, find_estimates
 from fieldfare.client.batching import Batch, BatchPolicy, BatchSettings, EventQueue, Runs
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import (
+    ApiError,
     ClientClosed,
     DeliveryTimeout,
     FieldfareError,
@@ -177,6 +178,7 @@ class Delivery:
         self._backoff = Backoff(dispatch.retry, now_s, dispatch.chance, self._passes)
         self._warning_s = FIRST_WARNING_S
         self._attempts = 0
+        self._is_split = False
         self._fate: PublishAnswer | FieldfareError | None = None
         self.call: Call[PublishAnswer] = publish_lines(
             dispatch.space, batch.lines, batch.producer, batch.sequence
@@ -185,7 +187,7 @@ class Delivery:
     @property
     def is_over(self) -> bool:
         """Whether the batch's fate is known."""
-        return self._fate is not None
+        return self._is_split or self._fate is not None
 
     def make_durable(self) -> None:
         """Before each attempt: what is to be recognised later must be on the disk. May wait for the disk."""
@@ -202,6 +204,9 @@ class Delivery:
         """An attempt failed; how long to wait before the next one, or None when there is none."""
         self._attempts += 1
         self._dispatch.trouble = str(error)
+        if self._is_too_large(error):
+            self._is_split = True
+            return None
         wait_s = self._backoff.next_wait_s(error, now_s)
         if wait_s is not None and not is_stopping:
             self._tell(error, wait_s, now_s)
@@ -222,12 +227,16 @@ class Delivery:
 
     def close(self, now_s: float) -> None:
         """Write down how it ended."""
-        fate, dispatch, count = self._fate, self._dispatch, len(self._batch.lines)
-        assert fate is not None
-        dispatch.queue.finish(self._batch, fate)
+        dispatch, count = self._dispatch, len(self._batch.lines)
         dispatch.in_flight_events -= count
         dispatch.requests += self._attempts
         dispatch.repeated_requests += max(0, self._attempts - 1)
+        if self._is_split:
+            self._split()
+            return
+        fate = self._fate
+        assert fate is not None
+        dispatch.queue.finish(self._batch, fate)
         acknowledged = isinstance(fate, PublishAnswer)
         if isinstance(fate, PublishAnswer):
             dispatch.acknowledged_events += count - len(fate.refused)
@@ -235,6 +244,21 @@ class Delivery:
         elif not isinstance(fate, KeptInOutbox):
             dispatch.failed_events += count
         dispatch.queue.report(self._batch, self._started_s, now_s, self._attempts, acknowledged)
+
+    def _is_too_large(self, error: Exception) -> bool:
+        """Whether the first attempt was refused for its size: then two halves are tried instead.
+
+        A request that may have arrived earlier stays as it is, or its events might come twice.
+        """
+        is_new = self._attempts == 1 and not self._batch.is_repeat
+        return is_new and isinstance(error, ApiError) and error.status == 413 and len(self._batch.lines) > 1
+
+    def _split(self) -> None:
+        try:
+            self._dispatch.queue.split(self._batch)
+        except OutboxError as error:
+            logger.error("a batch that is too large could not be cut in two: %s", error)
+            self._batch.fail(error)
 
     def _end(self, error: FieldfareError) -> None:
         self._fate = error

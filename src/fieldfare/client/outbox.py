@@ -273,6 +273,26 @@ class Outbox:
         self._uncut_bytes -= size_bytes
         return lines, size_bytes
 
+    def split(
+        self, producer: str, sequence: int, first_count: int, first_bytes: int, second_sequence: int
+    ) -> None:
+        """Make two batches of one that the service has not taken: its first events, and the others."""
+        cut = self._cuts[producer, sequence]
+        middle = cut.first + first_count
+        first = _Cut(cut.first, middle - 1, first_bytes)
+        second = _Cut(middle, cut.last, cut.size_bytes - first_bytes)
+        with self._transaction():
+            self._connection.execute(
+                "UPDATE batches SET last = ?, size_bytes = ? WHERE producer = ? AND sequence = ?",
+                (first.last, first.size_bytes, producer, sequence),
+            )
+            self._connection.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
+                (producer, second_sequence, second.first, second.last, second.size_bytes, _now_ms()),
+            )
+        self._cuts[producer, sequence] = first
+        self._cuts[producer, second_sequence] = second
+
     def unanswered(self) -> list[CutBatch]:
         """The batches that may have been sent before the outbox was opened, in their order."""
         with self._lock, self._translated():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 
 from fieldfare.client.batching import Batch, BatchPolicy, EventQueue, Receiver, Runs, _Run
@@ -42,7 +41,6 @@ class StoredQueue(EventQueue):
         super().__init__(policy, producer, outbox.max_bytes)
         self._outbox = outbox
         self._closed = False
-        self._left_behind: deque[Batch] = deque()
         for cut in outbox.unanswered():
             age_ms = time.time_ns() // 1_000_000 - cut.cut_ms
             if age_ms > REMEMBERED_MS:
@@ -54,17 +52,12 @@ class StoredQueue(EventQueue):
                     age_ms / 86_400_000,
                 )
             runs = ((NOBODY, 0, len(cut.lines)),)
-            self._left_behind.append(
-                Batch(cut.producer, cut.sequence, cut.lines, cut.size_bytes, runs, now_s)
+            self._ready.append(
+                Batch(cut.producer, cut.sequence, cut.lines, cut.size_bytes, runs, now_s, is_repeat=True)
             )
         if outbox.waiting_events:
             self._runs.append(_Run(NOBODY, 0, outbox.waiting_events, now_s))
         self.size_bytes = outbox.waiting_bytes
-
-    def __len__(self) -> int:
-        if self._closed:
-            return 0
-        return self._outbox.waiting_events + sum(len(batch.lines) for batch in self._left_behind)
 
     def has_room(self) -> bool:
         # What sending cannot make room for is not waited for: adding says what is wrong.
@@ -79,16 +72,6 @@ class StoredQueue(EventQueue):
             self._runs[-1].count += len(lines)
         else:
             self._runs.append(_Run(receiver, start, len(lines), now_s))
-
-    def is_full(self) -> bool:
-        return bool(self._left_behind) or super().is_full()
-
-    def take(self) -> Batch:
-        if self._left_behind:
-            batch = self._left_behind.popleft()
-            self._under_way[batch.producer, batch.sequence] = None
-            return batch
-        return super().take()
 
     def make_durable(self) -> None:
         self._outbox.sync()
@@ -105,7 +88,7 @@ class StoredQueue(EventQueue):
 
     def take_rest(self) -> Runs:
         self._closed = True
-        return self._take_runs(sum(run.count for run in self._runs))
+        return super().take_rest()
 
     def close(self) -> None:
         self._outbox.close()
@@ -125,9 +108,16 @@ class StoredQueue(EventQueue):
                 next(iter(reasons.values())),
             )
 
+    def _count_open(self) -> int:
+        return 0 if self._closed else self._outbox.waiting_events
+
+    def _note_split(self, first: Batch, second: Batch) -> None:
+        self._outbox.split(
+            first.producer, first.sequence, len(first.lines), first.size_bytes, second.sequence
+        )
+
     def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:
-        limits = self._policy.limits()
-        return self._outbox.cut(limits.max_events, limits.max_bytes, self._producer, sequence)
+        return self._outbox.cut(*self._limits(), self._producer, sequence)
 
 
 def _describe(refusal: Refusal) -> str:
