@@ -49,6 +49,7 @@ STATIC = {
     "100 events": BatchSettings(max_events=100, linger_ms=0),
     "1000 events": BatchSettings(max_events=1000, linger_ms=0),
     "10000 events": BatchSettings(max_events=10_000, linger_ms=0),
+    "10000 events, 4 MiB": BatchSettings(max_events=10_000, max_bytes=4 << 20, linger_ms=0),
     "100 events, 5 ms": BatchSettings(max_events=100, linger_ms=5),
     "1000 events, 5 ms": BatchSettings(max_events=1000, linger_ms=5),
     "10000 events, 50 ms": BatchSettings(max_events=10_000, linger_ms=50),

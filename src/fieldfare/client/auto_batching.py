@@ -21,8 +21,9 @@ from fieldfare.publishing.requests import (
 
 logger = logging.getLogger("fieldfare.client")
 
-MAX_BATCH_BYTES = 1 << 20
-"""Bytes in one request."""
+MAX_BATCH_BYTES = 4 << 20
+"""Bytes in one request: half of what the service takes unless it is set otherwise. It matters on a long path,
+where 10,000 events in one round trip need it."""
 
 TOLD_CHANGE = 1.25
 """The log tells of a batch size that has changed by this factor since it told the last time."""
