@@ -2,8 +2,8 @@
 
     python benchmarks/outbox.py
 
-Publishers with and without an outbox take turns; the figures are medians. ``publish`` hands events over one by
-one and ends when all are durable in the service's log.
+Publishers with and without an outbox take turns; the figures are medians. ``publish`` hands events over one
+by one and ends when all are durable in the service's log.
 """
 
 from __future__ import annotations
