@@ -43,6 +43,8 @@ class FaultyService:
         self.faults: dict[str, deque[Fault]] = {"events": deque(), "ack": deque(), "stream": deque()}
         self.requests: list[tuple[str, str]] = []
         self.events_delay_s = 0.0  # How long each request with events is held up before it is answered.
+        self.most_events: int | None = None  # More than that in a request are refused with 413.
+        self.most_taken = 0
         self.events_at_once = 0
         self.most_events_at_once = 0
         self.connections = 0
@@ -251,7 +253,11 @@ class Handler(BaseHTTPRequestHandler):
             self.headers.get("fieldfare-producer"),
             self.headers.get("fieldfare-sequence"),
         )
-        status, value = self.service.append(producer, sequence, body.split(b"\n")[:-1])
+        lines = body.split(b"\n")[:-1]
+        if self.service.most_events is not None and len(lines) > self.service.most_events:
+            return self.answer(413, {"title": "Too large", "detail": "Too many events in a request"})
+        self.service.most_taken = max(self.service.most_taken, len(lines))
+        status, value = self.service.append(producer, sequence, lines)
         if fault is not None:
             return self.drop()
         return self.answer(status, value)

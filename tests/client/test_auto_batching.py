@@ -13,6 +13,7 @@ from faulty_service import Fault, FaultyService
 
 from fieldfare import AsyncClient, AutoBatching, BatchSettings, Client
 from fieldfare.client.batching import BatchReport
+from fieldfare.publishing.requests import RequestKnobs
 
 
 def event(number: int) -> dict[str, object]:
@@ -174,6 +175,13 @@ def test_a_bound_on_latency_is_given_in_milliseconds() -> None:
     assert policy.limits().linger_ms == pytest.approx(96.0)
     with pytest.raises(ValueError):
         AutoBatching(latency_bound_ms=0)
+
+
+def test_every_knob_can_be_set() -> None:
+    policy = AutoBatching(max_in_flight=3, knobs=RequestKnobs(most_events=700, least_events=10))
+    assert policy.limits().max_events == 700
+    with pytest.raises(ValueError, match="max_events is from 1 to 10,000"):
+        AutoBatching(knobs=RequestKnobs(most_events=20_000))
 
 
 async def publish_async(url: str) -> tuple[int, bool]:

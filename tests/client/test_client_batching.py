@@ -1,4 +1,4 @@
-"""The outbox gives every event once, in order, in batches within the limits; nothing waits too long."""
+"""The queue gives every event once, in order, in batches within the limits; nothing waits too long."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.client.batching import MAX_SEQUENCE_SPREAD, BatchSettings, ManyEvents, OneEvent, Outbox
+from fieldfare.client.batching import (
+    MAX_SEQUENCE_SPREAD,
+    Batch,
+    BatchSettings,
+    EventQueue,
+    ManyEvents,
+    OneEvent,
+)
 from fieldfare.client.errors import ApiError, ConnectionFailed, PublishError, Refusal
 from fieldfare.client.protocol import PublishAnswer
 from fieldfare.client.retry import Backoff, RetrySettings
 from fieldfare.model import Position
+
+TAKEN = PublishAnswer([])
 
 
 class Heard:
@@ -30,6 +39,17 @@ class Heard:
         return ManyEvents(count, self.results.append, self.errors.append)
 
 
+def make_queue(policy: BatchSettings) -> EventQueue:
+    return EventQueue(policy, "producer", 1 << 20)
+
+
+def take_all(queue: EventQueue) -> list[Batch]:
+    batches = []
+    while len(queue):
+        batches.append(queue.take())
+    return batches
+
+
 def positions(offset: int, count: int) -> list[Position | None]:
     return [Position(0, offset, index) for index in range(count)]
 
@@ -43,12 +63,12 @@ def positions(offset: int, count: int) -> list[Position | None]:
 def test_every_event_goes_out_once_in_order_within_the_limits(
     calls: list[list[bytes]], max_events: int, max_bytes: int
 ) -> None:
-    outbox = Outbox(BatchSettings(max_events=max_events, max_bytes=max_bytes))
+    queue = make_queue(BatchSettings(max_events=max_events, max_bytes=max_bytes))
     heard = [Heard() for _ in calls]
     for lines, listener in zip(calls, heard, strict=True):
-        outbox.add(lines, sum(map(len, lines)), listener.many(len(lines)), 0, 0.0)
+        queue.add(lines, sum(map(len, lines)), listener.many(len(lines)), 0, 0.0)
     sent: list[bytes] = []
-    batches = outbox.take_rest()
+    batches = take_all(queue)
     for batch in batches:
         assert 1 <= len(batch.lines) <= max_events
         assert len(batch.lines) == 1 or sum(map(len, batch.lines)) <= max_bytes
@@ -57,65 +77,65 @@ def test_every_event_goes_out_once_in_order_within_the_limits(
         batch.resolve(PublishAnswer(positions(batch.sequence, len(batch.lines))))
     assert sent == [line for lines in calls for line in lines]
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
-    assert outbox.size_bytes == 0 and not len(outbox)
+    assert queue.size_bytes == 0 and not len(queue)
     where = iter(at for batch in batches for at in positions(batch.sequence, len(batch.lines)))
     for lines, listener in zip(calls, heard, strict=True):
         assert listener.results == [[next(where) for _ in lines]]
 
 
 def test_an_event_waits_for_company_but_not_longer_than_its_linger() -> None:
-    outbox = Outbox(BatchSettings(max_events=3, linger_ms=5))
-    assert outbox.due_in_s(10.0) is None
-    outbox.add([b"a"], 1, Heard().one(), 0, 10.0)
-    assert outbox.due_in_s(10.0) == pytest.approx(0.005)
-    outbox.add([b"b"], 1, Heard().one(), 0, 10.004)
-    assert outbox.due_in_s(10.004) == pytest.approx(0.001)
-    assert outbox.due_in_s(10.006) == 0.0
+    queue = make_queue(BatchSettings(max_events=3, linger_ms=5))
+    assert queue.due_in_s(10.0) is None
+    queue.add([b"a"], 1, Heard().one(), 0, 10.0)
+    assert queue.due_in_s(10.0) == pytest.approx(0.005)
+    queue.add([b"b"], 1, Heard().one(), 0, 10.004)
+    assert queue.due_in_s(10.004) == pytest.approx(0.001)
+    assert queue.due_in_s(10.006) == 0.0
 
 
 def test_a_full_batch_and_a_hurried_one_wait_for_nothing() -> None:
-    outbox = Outbox(BatchSettings(max_events=2, linger_ms=1000))
-    outbox.add([b"a"], 1, Heard().one(), 0, 0.0)
-    assert outbox.due_in_s(0.0) == 1.0
-    outbox.hurry()
-    assert outbox.due_in_s(0.0) == 0.0
-    first = outbox.take()
-    outbox.add([b"a", b"b"], 2, Heard().many(2), 0, 0.0)
-    assert outbox.due_in_s(0.0) is None  # One request at a time.
-    outbox.finish(first)
-    assert outbox.due_in_s(0.0) == 0.0
+    queue = make_queue(BatchSettings(max_events=2, linger_ms=1000))
+    queue.add([b"a"], 1, Heard().one(), 0, 0.0)
+    assert queue.due_in_s(0.0) == 1.0
+    queue.hurry()
+    assert queue.due_in_s(0.0) == 0.0
+    first = queue.take()
+    queue.add([b"a", b"b"], 2, Heard().many(2), 0, 0.0)
+    assert queue.due_in_s(0.0) is None  # One request at a time.
+    queue.finish(first, TAKEN)
+    assert queue.due_in_s(0.0) == 0.0
 
 
 def test_requests_do_not_run_too_far_ahead_of_one_that_keeps_failing() -> None:
     """The service knows a producer's last 1,000 sequences; an older one's repeat would be appended twice."""
-    outbox = Outbox(BatchSettings(max_events=1, linger_ms=0, max_in_flight=2))
-    outbox.add([b"x"] * (MAX_SEQUENCE_SPREAD + 1), 1, Heard().many(MAX_SEQUENCE_SPREAD + 1), 0, 0.0)
-    stuck = outbox.take()
+    queue = make_queue(BatchSettings(max_events=1, linger_ms=0, max_in_flight=2))
+    queue.add([b"x"] * (MAX_SEQUENCE_SPREAD + 1), 1, Heard().many(MAX_SEQUENCE_SPREAD + 1), 0, 0.0)
+    stuck = queue.take()
     for _ in range(MAX_SEQUENCE_SPREAD - 1):
-        assert outbox.due_in_s(0.0) == 0.0
-        outbox.finish(outbox.take())
-    assert outbox.due_in_s(0.0) is None
-    outbox.finish(stuck)
-    assert outbox.due_in_s(0.0) == 0.0
+        assert queue.due_in_s(0.0) == 0.0
+        queue.finish(queue.take(), TAKEN)
+    assert queue.due_in_s(0.0) is None
+    queue.finish(stuck, TAKEN)
+    assert queue.due_in_s(0.0) == 0.0
 
 
 def test_each_future_hears_of_its_own_event_in_a_partial_batch() -> None:
-    outbox = Outbox(BatchSettings(linger_ms=0))
+    queue = make_queue(BatchSettings(linger_ms=0))
     first, second = Heard(), Heard()
-    outbox.add([b"good"], 4, first.one(), 0, 0.0)
-    outbox.add([b"bad"], 3, second.one(), 0, 0.0)
+    queue.add([b"good"], 4, first.one(), 0, 0.0)
+    queue.add([b"bad"], 3, second.one(), 0, 0.0)
     answer = PublishAnswer([Position(0, 7, 0), None], {1: Refusal(1, "no source", "/source")})
-    outbox.take().resolve(answer)
+    queue.take().resolve(answer)
     assert first.results == [Position(0, 7, 0)] and not first.errors
     assert str(second.errors[0]) == "the service refused the event at /source: no source"
 
 
 def test_a_call_that_went_in_several_requests_accounts_for_every_event() -> None:
-    outbox = Outbox(BatchSettings(max_events=2))
+    queue = make_queue(BatchSettings(max_events=2))
     heard = Heard()
-    outbox.add([b"a", b"b"], 2, receiver := heard.many(5), 0, 0.0)
-    outbox.add([b"c", b"d", b"e"], 3, receiver, 2, 0.0)
-    one, two, three = outbox.take_rest()
+    queue.add([b"a", b"b"], 2, receiver := heard.many(5), 0, 0.0)
+    queue.add([b"c", b"d", b"e"], 3, receiver, 2, 0.0)
+    one, two, three = take_all(queue)
     two.fail(ConnectionFailed("gone", "http://x"))
     one.resolve(PublishAnswer([None, Position(0, 1, 0)], {0: Refusal(0, "no type")}))
     assert not heard.errors

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from real_gateway import running_gateway
+from real_gateway import RealGateway, running_gateway
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -56,3 +56,38 @@ def test_a_publisher_can_be_watched_while_it_adapts(tmp_path: Path) -> None:
     events, requests = int(last.split()[0]), int(last.split()[-2])
     assert " 0 failed, " in last
     assert events > 1000 and requests < events / 2, "events must travel together"
+
+
+def test_readings_wait_on_disk_while_the_service_is_away(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    gateway = RealGateway(tmp_path / "data")
+    gateway.start()
+    gateway.stop()  # Its address is known now, and nobody answers there.
+
+    def run(patience_s: float) -> list[str]:
+        program = f"import outbox; outbox.PATIENCE_S = {patience_s}; outbox.main()"
+        environment = {**os.environ, "FIELDFARE_URL": gateway.url, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("FIELDFARE_SPACE", None)
+        return subprocess.run(
+            [sys.executable, "-c", program, tmp_path / "outbox", "50"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=EXAMPLES,
+            check=True,
+            timeout=60,
+        ).stdout.splitlines()
+
+    first = run(0.1)
+    assert first[0] == "0 events are left from earlier runs"
+    assert first[1].startswith("the service is away: ")
+    assert first[2] == f"0 events sent, 50 wait in {tmp_path / 'outbox'}"
+    gateway.start()
+    try:
+        second = run(30.0)
+    finally:
+        gateway.stop()
+    assert second == [
+        "50 events are left from earlier runs",
+        f"100 events sent, 0 wait in {tmp_path / 'outbox'}",
+    ]

@@ -116,7 +116,7 @@ def test_an_unknown_space_is_an_error_at_once(service: FaultyService) -> None:
     assert caught.value.status == 404
 
 
-def test_trying_ends_at_the_deadline() -> None:
+def test_trying_ends_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -125,13 +125,15 @@ def test_trying_ends_at_the_deadline() -> None:
                 client.publish(event(1)).result(10)
             assert isinstance(caught.value.__cause__, ConnectionFailed)
             assert "fieldfare serve" in str(caught.value)
+            assert client.publisher().stats().trouble is None
+    assert "1 events are given up: not acknowledged within 0.2 s" in caplog.text
 
 
 def test_a_full_queue_makes_publishing_wait(service: FaultyService, client: Client) -> None:
     """Memory stays bounded when the service is slower than the program."""
     service.fail_next("events", Fault("status", 429, {"retry-after": "0.3"}))
     publisher = client.publisher(BatchSettings(max_events=1, linger_ms=0), SOON)
-    publisher._max_queued_bytes = 500
+    publisher._queue.max_bytes = 500
     line = b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":{"n":1}}'
     done = threading.Event()
 

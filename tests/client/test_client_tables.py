@@ -150,7 +150,7 @@ def test_what_a_table_did_not_bring_into_the_log_is_accounted_for() -> None:
         if number == 2:
             raise ApiError(404, {"detail": "no such space"})
 
-    with Publisher(Service(fail), "default", retry=QUICK) as publisher:
+    with Publisher(Service(fail), "http://nowhere", "default", retry=QUICK) as publisher:
         with pytest.raises(PublishError) as caught:
             publisher.publish_table(quotes(6), max_events=2)
         assert [index for index, _ in caught.value.accepted] == [0, 1]
@@ -160,7 +160,7 @@ def test_what_a_table_did_not_bring_into_the_log_is_accounted_for() -> None:
     def fail_always(number: int, rows: int) -> None:
         raise ConnectionFailed("gone", "http://nowhere")
 
-    publisher = Publisher(Service(fail_always), "default", retry=RetrySettings(0.001, 0.001, 0.01))
+    publisher = Publisher(Service(fail_always), "http://nowhere", "default", retry=RetrySettings(0.001, 0.001, 0.01))
     with pytest.raises(DeliveryTimeout):
         publisher.publish_table(quotes(6), max_events=2)
     publisher.close()
@@ -176,7 +176,7 @@ def test_a_publisher_that_is_closed_meanwhile_ends_between_two_requests() -> Non
         reached.set()
         assert go_on.wait(20)
 
-    publisher = Publisher(Service(fail), "default", retry=QUICK)
+    publisher = Publisher(Service(fail), "http://nowhere", "default", retry=QUICK)
     errors: list[PublishError] = []
 
     def work() -> None:

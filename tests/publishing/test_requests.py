@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -227,3 +229,51 @@ def test_the_load_is_what_was_sent_and_what_the_backlog_grew_by() -> None:
 def test_knobs_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         RequestKnobs(**wrong)
+
+
+def serve(steps: list[tuple[float, float]], fixed_s: float, each_s: float) -> list[tuple[float, int, float]]:
+    """One request at a time with the tuner's settings; events come evenly, at a rate for its seconds.
+
+    Gives each request's end, the backlog it leaves, and the mean age of its events when it ends.
+    """
+    arrivals: list[float] = []
+    start_s = 0.0
+    for rate_per_s, seconds in steps:
+        arrivals += [start_s + number / rate_per_s for number in range(int(rate_per_s * seconds))]
+        start_s += seconds
+    tuner, now_s, sent, done = RequestTuner(), 0.0, 0, []
+    while sent < len(arrivals):
+        now_s = max(now_s, arrivals[sent])
+        come = bisect_right(arrivals, now_s)
+        count = min(come - sent, tuner.setting.most_events)
+        took_s = fixed_s + each_s * count
+        now_s += took_s
+        mean_arrival_s = sum(arrivals[sent : sent + count]) / count
+        sent += count
+        backlog = bisect_right(arrivals, now_s) - sent
+        tuner.observe(RequestOutcome(count, took_s, backlog_events=backlog), now_s)
+        done.append((now_s, backlog, now_s - mean_arrival_s))
+    return done
+
+
+@pytest.mark.parametrize("fixed_s", [0.005, 0.025, 0.145])
+@pytest.mark.parametrize(("before_per_s", "after_per_s"), [(50, 20_000), (20_000, 50), (2000, 15_000)])
+def test_a_step_of_the_load_is_settled_within_5_requests(
+    before_per_s: float, after_per_s: float, fixed_s: float
+) -> None:
+    """The issue's goal on the client's path: loopback, and round trips of 20 and 140 ms."""
+    seconds = 40 * fixed_s
+    done = serve([(before_per_s, seconds), (after_per_s, 100 * fixed_s)], fixed_s, 20e-6)
+    after = [age_s for end_s, _, age_s in done if end_s > seconds]
+    steady_s = mean(after[-41:-1])  # Some tens of requests: with few events their ages differ by chance.
+    assert mean(after[5:45]) <= 1.05 * steady_s
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_no_backlog_grows_below_capacity(share: float) -> None:
+    """10,000 events in 5 + 200 ms are 48,780 events/s. A share of that must not queue up."""
+    capacity_per_s = 10_000 / (0.005 + 10_000 * 20e-6)
+    done = serve([(share * capacity_per_s, 4.0)], 0.005, 20e-6)
+    middle = len(done) // 2
+    early, late = (max(backlog for _, backlog, _ in half) for half in (done[5:middle], done[middle:]))
+    assert late <= 1.05 * early

@@ -5,6 +5,7 @@ from fieldfare.client.async_publisher import AsyncPublisher
 from fieldfare.client.async_subscriber import AsyncSubscriber
 from fieldfare.client.auto_batching import AutoBatching
 from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
+from fieldfare.client.dispatch import PublisherStats
 from fieldfare.client.errors import (
     ApiError,
     ClientClosed,
@@ -13,6 +14,10 @@ from fieldfare.client.errors import (
     FieldfareError,
     FlushTimeout,
     InvalidEvent,
+    KeptInOutbox,
+    OutboxError,
+    OutboxFull,
+    OutboxInUse,
     PublishError,
     Refusal,
     SubscriptionDeleted,
@@ -20,7 +25,8 @@ from fieldfare.client.errors import (
     UnexpectedAnswer,
 )
 from fieldfare.client.message import Message
-from fieldfare.client.publisher import Publisher, PublisherStats
+from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
+from fieldfare.client.publisher import Publisher
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.subscriber import Subscriber
@@ -43,14 +49,22 @@ __all__ = [
     "FieldfareError",
     "FlushTimeout",
     "InvalidEvent",
+    "KeptInOutbox",
     "Message",
     "MissingPyarrow",
     "NewSubscription",
+    "Outbox",
+    "OutboxError",
+    "OutboxFull",
+    "OutboxInUse",
+    "OutboxSettings",
+    "OutboxStats",
     "PublishError",
     "Publisher",
     "PublisherStats",
     "PulledMessage",
     "Refusal",
+    "RefusedEvent",
     "RetrySettings",
     "Subscriber",
     "SubscriptionDeleted",

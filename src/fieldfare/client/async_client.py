@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from fieldfare.client.async_subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import Call, Result
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
@@ -88,7 +90,7 @@ class AsyncClient:
     async def close(self, timeout_s: float | None = None) -> None:
         """Send what is queued, close publishers and subscribers, then the connections. May be called twice.
 
-        After ``timeout_s`` the events that are still queued fail instead.
+        After ``timeout_s`` the events that are still queued fail instead. What is in an outbox stays there.
         """
         self._closed = True
         for subscriber in list(self._subscribers):
@@ -119,10 +121,22 @@ class AsyncClient:
         return await self._default_publisher().publish_table(events, max_events=max_events)
 
     def publisher(
-        self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None
+        self,
+        batch: BatchPolicy | Literal["auto"] = "auto",
+        retry: RetrySettings | None = None,
+        outbox: str | Path | OutboxSettings | None = None,
     ) -> AsyncPublisher:
-        """A publisher with a queue, an order and a producer id of its own."""
-        return self._make_publisher(batch, retry)
+        """A publisher with a queue, an order and a producer id of its own.
+
+        Parameters
+        ----------
+        batch, retry
+            As for the client.
+        outbox : str, Path or OutboxSettings, optional
+            A file that keeps the events until the service has them: they survive the end of the program, and
+            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
+        """
+        return self._make_publisher(batch, retry, outbox)
 
     # Subscriptions
 
@@ -295,10 +309,13 @@ class AsyncClient:
         return self._own_publisher
 
     def _make_publisher(
-        self, batch: BatchPolicy | Literal["auto"], retry: RetrySettings | None
+        self,
+        batch: BatchPolicy | Literal["auto"],
+        retry: RetrySettings | None,
+        outbox: str | Path | OutboxSettings | None = None,
     ) -> AsyncPublisher:
         self._check_open()
-        publisher = AsyncPublisher(self._perform, self.space, batch, retry)
+        publisher = AsyncPublisher(self._perform, self.url, self.space, batch, retry, outbox)
         self._publishers.add(publisher)
         return publisher
 

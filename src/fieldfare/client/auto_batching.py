@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Literal
 
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, BatchReport, BatchSettings
+from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
 from fieldfare.publishing.requests import (
     RequestEstimates,
     RequestKnobs,
@@ -20,8 +21,9 @@ from fieldfare.publishing.requests import (
 
 logger = logging.getLogger("fieldfare.client")
 
-MAX_BATCH_BYTES = 1 << 20
-"""Bytes in one request."""
+MAX_BATCH_BYTES = 4 << 20
+"""Bytes in one request: half of what the service takes unless it is set otherwise. It matters on a long path,
+where 10,000 events in one round trip need it."""
 
 TOLD_CHANGE = 1.25
 """The log tells of a batch size that has changed by this factor since it told the last time."""
@@ -38,14 +40,25 @@ class AutoBatching:
         How old an event may become until it is durable. Without it events are as young as can be; with it the
         slack is spent on fewer, larger requests. It is a goal: a path or a service that is slower than that
         cannot be helped, and a load that needs larger batches to be carried at all gets them.
-    max_in_flight : int
-        Requests at the same time at most. 1 keeps a publisher's events in the order of their calls; more
-        gives up order between requests (see `BatchSettings.max_in_flight`) and is used only while it helps.
+    max_in_flight : int, optional
+        Requests at the same time at most, by default 1. 1 keeps a publisher's events in the order of their
+        calls; more gives up order between requests (see `BatchSettings.max_in_flight`) and is used only while
+        it helps.
+    knobs : RequestKnobs, optional
+        Everything that can be set; the two above, where they are given, replace its values.
     """
 
-    def __init__(self, latency_bound_ms: float | None = None, max_in_flight: int = 1) -> None:
-        bound_s = None if latency_bound_ms is None else latency_bound_ms / 1000
-        knobs = RequestKnobs(bound_s, most_events=MAX_RECORD_EVENTS, most_requests=max_in_flight)
+    def __init__(
+        self,
+        latency_bound_ms: float | None = None,
+        max_in_flight: int | None = None,
+        knobs: RequestKnobs | None = None,
+    ) -> None:
+        knobs = knobs if knobs is not None else RequestKnobs()
+        if latency_bound_ms is not None:
+            knobs = replace(knobs, latency_bound_s=latency_bound_ms / 1000)
+        if max_in_flight is not None:
+            knobs = replace(knobs, most_requests=max_in_flight)
         self._tuner = RequestTuner(knobs)
         self._limits = _make_limits(self._tuner.setting)
         self._told = self._limits

@@ -1,6 +1,6 @@
 """Events waiting to be sent, and when how many of them make a batch.
 
-The `Outbox` is a machine without I/O or clock: the sync publisher guards it with a lock, the async one
+The `EventQueue` is a machine without I/O or clock: the sync publisher guards it with a lock, the async one
 needs none. How large a batch is and how long it waits is asked of a `BatchPolicy` each time, so a policy
 may change its mind while events flow; `BatchSettings` is the policy that never does.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fieldfare.client.errors import FieldfareError, PublishError, Refusal
@@ -173,15 +173,50 @@ class _Run:
     added_s: float
 
 
+Runs = tuple[tuple[Receiver, int, int], ...]
+"""Receivers, with the start and the number of the events that each of them waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events that travel in one request, under a sequence number of their own."""
+    """Events that travel in one request, under a sequence number of their own.
 
+    ``is_repeat`` says that the request may have arrived before, whatever becomes of this attempt.
+    """
+
+    producer: str
     sequence: int
     lines: list[bytes]
     size_bytes: int
-    runs: tuple[tuple[Receiver, int, int], ...]
+    runs: Runs
     added_s: float
+    is_repeat: bool = False
+
+    def cut_in_two(self, second_sequence: int) -> tuple[Batch, Batch]:
+        """Two batches of half its events, the first under the old sequence number."""
+        middle = len(self.lines) // 2
+        halves: tuple[list[tuple[Receiver, int, int]], ...] = ([], [])
+        at = 0
+        for receiver, start, count in self.runs:
+            left = min(max(middle - at, 0), count)
+            if left:
+                halves[0].append((receiver, start, left))
+            if count > left:
+                halves[1].append((receiver, start + left, count - left))
+            at += count
+        sequences = (self.sequence, second_sequence)
+        lines = (self.lines[:middle], self.lines[middle:])
+        first, second = (
+            replace(
+                self,
+                sequence=sequences[half],
+                lines=lines[half],
+                size_bytes=sum(map(len, lines[half])),
+                runs=tuple(halves[half]),
+            )
+            for half in (0, 1)
+        )
+        return first, second
 
     def resolve(self, answer: PublishAnswer) -> None:
         """Tell every receiver what became of its events."""
@@ -195,44 +230,63 @@ class Batch:
 
     def fail(self, error: FieldfareError) -> None:
         """Tell every receiver that the request failed for good."""
-        for receiver, start, count in self.runs:
-            receiver.fail(start, count, error)
+        fail_runs(self.runs, error)
 
 
-class Outbox:
-    """A queue of events that gives batches, in the order in which the events were added."""
+def fail_runs(runs: Runs, error: FieldfareError) -> None:
+    """Tell receivers that their events are not going to be sent, or have failed for good."""
+    for receiver, start, count in runs:
+        receiver.fail(start, count, error)
 
-    def __init__(self, policy: BatchPolicy) -> None:
+
+class EventQueue:
+    """A queue of events in memory that gives batches, in the order in which the events were added.
+
+    Parameters
+    ----------
+    policy : BatchPolicy
+        Asked how large a batch is, and when it is due.
+    producer : str
+        The id under which the service recognises repeated batches.
+    max_bytes : int
+        Beyond so many bytes of waiting events there is no room.
+    """
+
+    def __init__(self, policy: BatchPolicy, producer: str, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
         self._policy = policy
+        self._producer = producer
         self._lines: deque[bytes] = deque()
         self._runs: deque[_Run] = deque()
+        self._ready: deque[Batch] = deque()  # What is a batch already, and comes before all others.
+        self._most_events = MAX_RECORD_EVENTS
         self._next_sequence = 0
         self._hurried_events = 0
-        self._under_way: dict[int, None] = {}
-        self.size_bytes = 0
+        self._under_way: dict[tuple[str, int], None] = {}
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return self._count_open() + sum(len(batch.lines) for batch in self._ready)
+
+    def has_room(self) -> bool:
+        """Whether more events should be added now."""
+        return self.size_bytes < self.max_bytes
 
     def add(
         self, lines: Sequence[bytes], size_bytes: int, receiver: Receiver, start: int, now_s: float
     ) -> None:
         """Queue the events of one call, or a part of them from the ``start``-th on."""
         self._lines.extend(lines)
-        self._runs.append(_Run(receiver, start, len(lines), now_s))
         self.size_bytes += size_bytes
+        self._runs.append(_Run(receiver, start, len(lines), now_s))
 
     def hurry(self) -> None:
         """Let nothing that is queued now wait for company."""
-        self._hurried_events = len(self._lines)
+        self._hurried_events = self._count_open()
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until a batch should be sent: 0 is now, None is not before something changes."""
-        if not self._lines:
-            return None
-        if len(self._under_way) >= self._policy.limits().max_in_flight:
-            return None  # A policy may have lowered it below the number of senders.
-        if self._under_way and self._next_sequence - next(iter(self._under_way)) >= MAX_SEQUENCE_SPREAD:
+        if not len(self) or not self._may_send():
             return None
         if self.is_full():
             return 0.0
@@ -240,35 +294,36 @@ class Outbox:
 
     def is_full(self) -> bool:
         """Whether a batch should be sent whatever the time is."""
-        limits = self._policy.limits()
+        max_events, max_bytes = self._limits()
         return (
-            self._hurried_events > 0
-            or len(self._lines) >= limits.max_events
-            or self.size_bytes >= limits.max_bytes
+            bool(self._ready)
+            or self._hurried_events > 0
+            or self._count_open() >= max_events
+            or self.size_bytes >= max_bytes
         )
 
     def take(self) -> Batch:
-        """The next batch; the outbox must not be empty."""
-        lines, size_bytes = self._take_lines()
-        runs: list[tuple[Receiver, int, int]] = []
-        open_count = len(lines)
+        """The next batch; the queue must not be empty."""
+        if self._ready:
+            while len(self._ready[0].lines) > self._most_events and not self._ready[0].is_repeat:
+                halves = self._cut_in_two(self._ready[0])
+                self._ready.popleft()
+                self._ready.extendleft(reversed(halves))
+            batch = self._ready.popleft()
+            self._under_way[batch.producer, batch.sequence] = None
+            return batch
+        sequence = self._next_sequence
+        lines, size_bytes = self._take_lines(sequence)
+        self._next_sequence += 1
+        self._under_way[self._producer, sequence] = None
         added_s = self._runs[0].added_s
-        while open_count:
-            run = self._runs[0]
-            count = min(run.count, open_count)
-            runs.append((run.receiver, run.start, count))
-            open_count -= count
-            if count == run.count:
-                self._runs.popleft()
-            else:
-                run.start += count
-                run.count -= count
+        runs = self._take_runs(len(lines))
         self.size_bytes -= size_bytes
         self._hurried_events = max(0, self._hurried_events - len(lines))
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._under_way[sequence] = None
-        return Batch(sequence, lines, size_bytes, tuple(runs), added_s)
+        return Batch(self._producer, sequence, lines, size_bytes, runs, added_s)
+
+    def make_durable(self) -> None:
+        """Called before each attempt to send a batch; what is kept in memory only has nothing to do."""
 
     def report(
         self, batch: Batch, started_s: float, ended_s: float, attempts: int, acknowledged: bool
@@ -287,26 +342,76 @@ class Outbox:
             )
         )
 
-    def finish(self, batch: Batch) -> None:
-        """The fate of this batch is known."""
-        self._under_way.pop(batch.sequence, None)
+    def finish(self, batch: Batch, fate: PublishAnswer | FieldfareError) -> None:
+        """The fate of this batch is known: the service's answer, or why there is none."""
+        self._under_way.pop((batch.producer, batch.sequence), None)
 
-    def take_rest(self) -> list[Batch]:
-        """Everything that is queued, as batches."""
-        batches = []
-        while self._lines:
-            batches.append(self.take())
-        return batches
+    def split(self, batch: Batch) -> None:
+        """The service finds a batch too large: two halves take its place, and no later one is as large."""
+        first, second = self._cut_in_two(batch)
+        self._most_events = min(self._most_events, len(second.lines))
+        self._under_way.pop((batch.producer, batch.sequence), None)
+        self._ready.extendleft((second, first))
 
-    def _take_lines(self) -> tuple[list[bytes], int]:
+    def take_rest(self) -> Runs:
+        """Everybody who waits for an event that is still queued; nothing is queued any more."""
+        ready = [run for batch in self._ready for run in batch.runs]
+        rest = self._take_runs(sum(run.count for run in self._runs))
+        self._ready.clear()
+        self._lines.clear()
+        self.size_bytes = 0
+        return (*ready, *rest)
+
+    def close(self) -> None:
+        """Let go of what is held outside memory."""
+
+    def _count_open(self) -> int:
+        """Events that are in no batch yet."""
+        return len(self._lines)
+
+    def _limits(self) -> tuple[int, int]:
         limits = self._policy.limits()
+        return min(limits.max_events, self._most_events), limits.max_bytes
+
+    def _cut_in_two(self, batch: Batch) -> tuple[Batch, Batch]:
+        halves = batch.cut_in_two(self._next_sequence)
+        self._note_split(*halves)
+        self._next_sequence += 1
+        return halves
+
+    def _note_split(self, first: Batch, second: Batch) -> None:
+        """Called before a batch becomes two."""
+
+    def _may_send(self) -> bool:
+        if len(self._under_way) >= self._policy.limits().max_in_flight:
+            return False  # A policy may have lowered it below the number of senders.
+        own = (sequence for producer, sequence in self._under_way if producer == self._producer)
+        oldest = min(own, default=self._next_sequence)
+        return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD
+
+    def _take_runs(self, open_count: int) -> Runs:
+        runs: list[tuple[Receiver, int, int]] = []
+        while open_count:
+            run = self._runs[0]
+            count = min(run.count, open_count)
+            runs.append((run.receiver, run.start, count))
+            open_count -= count
+            if count == run.count:
+                self._runs.popleft()
+            else:
+                run.start += count
+                run.count -= count
+        return tuple(runs)
+
+    def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:
+        max_events, max_bytes = self._limits()
         queue = self._lines
         lines = [queue.popleft()]
         size_bytes = len(lines[0])
-        room = min(limits.max_events, len(queue) + 1)
+        room = min(max_events, len(queue) + 1)
         while len(lines) < room:
             size_after = size_bytes + len(queue[0])
-            if size_after > limits.max_bytes:
+            if size_after > max_bytes:
                 break
             size_bytes = size_after
             lines.append(queue.popleft())

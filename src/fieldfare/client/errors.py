@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fieldfare.model import Position
@@ -52,6 +53,27 @@ class DeliveryTimeout(FieldfareError):
 
 class FlushTimeout(FieldfareError):
     """A flush that waited as long as it was told to; what it waited for goes on in the background."""
+
+
+class OutboxError(FieldfareError):
+    """An outbox cannot be opened, read or written; ``path`` is its file."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(f"the outbox {path} {message}")
+        self.path = path
+
+
+class OutboxInUse(OutboxError):
+    """Another publisher, of this program or another, has the outbox open."""
+
+
+class OutboxFull(OutboxError):
+    """There is no room for more events in the outbox, and waiting is not possible or would not help."""
+
+
+class KeptInOutbox(FieldfareError):
+    """The publisher was closed before the service took the event: it stays in the outbox, and is sent when
+    that is opened again."""
 
 
 class ApiError(FieldfareError):

@@ -1,6 +1,6 @@
 """The sync publisher: callers queue events, background threads send them in batches.
 
-Path of an event: `publish` encodes it and puts it into the outbox; a sender thread takes a batch, sends
+Path of an event: `publish` encodes it and puts it into the queue; a sender thread takes a batch, sends
 it, repeats it under the same producer id and sequence while it fails, and resolves the futures.
 """
 
@@ -8,126 +8,47 @@ from __future__ import annotations
 
 import atexit
 import logging
-import random
 import threading
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fieldfare.client.auto_batching import choose_policy, find_estimates
 from fieldfare.client.batching import (
     MAX_RECORD_EVENTS,
     Batch,
     BatchPolicy,
-    BatchSettings,
     ManyEvents,
     OneEvent,
-    Outbox,
+    Receiver,
+    fail_runs,
+)
+from fieldfare.client.dispatch import (
+    HAND_OVER_EVENTS,
+    Delivery,
+    Dispatch,
+    PublisherStats,
+    encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.errors import ClientClosed, DeliveryTimeout, FieldfareError, FlushTimeout, InvalidEvent
-from fieldfare.client.protocol import Call, PublishAnswer, publish_lines, publish_stream
-from fieldfare.client.retry import Backoff, RetrySettings, is_passing
-from fieldfare.client.tables import TablePiece, TablePieces
+from fieldfare.client.errors import ClientClosed, OutboxError
+from fieldfare.client.outbox import Outbox, OutboxSettings
+from fieldfare.client.protocol import Call, PublishAnswer
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.stored_queue import NOBODY
+from fieldfare.client.table_delivery import PieceDelivery, TableDelivery, TableTurn
+from fieldfare.client.tables import TablePieces
 from fieldfare.model import Position
-from fieldfare.publishing.requests import RequestEstimates
 
 logger = logging.getLogger("fieldfare.client")
 
-MAX_QUEUED_BYTES = 64 << 20
-"""Encoded events that may wait in a publisher; beyond it, publishing waits (back-pressure)."""
-
-HAND_OVER_EVENTS = 500
-"""`publish_many` encodes and hands over so many at a time, so that sending starts before encoding ends."""
-
 EXIT_FLUSH_S = 10.0
 """How long an interpreter that exits waits for a publisher that nobody closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublisherStats:
-    """What a publisher has done so far, and how it batches now.
-
-    `limits` are the settings that hold at the moment, `estimates` what they were derived from; fixed settings
-    have none.
-    """
-
-    acknowledged_events: int
-    failed_events: int
-    queued_events: int
-    in_flight_events: int
-    requests: int
-    repeated_requests: int
-    limits: BatchSettings
-    estimates: RequestEstimates | None
-
-
-class SendRecord:
-    """A publisher's books: what both publishers, sync and async, count, and the error that ends a batch."""
-
-    def __init__(self, policy: BatchPolicy) -> None:
-        self._policy = policy
-        self.acknowledged_events = 0
-        self.failed_events = 0
-        self.in_flight_events = 0
-        self.requests = 0
-        self.repeated_requests = 0
-
-    def close_request(self, events: int, attempts: int, acknowledged: bool) -> None:
-        self.in_flight_events -= events
-        self.requests += attempts
-        self.repeated_requests += attempts - 1
-        if acknowledged:
-            self.acknowledged_events += events
-        else:
-            self.failed_events += events
-
-    def stats(self, queued_events: int) -> PublisherStats:
-        return PublisherStats(
-            self.acknowledged_events,
-            self.failed_events,
-            queued_events,
-            self.in_flight_events,
-            self.requests,
-            self.repeated_requests,
-            self._policy.limits(),
-            find_estimates(self._policy),
-        )
-
-
-def final_error(error: Exception, retry: RetrySettings, attempts: int) -> FieldfareError:
-    """What the events of a batch are failed with after its last attempt."""
-    if is_passing(error):
-        timeout = DeliveryTimeout(
-            f"not acknowledged within {retry.deadline_s:g} s ({attempts} attempts); the last one: {error}"
-        )
-        timeout.__cause__ = error
-        return timeout
-    if isinstance(error, FieldfareError):
-        return error
-    wrapped = FieldfareError(f"publishing failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-class TableTurn:
-    """Tables are sent one after the other, under a producer id of their own."""
-
-    def __init__(self) -> None:
-        self.producer = uuid.uuid4().hex
-        self.lock = threading.Lock()
-        self._sequence = -1
-
-    def next_sequence(self) -> int:
-        self._sequence += 1
-        return self._sequence
 
 
 class EventFuture(Future[Position]):
@@ -145,34 +66,39 @@ class Publisher:
     it is in the log at most once. With ``max_in_flight=1`` (the default) events are in the log in the order
     of the calls that published them; see `BatchSettings.max_in_flight` for more.
     Safe to use from several threads.
+
+    With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
+    outbox.
+
+    Attributes
+    ----------
+    outbox : Outbox or None
+        What is on disk.
     """
 
     def __init__(
         self,
         perform: Callable[[Call[PublishAnswer]], PublishAnswer],
+        url: str,
         space: str,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
-        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        outbox: str | Path | OutboxSettings | None = None,
     ) -> None:
         self._perform = perform
-        self._space = space
-        self._policy = choose_policy(batch)
-        self._retry = retry if retry is not None else RetrySettings()
-        self._max_queued_bytes = max_queued_bytes
-        self._producer = uuid.uuid4().hex
-        self._tables = TableTurn()
-        self._outbox = Outbox(self._policy)
-        self._record = SendRecord(self._policy)
+        self._dispatch = Dispatch(url, space, batch, retry, outbox)
+        self._queue = self._dispatch.queue
+        self._tables, self._table_lock = TableTurn(), threading.Lock()
         lock = threading.RLock()
         self._work = threading.Condition(lock)  # Senders wait here for a batch,
         self._progress = threading.Condition(lock)  # callers here for room or for the end.
         self._closed = False
-        self._abandoned = threading.Event()
+        self._stopping = threading.Event()  # What fails from now on is not repeated.
         self._threads: list[threading.Thread] = []
-        self._chance = random.Random()
         self._exit_hook = partial(_flush_at_exit, weakref.ref(self))
         atexit.register(self._exit_hook)
+        if len(self._queue):
+            self._start_thread_if_allowed()
 
     def __enter__(self) -> Publisher:
         return self
@@ -182,21 +108,32 @@ class Publisher:
     ) -> None:
         self.close()
 
+    @property
+    def outbox(self) -> Outbox | None:
+        return self._dispatch.outbox
+
     def publish(self, event: Publishable) -> Future[Position]:
-        """Queue one event; the future resolves to its position when it is durable.
+        """Queue one event; the future resolves to its position when it is durable in the service's log.
+
+        With an outbox the event is stored there when this returns: it survives the end of the program, but
+        only after `store`, or a moment later, a power failure.
 
         The future fails with PublishError when the service refuses the event, DeliveryTimeout when it could
-        not be reached until the deadline, ApiError when it refuses the request (an unknown space).
+        not be reached until the deadline, ApiError when it refuses the request (an unknown space). With an
+        outbox it waits as long as it takes, and fails with PublishError or ApiError when the event was
+        refused and set aside, with KeptInOutbox when the publisher is closed before.
 
         Raises
         ------
         InvalidEvent
             The event has no source or type, or cannot be written as JSON. Nothing was queued.
+        OutboxError
+            The event could not be stored. Nothing was queued.
         """
         line = encode_event(event)
         future = EventFuture()
         receiver = OneEvent(future.set_result, future.set_exception)
-        self._hand_over([line], len(line), receiver, 0)
+        self._hand_over([line], receiver, 0)
         return future
 
     def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
@@ -219,18 +156,42 @@ class Publisher:
         future: Future[list[Position]] = Future()
         receiver = ManyEvents(len(lines), future.set_result, future.set_exception)
         for start in range(0, len(lines), HAND_OVER_EVENTS):
-            part = lines[start : start + HAND_OVER_EVENTS]
-            self._hand_over(part, sum(map(len, part)), receiver, start)
+            try:
+                self._hand_over(lines[start : start + HAND_OVER_EVENTS], receiver, start)
+            except OutboxError as error:
+                receiver.fail(start, len(lines) - start, error)
+                break
         with self._work:
-            self._outbox.hurry()
+            self._queue.hurry()
             self._work.notify()
         return future.result()
+
+    def store(self, events: Iterable[Publishable]) -> int:
+        """Put events into the outbox and do not wait for the service; how many.
+
+        When this returns they are on the disk itself and survive a power failure too. What the service
+        refuses is in ``outbox.refused()``.
+
+        Raises
+        ------
+        InvalidEvent
+            One of the events cannot be sent; its index is in the text. Nothing was stored.
+        OutboxError
+            They could not be stored; some, from the first on, may have been.
+        """
+        outbox = self._dispatch.require_outbox()
+        lines = encode_events(events)
+        for start in range(0, len(lines), HAND_OVER_EVENTS):
+            self._hand_over(lines[start : start + HAND_OVER_EVENTS], NOBODY, start)
+        outbox.sync()
+        return len(lines)
 
     def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
         """Publish an Arrow table and wait until all rows are durable; their positions in the same order.
 
         They travel as Arrow and stay so in the log: nothing is written or read as JSON but what a subscriber
-        gets. One request follows the other, behind everything that this publisher had queued before.
+        gets. One request follows the other, behind everything that this publisher had queued before. A table
+        does not go through an outbox.
 
         Parameters
         ----------
@@ -252,94 +213,91 @@ class Publisher:
         FieldfareError
             None of them is known to be in the log, all for the same reason: ApiError for a column that is
             not as CloudEvents wants it.
+        ValueError
+            This publisher has an outbox.
         """
+        self._dispatch.require_no_outbox()
         pieces = TablePieces(events, max_events, datetime.now(UTC))
-        future: Future[list[Position]] = Future()
-        receiver = ManyEvents(pieces.size, future.set_result, future.set_exception)
         if not pieces.size:
             return []
-        with self._tables.lock:
+        future: Future[list[Position]] = Future()
+        receiver = ManyEvents(pieces.size, future.set_result, future.set_exception)
+        with self._table_lock:
             self.flush()
-            for piece in pieces:
-                error = self._send_piece(piece, receiver)
-                if error is not None and not pieces.cut_smaller(piece, error):
-                    receiver.fail(piece.start, pieces.size - piece.start, error)
-                    break
+            table = TableDelivery(self._dispatch, self._tables, pieces, receiver)
+            for delivery in table.requests(time.monotonic()):
+                try:
+                    self._send_piece(delivery)
+                finally:  # Ctrl-C may come in the middle.
+                    with self._work:
+                        delivery.close()
+                        self._progress.notify_all()
+                table.end(delivery)
         return future.result()
 
-    def _send_piece(self, piece: TablePiece, receiver: ManyEvents) -> FieldfareError | None:
-        with self._work:
+    def _send_piece(self, delivery: PieceDelivery) -> None:
+        while delivery.fate is None:
             if self._closed:
-                return ClientClosed("the publisher was closed before these events were sent")
-            self._record.in_flight_events += piece.count
-        turn = self._tables
-        call = publish_stream(self._space, piece.body, piece.count, turn.producer, turn.next_sequence())
-        acknowledged, attempts = False, 1
-        try:
-            outcome, attempts = self._perform_until_final(call, time.monotonic())
-            acknowledged = isinstance(outcome, PublishAnswer)
-        finally:  # Ctrl-C may come in the middle.
-            with self._work:
-                self._record.close_request(piece.count, attempts, acknowledged)
-                self._progress.notify_all()
-        if isinstance(outcome, PublishAnswer):
-            receiver.receive(piece.start, outcome.positions, outcome.refused)
-            return None
-        return outcome
+                delivery.fate = ClientClosed("the publisher was closed before these events were sent")
+                return
+            try:
+                delivery.succeed(self._perform(delivery.call))
+            except Exception as error:  # Whatever it is, the caller must hear of it.
+                wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
+                if wait_s is not None:
+                    self._stopping.wait(wait_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every event published before has been acknowledged or has failed."""
+        """Wait until all that was published before, or was in the outbox, is acknowledged or has failed."""
         with self._work:
-            self._outbox.hurry()
+            self._queue.hurry()
             self._work.notify_all()
-            if not self._progress.wait_for(self._is_idle, timeout_s):
-                waiting = len(self._outbox) + self._record.in_flight_events
-                raise FlushTimeout(f"{waiting:,} events were not acknowledged within {timeout_s:g} s")
+            if not self._progress.wait_for(self._dispatch.is_idle, timeout_s):
+                raise self._dispatch.make_flush_error(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Send what is queued, then stop. After ``timeout_s`` the rest fails instead. May be called twice."""
-        rest: list[Batch] = []
+        """Send what is queued, then stop. After ``timeout_s`` the rest fails instead. May be called twice.
+
+        With an outbox nothing is repeated any more: what the service does not take now stays on disk.
+        """
         with self._work:
             self._closed = True
-            self._outbox.hurry()
+            if self._dispatch.outbox is not None:
+                self._stopping.set()
+            self._queue.hurry()
             self._work.notify_all()
             self._progress.notify_all()
-            if not self._progress.wait_for(self._is_idle, timeout_s):
-                self._abandoned.set()
-                rest = self._outbox.take_rest()
-                self._record.failed_events += sum(len(batch.lines) for batch in rest)
-                self._work.notify_all()
-        for batch in rest:
-            batch.fail(ClientClosed("the publisher was closed before this event was sent"))
+            if not self._progress.wait_for(self._dispatch.is_idle, timeout_s):
+                self._stopping.set()
+            rest = self._dispatch.take_rest()
+            self._work.notify_all()
+        fail_runs(rest, self._dispatch.make_closing_error())
         for thread in self._threads:
             thread.join(timeout_s)
+        self._queue.close()
         atexit.unregister(self._exit_hook)
 
     def stats(self) -> PublisherStats:
         """Counts since the start, and how it batches now."""
         with self._work:
-            return self._record.stats(len(self._outbox))
+            return self._dispatch.stats()
 
-    def _is_idle(self) -> bool:
-        return not len(self._outbox) and not self._record.in_flight_events
-
-    def _hand_over(
-        self, lines: list[bytes], size_bytes: int, receiver: OneEvent | ManyEvents, start: int
-    ) -> None:
+    def _hand_over(self, lines: list[bytes], receiver: Receiver, start: int) -> None:
+        size_bytes = sum(map(len, lines))
         with self._work:
-            while self._outbox.size_bytes >= self._max_queued_bytes and not self._closed:
+            while not self._queue.has_room() and not self._closed:
                 self._progress.wait()
             if self._closed:
                 raise ClientClosed("this publisher is closed")
-            was_empty = not len(self._outbox)
-            self._outbox.add(lines, size_bytes, receiver, start, time.monotonic())
+            was_empty = not len(self._queue)
+            self._queue.add(lines, size_bytes, receiver, start, time.monotonic())
             self._start_thread_if_allowed()
             # A sender that already waits out the first event's linger need not hear of each next one.
-            if was_empty or self._outbox.is_full():
+            if was_empty or self._queue.is_full():
                 self._work.notify()
 
     def _start_thread_if_allowed(self) -> None:
-        if len(self._threads) >= self._policy.limits().max_in_flight:
+        if len(self._threads) >= self._dispatch.policy.limits().max_in_flight:
             return
         name = f"fieldfare-publisher-{len(self._threads)}"
         thread = threading.Thread(target=self._send_forever, name=name, daemon=True)
@@ -352,64 +310,41 @@ class Publisher:
 
     def _next_batch(self) -> Batch | None:
         with self._work:
-            while True:
-                wait_s = self._outbox.due_in_s(time.monotonic())
+            while not self._dispatch.is_parked:
+                wait_s = self._queue.due_in_s(time.monotonic())
                 if wait_s == 0.0:
-                    batch = self._outbox.take()
-                    self._record.in_flight_events += len(batch.lines)
-                    self._progress.notify_all()  # There is room again.
-                    if len(self._outbox):
-                        self._start_thread_if_allowed()
-                        self._work.notify()  # The rest is for another sender, if there is one.
-                    return batch
-                if self._closed and not len(self._outbox):
-                    return None
+                    try:
+                        batch = self._dispatch.take()
+                    except OutboxError as error:
+                        wait_s = self._dispatch.note_disk_trouble(error, self._closed)
+                    else:
+                        self._progress.notify_all()  # There is room again.
+                        if len(self._queue):
+                            self._start_thread_if_allowed()
+                            self._work.notify()  # The rest is for another sender, if there is one.
+                        return batch
+                if self._closed and not len(self._queue):
+                    break
                 self._work.wait(wait_s)
+            self._progress.notify_all()
+            return None
 
     def _send(self, batch: Batch) -> None:
-        call = publish_lines(self._space, batch.lines, self._producer, batch.sequence)
-        started_s = time.monotonic()
-        outcome, attempts = self._perform_until_final(call, started_s)
-        if isinstance(outcome, PublishAnswer):
-            batch.resolve(outcome)
-        else:
-            batch.fail(outcome)
-        self._finish(batch, started_s, attempts, isinstance(outcome, PublishAnswer))
-
-    def _perform_until_final(
-        self, call: Call[PublishAnswer], started_s: float
-    ) -> tuple[PublishAnswer | FieldfareError, int]:
-        """Send a request, again while it fails in passing; its outcome, and how often it was sent."""
-        backoff = Backoff(self._retry, started_s, self._chance)
-        attempts = 0
-        while True:
-            attempts += 1
+        delivery = Delivery(self._dispatch, batch, time.monotonic())
+        while not delivery.is_over:
             try:
-                return self._perform(call), attempts
+                delivery.make_durable()
+                answer = self._perform(delivery.call)
             except Exception as error:  # Whatever it is, the futures must hear of it.
-                wait_s = backoff.next_wait_s(error, time.monotonic())
-                if wait_s is None or self._abandoned.is_set():
-                    return final_error(error, self._retry, attempts), attempts
-                logger.debug("a request failed, again in %.2f s: %s", wait_s, error)
-                self._abandoned.wait(wait_s)
-
-    def _finish(self, batch: Batch, started_s: float, attempts: int, acknowledged: bool) -> None:
+                wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
+                if wait_s is not None:
+                    self._stopping.wait(wait_s)
+            else:
+                delivery.succeed(answer)
         with self._work:
-            self._outbox.finish(batch)
-            self._record.close_request(len(batch.lines), attempts, acknowledged)
-            self._outbox.report(batch, started_s, time.monotonic(), attempts, acknowledged)
+            delivery.close(time.monotonic())
             self._progress.notify_all()
             self._work.notify_all()  # Several senders may wait for a request to end.
-
-
-def encode_events(events: Iterable[Publishable]) -> list[bytes]:
-    """Encode all events, or raise InvalidEvent with the index of the one that cannot be."""
-    lines: list[bytes] = []
-    try:
-        lines.extend(map(encode_event, events))
-    except InvalidEvent as error:
-        raise InvalidEvent(f"event {len(lines)}: {error}") from None
-    return lines
 
 
 def _flush_at_exit(reference: weakref.ref[Publisher]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fieldfare.client.errors import ApiError, ConnectionFailed
 
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers that speak of the moment rather than of the request."""
+
+FAULTY_REQUEST_STATUSES = frozenset({400, 413, 414, 415, 422, 431})
+"""Answers that no later repeat of the same request can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +46,37 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, ConnectionFailed)
 
 
+def is_about_the_moment(error: Exception) -> bool:
+    """Whether waiting may help, however long: all but an answer that finds fault with the request itself.
+
+    Wider than `is_passing`, for events that can wait for as long as it takes: a space that is missing can be
+    created, a wrong proxy can be mended.
+    """
+    return not (isinstance(error, ApiError) and error.status in FAULTY_REQUEST_STATUSES)
+
+
 class Backoff:
     """The waits between the attempts of one request: exponential, with full jitter.
 
     Jitter spreads clients that failed at the same moment, so that they do not come back at the same moment.
     """
 
-    def __init__(self, settings: RetrySettings, started_s: float, chance: random.Random) -> None:
+    def __init__(
+        self,
+        settings: RetrySettings,
+        started_s: float,
+        chance: random.Random,
+        passes: Callable[[Exception], bool] = is_passing,
+    ) -> None:
         self._settings = settings
+        self._passes = passes
         self._deadline_s = started_s + settings.deadline_s
         self._chance = chance
         self._bound_s = settings.first_wait_s
 
     def next_wait_s(self, error: Exception, now_s: float) -> float | None:
         """How long to wait before the next attempt; None when there should be none."""
-        if not is_passing(error) or now_s >= self._deadline_s:
+        if not self._passes(error) or now_s >= self._deadline_s:
             return None
         wait_s = self._bound_s * self._chance.uniform(0.5, 1.0)
         self._bound_s = min(self._bound_s * 2, self._settings.most_wait_s)

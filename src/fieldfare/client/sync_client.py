@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from fieldfare.client import protocol
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import Call, Result
 from fieldfare.client.publisher import Publisher
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
@@ -90,7 +92,7 @@ class Client:
     def close(self, timeout_s: float | None = None) -> None:
         """Send what is queued, close publishers and subscribers, then the connections. May be called twice.
 
-        After ``timeout_s`` the events that are still queued fail instead.
+        After ``timeout_s`` the events that are still queued fail instead. What is in an outbox stays there.
         """
         with self._lock:
             self._closed = True
@@ -125,11 +127,23 @@ class Client:
         return self._default_publisher().publish_table(events, max_events=max_events)
 
     def publisher(
-        self, batch: BatchPolicy | Literal["auto"] = "auto", retry: RetrySettings | None = None
+        self,
+        batch: BatchPolicy | Literal["auto"] = "auto",
+        retry: RetrySettings | None = None,
+        outbox: str | Path | OutboxSettings | None = None,
     ) -> Publisher:
-        """A publisher with a queue, an order and a producer id of its own."""
+        """A publisher with a queue, an order and a producer id of its own.
+
+        Parameters
+        ----------
+        batch, retry
+            As for the client.
+        outbox : str, Path or OutboxSettings, optional
+            A file that keeps the events until the service has them: they survive the end of the program, and
+            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
+        """
         with self._lock:
-            return self._make_publisher(batch, retry)
+            return self._make_publisher(batch, retry, outbox)
 
     # Subscriptions
 
@@ -295,9 +309,14 @@ class Client:
                 publisher = self._own_publisher
         return publisher
 
-    def _make_publisher(self, batch: BatchPolicy | Literal["auto"], retry: RetrySettings | None) -> Publisher:
+    def _make_publisher(
+        self,
+        batch: BatchPolicy | Literal["auto"],
+        retry: RetrySettings | None,
+        outbox: str | Path | OutboxSettings | None = None,
+    ) -> Publisher:
         self._check_open()
-        publisher = Publisher(self._perform, self.space, batch, retry)
+        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox)
         self._publishers.add(publisher)
         return publisher
 

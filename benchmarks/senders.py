@@ -1,0 +1,172 @@
+"""Ways to publish, all with the same verbs: fieldfare's publisher, a plain loop, Kafka's producer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import httpx
+
+from fieldfare import BatchSettings, Client
+from fieldfare.client import FlushTimeout
+from fieldfare.client.encoding import encode_event
+
+EVENT = {"source": "/bench", "type": "t", "data": {"price": 17.25, "pad": "x" * 150}}
+
+Done = Callable[[], None]
+
+
+class Sender(Protocol):
+    """One way to publish `EVENT`."""
+
+    def send(self, done: Done | None = None) -> None:
+        """Hand over one event; `done` is called when it is durable."""
+
+    def acknowledged(self) -> int:
+        """Events that are durable."""
+
+    def waiting(self) -> int:
+        """Events that are handed over and not durable."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until nothing waits, or for so long."""
+
+    def close(self) -> None:
+        """Forget what waits."""
+
+
+class FieldfareSender:
+    """The client's publisher, with fixed settings or auto (None)."""
+
+    def __init__(self, url: str, batch: BatchSettings | None) -> None:
+        self._client = Client(url)
+        self._publisher = self._client.publisher("auto" if batch is None else batch)
+
+    def send(self, done: Done | None = None) -> None:
+        future = self._publisher.publish(EVENT)
+        if done is not None:
+            future.add_done_callback(lambda _: done())
+
+    def acknowledged(self) -> int:
+        return self._publisher.stats().acknowledged_events
+
+    def waiting(self) -> int:
+        stats = self._publisher.stats()
+        return stats.queued_events + stats.in_flight_events
+
+    def flush(self, timeout_s: float) -> None:
+        with suppress(FlushTimeout):
+            self._publisher.flush(timeout_s)
+
+    def close(self) -> None:
+        self._publisher.close(timeout_s=0.01)
+        self._client.close(timeout_s=0.01)
+
+
+class _Counting:
+    def __init__(self) -> None:
+        self._sent = self._acknowledged = 0
+
+    def acknowledged(self) -> int:
+        return self._acknowledged
+
+    def waiting(self) -> int:
+        return self._sent - self._acknowledged
+
+    def flush(self, timeout_s: float) -> None:
+        end_s = time.monotonic() + timeout_s
+        while self.waiting() and time.monotonic() < end_s:
+            time.sleep(0.001)
+
+
+class PlainLoopSender(_Counting):
+    """A program without a publisher: so many events, one request, wait for the answer, and again."""
+
+    def __init__(self, url: str, events: int) -> None:
+        super().__init__()
+        self._http = httpx.Client(base_url=url)
+        self._events = events
+        self._queue: deque[tuple[bytes, Done | None]] = deque()
+        self._there_is_more = threading.Condition()
+        self._is_open = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def send(self, done: Done | None = None) -> None:
+        with self._there_is_more:
+            self._sent += 1
+            self._queue.append((encode_event(EVENT), done))
+            if len(self._queue) >= self._events:
+                self._there_is_more.notify()
+
+    def close(self) -> None:
+        with self._there_is_more:
+            self._is_open = False
+            self._there_is_more.notify()
+        self._thread.join(10)
+        self._http.close()
+
+    def _run(self) -> None:
+        headers = {"content-type": "application/x-ndjson"}
+        while True:
+            with self._there_is_more:
+                self._there_is_more.wait_for(lambda: len(self._queue) >= self._events or not self._is_open)
+                if not self._is_open:
+                    return
+                batch = [self._queue.popleft() for _ in range(self._events)]
+            body = b"".join(line + b"\n" for line, _ in batch)
+            self._http.post("/v1/spaces/default/events", content=body, headers=headers).raise_for_status()
+            self._acknowledged += len(batch)
+            for _, done in batch:
+                if done is not None:
+                    done()
+
+
+class KafkaSender(_Counting):
+    """confluent-kafka's producer as it comes, only that it keeps order (idempotence, so acks=all)."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        super().__init__()
+        from confluent_kafka import Producer  # Not a dependency: the caller has looked whether it is there.
+
+        self._topic = topic
+        self._producer = Producer(
+            {"bootstrap.servers": address, "enable.idempotence": True, "acks": "all"}, logger=None
+        )
+        self._is_open = True
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+        self.send()  # Connections and the producer's id take several round trips, and a new broker a while.
+        self.flush(30.0)
+
+    def send(self, done: Done | None = None) -> None:
+        def delivered(error: Any, _: object) -> None:
+            if error is not None:
+                if self._is_open:
+                    raise RuntimeError(str(error))
+                return
+            self._acknowledged += 1
+            if done is not None:
+                done()
+
+        self._sent += 1
+        while True:
+            try:
+                self._producer.produce(self._topic, encode_event(EVENT), on_delivery=delivered)
+                return
+            except BufferError:  # As many as it holds wait already.
+                time.sleep(0.001)
+
+    def close(self) -> None:
+        self._is_open = False
+        self._thread.join(10)
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def _poll(self) -> None:
+        while self._is_open:
+            self._producer.poll(0.1)
