@@ -36,7 +36,7 @@ def test_a_publisher_tunes_itself_unless_told_otherwise(client: Client) -> None:
         found = publisher.stats()
         assert found.estimates is not None and found.estimates.fixed_s is not None
     with client.publisher(batch="auto") as publisher:
-        assert publisher.stats().limits == BatchSettings(max_events=10_000, linger_ms=0.0)
+        assert publisher.stats().limits == BatchSettings(10_000, 4 << 20, linger_ms=0.0)
     settings = BatchSettings(max_events=7, linger_ms=3.0)
     with client.publisher(batch=settings) as publisher:
         publisher.publish_many([event(n) for n in range(20)])

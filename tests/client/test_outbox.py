@@ -31,6 +31,7 @@ STEPS = st.one_of(
     st.tuples(st.just("cut"), st.tuples(st.integers(1, 4), st.integers(1, 12))),
     st.tuples(st.just("answer"), st.integers(0, 10)),
     st.tuples(st.just("refuse"), st.integers(0, 10)),
+    st.tuples(st.just("split"), st.integers(0, 10)),
     st.tuples(st.just("reopen"), st.none()),
 )
 
@@ -52,6 +53,16 @@ class Model:
         del self.uncut[: len(taken)]
         self.cut[sequence] = taken
         return taken
+
+    def split(self, which: int, sequence: int) -> list[bytes]:
+        first = self.cut[which][: len(self.cut[which]) // 2]
+        cut = {}
+        for key, lines in self.cut.items():
+            cut[key] = lines
+            if key == which:
+                cut[key], cut[sequence] = first, lines[len(first) :]
+        self.cut = cut
+        return first
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
@@ -78,6 +89,10 @@ def test_whatever_happens_it_holds_what_was_added_and_not_answered(
                 model.refused.append(lines[0])
             else:
                 outbox.answered("p", which, {})
+        elif verb == "split" and (large := [key for key, lines in model.cut.items() if len(lines) > 1]):
+            which = large[value % len(large)]  # type: ignore[operator]
+            first = model.split(which, sequence)
+            outbox.split("p", which, len(first), sum(map(len, first)), sequence)
         elif verb == "reopen":
             outbox.close()
             outbox = Outbox(path, URL, SPACE)
