@@ -122,6 +122,13 @@ def test_a_broken_arrow_record_is_named(name: str) -> None:
         list(by_space(batch))
 
 
+@pytest.mark.parametrize("name", broken_payloads())
+def test_a_broken_record_behind_a_good_one_of_the_same_columns_is_named(name: str) -> None:
+    rows = (41, "a", 1, arrow_payload_of([{"id": "0"}])), (42, "a", 2, broken_payloads()[name])
+    with pytest.raises(DecodeError, match="record 42 cannot be read"):
+        list(by_space(batch_of(*rows)))
+
+
 def test_lines_that_are_not_there_are_no_lines() -> None:
     (part,) = by_space(batch_of((0, "a", 3, b"{}\n{}\n")))
     with pytest.raises(DecodeError, match="line 2"):

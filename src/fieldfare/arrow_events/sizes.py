@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Sizes = NDArray[np.int64]
 
 _WORD = 4
+"""A null, or the brackets of what is no null."""
 _LONGEST = 40
 """A moment with nine digits of its second, in quotes, is not longer."""
 
@@ -29,7 +30,7 @@ def json_sizes(events: pa.RecordBatch) -> Sizes:
 def _sizes(values: pa.Array) -> Sizes:
     kind = values.type
     if pa.types.is_struct(kind):
-        sizes = np.full(len(values), 2, np.int64)
+        sizes = np.full(len(values), _WORD, np.int64)
         for number in range(kind.num_fields):
             sizes += _sizes(values.field(number)) + (len(kind.field(number).name.encode()) + 4)
         return sizes
@@ -53,7 +54,7 @@ def _within(items: Sizes, lengths: Sizes) -> Sizes:
     ends = np.cumsum(lengths)
     total = np.zeros(len(items) + 1, np.int64)
     np.cumsum(items, out=total[1:])
-    sizes: Sizes = total[ends] - total[ends - lengths] + 2
+    sizes: Sizes = total[ends] - total[ends - lengths] + _WORD
     return sizes
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 STREAM_START = b"\xff\xff\xff\xff"
 _ALIGNMENT_BYTES = 8
-_READ_ERRORS = (pa.ArrowException, OSError, ValueError)
+_READ_ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
 class ArrowPayloadError(ValueError):
@@ -49,6 +49,34 @@ def read_events(payload: Any, count: int | None = None) -> pa.RecordBatch:
     if count is not None and batches[0].num_rows != count:
         raise ArrowPayloadError(f"an Arrow stream of {batches[0].num_rows} rows where {count} are due")
     return batches[0]
+
+
+class AppendedReader:
+    """Reads payloads that the log has checked; a schema that many of them have is read once."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[bytes, pa.Schema] = {}
+
+    def read(self, payload: memoryview, count: int) -> tuple[bytes, pa.RecordBatch]:
+        """A payload's schema as it is written there, and its events; `read_events` tells the errors."""
+        head_bytes = 8 + int.from_bytes(payload[4:8], "little")
+        head = bytes(payload[:head_bytes])
+        schema = self._schemas.get(head)
+        if schema is None:
+            events = read_events(payload, count)
+            self._schemas[head] = events.schema
+            return head, events
+        buffer = pa.py_buffer(payload)
+        if buffer.address % _ALIGNMENT_BYTES:
+            buffer = _aligned(buffer)
+        try:
+            events = pa.ipc.read_record_batch(buffer.slice(head_bytes), schema)
+            events.validate()
+        except _READ_ERRORS as error:
+            raise ArrowPayloadError(f"a broken Arrow stream: {error}") from None
+        if events.num_rows != count:
+            raise ArrowPayloadError(f"an Arrow stream of {events.num_rows} rows where {count} are due")
+        return head, events
 
 
 def write_events(events: pa.RecordBatch) -> memoryview:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fieldfare.arrow_events.errors import StreamRefused, TableTooLarge
 
-_READ_ERRORS = (pa.ArrowException, OSError, ValueError, struct.error, IndexError)
+_READ_ERRORS = (pa.ArrowException, OSError, EOFError, ValueError, struct.error, IndexError)
 _FILE_START = b"ARROW1"
 
 

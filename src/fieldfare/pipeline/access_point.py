@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.arrow_events.stream import ArrowPayloadError, is_arrow, read_events, write_events
+from fieldfare.arrow_events.stream import AppendedReader, ArrowPayloadError, is_arrow, write_events
 from fieldfare.matching.arrow_decoder import columns_from_arrow
 from fieldfare.matching.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
 from fieldfare.matching.json_decoder import DecodeError, decode_json_lines
@@ -144,13 +144,16 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
     if len(names) == 1 and not arrow.any():
         yield SpaceEvents(names[0], np.repeat(offsets, counts), None, _joined(events.column("payload")))
         return
+    reader = AppendedReader()
     groups: dict[tuple[int, bytes], list[int]] = {}
     tables: dict[int, pa.RecordBatch] = {}
     for place, number in enumerate(spaces.indices.to_pylist()):
         schema = b""
         if arrow[place]:
-            tables[place] = _read(payloads[place], int(counts[place]), int(offsets[place]))
-            schema = tables[place].schema.serialize().to_pybytes()
+            try:
+                schema, tables[place] = reader.read(payloads[place], int(counts[place]))
+            except ArrowPayloadError as error:
+                raise RecordError(int(offsets[place]), str(error)) from None
         groups.setdefault((number, schema), []).append(place)
     starts = np.cumsum(counts) - counts
     for (number, schema), group in groups.items():
@@ -196,13 +199,6 @@ def _without_nulls(column: Column) -> Column:
     return (
         Column(np.where(nulls, np.uint8(KIND_MISSING), column.kinds), column.words) if nulls.any() else column
     )
-
-
-def _read(payload: memoryview, count: int, offset: int) -> pa.RecordBatch:
-    try:
-        return read_events(payload, count)
-    except ArrowPayloadError as error:
-        raise RecordError(offset, str(error)) from None
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
