@@ -119,7 +119,7 @@ def test_requests_that_fail_in_passing_are_repeated_under_their_own_number() -> 
             raise ConnectionFailed("gone", "http://nowhere")
 
     service = Service(fail)
-    with Publisher(service, "default", retry=QUICK) as publisher:
+    with Publisher(service, "http://nowhere", "default", retry=QUICK) as publisher:
         positions = publisher.publish_table(quotes(5), max_events=2)
         assert positions == [Position(0, number // 2, number % 2) for number in range(5)]
         again = publisher.publish_table(quotes(1))
@@ -138,7 +138,7 @@ def test_a_request_that_is_too_large_is_sent_in_two() -> None:
             raise ApiError(413, {"detail": "too large"})
 
     service = Service(fail)
-    with Publisher(service, "default", retry=QUICK) as publisher:
+    with Publisher(service, "http://nowhere", "default", retry=QUICK) as publisher:
         assert len(publisher.publish_table(quotes(9))) == 9
     assert [rows.num_rows for _, rows in service.calls] == [2, 2, 2, 1, 2]
     prices = [row["price"] for _, rows in service.calls for row in rows.column("data").to_pylist()]
@@ -160,7 +160,9 @@ def test_what_a_table_did_not_bring_into_the_log_is_accounted_for() -> None:
     def fail_always(number: int, rows: int) -> None:
         raise ConnectionFailed("gone", "http://nowhere")
 
-    publisher = Publisher(Service(fail_always), "http://nowhere", "default", retry=RetrySettings(0.001, 0.001, 0.01))
+    publisher = Publisher(
+        Service(fail_always), "http://nowhere", "default", retry=RetrySettings(0.001, 0.001, 0.01)
+    )
     with pytest.raises(DeliveryTimeout):
         publisher.publish_table(quotes(6), max_events=2)
     publisher.close()

@@ -25,7 +25,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.arrow_events.stream import AppendedReader, ArrowPayloadError, is_arrow, write_events
+from fieldfare.arrow_events.stream import (
+    AppendedReader,
+    ArrowPayloadError,
+    is_arrow,
+    read_events,
+    write_events,
+)
 from fieldfare.matching.arrow_decoder import columns_from_arrow
 from fieldfare.matching.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
 from fieldfare.matching.json_decoder import DecodeError, decode_json_lines
@@ -173,9 +179,7 @@ def events_of(space: str, offsets: NDArray[np.int64], payload: memoryview) -> Sp
     """Events whose payload `SpaceEvents.payload_of` made, and the offsets of their records."""
     if not is_arrow(payload):
         return SpaceEvents(space, offsets, None, payload)
-    return SpaceEvents(
-        space, offsets, None, pa.Table.from_batches([_read(payload, len(offsets), int(offsets[0]))])
-    )
+    return SpaceEvents(space, offsets, None, pa.Table.from_batches([read_events(payload, len(offsets))]))
 
 
 def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:
