@@ -208,7 +208,7 @@ class LiveIndex:
         folded = np.array(
             sorted(version.change.revision for delta in dropped for version in delta.versions), np.int64
         )
-        if len(folded):  # what ended them is in the new part itself
+        if self._closed.has(folded).any():  # what ended them is in the new part itself
             self._closed.keep(~np.isin(self._closed.arrays[0], folded))
             closings_changed = True
         return self._applied(written, dropped, closings_changed)
