@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.build import CompileFilter, IndexEntry
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.explanation import IndexExplanation, RowPlace, explain_version
 from fieldfare.matching.part import Closings, Matches, Part, build_part
 from fieldfare.model import OPEN_END, Path
 
@@ -61,6 +62,22 @@ class Index:
         """Which subscriptions each event matches; see `Part.match`."""
         collected = [pairs for part in self.parts for pairs in part.collect(columns, offsets, self.closings)]
         return Matches.from_pairs(columns.size, collected)
+
+    def explain(self) -> IndexExplanation:
+        """What each part chose for its rows: keys or tiles, and what they take."""
+        return IndexExplanation(tuple(part.explain() for part in self.parts), len(self.closings))
+
+    def explain_subscription(self, number: int) -> tuple[RowPlace, ...] | None:
+        """How the rows of a subscription's present version are found; None if the index has none.
+
+        No rows: no event can match its filter.
+        """
+        wanted = np.array([number], np.uint32)
+        for place, part in enumerate(self.parts):
+            version = int(part.open_versions(wanted)[0])
+            if version >= 0 and version not in self.closings.versions:
+                return explain_version(part, place, version)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ from fieldfare.matching.layout import (
 )
 from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
 from fieldfare.model import OPEN_END, Path
+
+if TYPE_CHECKING:
+    from fieldfare.matching.explanation import PartExplanation
 
 CHUNK_EVENTS = 4096
 """Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
@@ -340,6 +343,12 @@ class Part:
         is_open = subscriptions.number[place] == numbers
         is_open &= subscriptions.valid_to[place] == OPEN_END
         return np.where(is_open, subscriptions.version[place], -1)
+
+    def explain(self) -> PartExplanation:
+        """What the part chose for its rows: keys or tiles, and what they take."""
+        from fieldfare.matching.explanation import explain_part
+
+        return explain_part(self)
 
     @cached_property
     def versions(self) -> NDArray[np.int64]:
