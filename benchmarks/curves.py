@@ -77,6 +77,7 @@ def of_matching(file: Path) -> list[dict[str, Any]]:
         for name in FIELDS[3:]:
             known = [run[name] for run in found if run[name] is not None]  # a saved part has no build_s
             figures[name] = median(known) if known else ""
+        figures["index_bytes"] = round(figures["index_bytes"])
         rows.append({"engine": "fieldfare", "workload": workload, "subscriptions": size, **figures})
     return rows
 
@@ -87,6 +88,12 @@ def of_last(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with file.open(newline="") as lines:
         last = list(csv.DictReader(lines))
     return [row for row in last if (row["engine"], row["workload"], int(row["subscriptions"])) not in new]
+
+
+def place(row: dict[str, Any]) -> tuple[bool, str, int, int]:
+    """Rows stand by engine, fieldfare first, then by workload and size."""
+    workload = list(SIZES).index(row["workload"])
+    return row["engine"] != "fieldfare", row["engine"], workload, int(row["subscriptions"])
 
 
 def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
@@ -130,8 +137,7 @@ def main() -> None:
         rows += of_matching(options.figures)
     if options.keep:
         rows += of_last(options.out / "matching_speed.csv", rows)
-        rows.sort(key=lambda row: (row["engine"] != "fieldfare", row["engine"], row["workload"]))
-        rows.sort(key=lambda row: int(row["subscriptions"]))
+        rows.sort(key=place)
     options.out.mkdir(parents=True, exist_ok=True)
     with (options.out / "matching_speed.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", restval="")

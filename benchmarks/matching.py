@@ -204,7 +204,7 @@ def scan_s(filters: list[Filter], parts: list[ColumnBatch]) -> float:
     return (time.perf_counter() - started) * len(filters) / len(some)
 
 
-def main() -> None:
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=sorted([*WORKLOADS, *TEXT_WORKLOADS]), default="range")
     parser.add_argument("--subscriptions", type=int, default=100_000)
@@ -229,7 +229,11 @@ def main() -> None:
     )
     parser.add_argument("--parse", action="store_true", help="also match events that are JSON lines")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = read_options()
     build_part([])  # so that no kernel is compiled while the clock runs
     warm = Work.drawn(options.source, options.workload, 1000, 64, options.seed).build()
     count = 0 if options.part is not None and options.part.exists() else options.subscriptions

@@ -44,7 +44,7 @@ from fieldfare.model import OPEN_END, Path
 if TYPE_CHECKING:
     from fieldfare.matching.explanation import PartExplanation
 
-CHUNK_EVENTS = 4096
+CHUNK_EVENTS = 1 << 14
 """Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
