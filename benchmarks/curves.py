@@ -2,7 +2,9 @@
 
 Runs ``benchmarks/matching.py`` for each workload and size, one after the other, each several times, and
 keeps the median; writes ``matching_speed.csv`` and draws ``matching_speed.svg`` into docs/images. With
-``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, these engines are drawn too.
+``--peers FILE``, the output of ``python benchmarks/peers/run.py --json``, these engines are drawn too; with
+``--figures FILE``, the output of ``python benchmarks/matching.py --json``, so are these points: ten million
+subscriptions take minutes and 13 GB to build. With ``--keep``, points of the last picture stay.
 """
 
 from __future__ import annotations
@@ -62,6 +64,38 @@ def of_peers(file: Path) -> list[dict[str, Any]]:
     return [row for row in rows if "failed" not in row and row["engine"] != "fieldfare"]
 
 
+def of_matching(file: Path) -> list[dict[str, Any]]:
+    """What `benchmarks/matching.py` printed: for each workload and size the median of its runs."""
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for line in file.read_text().splitlines():
+        if line.startswith("{"):
+            run = json.loads(line)
+            runs.setdefault((run["workload"], run["subscriptions"]), []).append(run)
+    rows = []
+    for (workload, size), found in runs.items():
+        figures: dict[str, Any] = {}
+        for name in FIELDS[3:]:
+            known = [run[name] for run in found if run[name] is not None]  # a saved part has no build_s
+            figures[name] = median(known) if known else ""
+        figures["index_bytes"] = round(figures["index_bytes"])
+        rows.append({"engine": "fieldfare", "workload": workload, "subscriptions": size, **figures})
+    return rows
+
+
+def of_last(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of the last picture that are not among some rows."""
+    new = {(row["engine"], row["workload"], int(row["subscriptions"])) for row in rows}
+    with file.open(newline="") as lines:
+        last = list(csv.DictReader(lines))
+    return [row for row in last if (row["engine"], row["workload"], int(row["subscriptions"])) not in new]
+
+
+def place(row: dict[str, Any]) -> tuple[bool, str, int, int]:
+    """Rows stand by engine, fieldfare first, then by workload and size."""
+    workload = list(SIZES).index(row["workload"])
+    return row["engine"] != "fieldfare", row["engine"], workload, int(row["subscriptions"])
+
+
 def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
     """Speed against subscriptions, both logarithmic: one panel a workload, one line an engine."""
     axes = alt.Chart(alt.InlineData(values=rows)).encode(
@@ -82,11 +116,13 @@ def drawn(rows: list[dict[str, Any]]) -> alt.LayerChart:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--workloads", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--workloads", nargs="*", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--largest", type=int, default=1_000_000, help="leave larger sizes out")
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=Path)
+    parser.add_argument("--figures", type=Path)
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "images")
     options = parser.parse_args()
     rows = []
@@ -97,6 +133,11 @@ def main() -> None:
                 print(json.dumps(rows[-1]), flush=True)
     if options.peers:
         rows += of_peers(options.peers)
+    if options.figures:
+        rows += of_matching(options.figures)
+    if options.keep:
+        rows += of_last(options.out / "matching_speed.csv", rows)
+        rows.sort(key=place)
     options.out.mkdir(parents=True, exist_ok=True)
     with (options.out / "matching_speed.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", restval="")

@@ -1,6 +1,7 @@
 """How fast a part matches: ``python benchmarks/matching.py --workload range --subscriptions 100000 --json``.
 
-One core. Timed are batches of at most 4,096 events given as columns; the ids of all matches are written.
+One thread, if not told otherwise. Timed are batches of 4,096 events given as columns; the ids of all
+matches are written.
 Workloads of filters as people write them (see ``fieldfare.workloads.odd``) are also timed against a scan:
 each filter evaluated for the whole batch, column by column.
 """
@@ -12,11 +13,15 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+import fieldfare.matching.part as part_module
 from fieldfare.filters import Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import ABSENT
@@ -26,7 +31,7 @@ from fieldfare.matching.event_columns import columns_of_events
 from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.predicate_columns import build_part_from_columns
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Path
 from fieldfare.workloads.columns import columns_of, range_columns, text_of
 from fieldfare.workloads.odd import TEXT_WORKLOADS
 from fieldfare.workloads.synthetic import WORKLOADS
@@ -51,13 +56,52 @@ def batches(events: ColumnBatch, size: int) -> list[ColumnBatch]:
     ]
 
 
-def time_matching(part: Part, parts: list[ColumnBatch]) -> tuple[float, float, int]:
-    """Seconds by the wall, seconds of the processor, and matches for all events, a batch at a time."""
-    matches = 0
-    started, busy = time.perf_counter(), time.thread_time()
-    for batch in parts:
-        matches += len(part.match(batch, np.zeros(batch.size, np.int64)).subscriptions)
-    return time.perf_counter() - started, time.thread_time() - busy, matches
+def time_matching(part: Part, parts: list[ColumnBatch], threads: int = 1) -> tuple[float, float, int]:
+    """Seconds by the wall, seconds of the processor, and matches for all events, a batch at a time.
+
+    Threads share the part, and each takes the next batch; the kernels run without the interpreter's lock.
+    """
+
+    def match(batch: ColumnBatch) -> int:
+        return len(part.match(batch, np.zeros(batch.size, np.int64)).subscriptions)
+
+    started, busy = time.perf_counter(), time.process_time()
+    if threads == 1:
+        matches = sum(map(match, parts))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            matches = sum(pool.map(match, parts))
+    return time.perf_counter() - started, time.process_time() - busy, matches
+
+
+def excluding_attribute(part: Part) -> Path | None:
+    """The attribute that most zones of tiles are of, else the one that is in most keys."""
+    tiles, access = part.arrays.tiles, part.arrays.access
+    attributes = tiles.zones[:, 0] if len(tiles.zones) else access.attribute
+    return part.indexed_paths[int(np.bincount(attributes).argmax())] if len(attributes) else None
+
+
+def in_order_of(events: ColumnBatch, path: Path | None) -> ColumnBatch:
+    """The events of a batch sorted by an attribute's words: by the number, if it has whole numbers."""
+    if path is None or path not in events.columns:
+        return events
+    order = np.argsort(events.columns[path].words, kind="stable")
+    columns = {
+        path: Column(column.kinds[order], column.words[order]) for path, column in events.columns.items()
+    }
+    return ColumnBatch(events.size, columns, events.text, events.exact)
+
+
+def open_ms(part: Part) -> float:
+    """The median time to open the part's file."""
+    with TemporaryDirectory() as folder:
+        part.save(f"{folder}/part")
+        times = []
+        for _ in range(15):
+            started = time.perf_counter()
+            Part.open(f"{folder}/part")
+            times.append(time.perf_counter() - started)
+    return float(np.median(times)) * 1000
 
 
 def as_json_lines(events: ColumnBatch) -> bytes:
@@ -160,7 +204,7 @@ def scan_s(filters: list[Filter], parts: list[ColumnBatch]) -> float:
     return (time.perf_counter() - started) * len(filters) / len(some)
 
 
-def main() -> None:
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=sorted([*WORKLOADS, *TEXT_WORKLOADS]), default="range")
     parser.add_argument("--subscriptions", type=int, default=100_000)
@@ -173,33 +217,58 @@ def main() -> None:
     )
     parser.add_argument("--events", type=int, default=40_960)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="matching different batches of one part")
+    parser.add_argument("--batch", type=int, default=BATCH_EVENTS, help="events matched at once")
+    parser.add_argument(
+        "--sort",
+        action="store_true",
+        help="sort each batch by the attribute that excludes most, before the clock runs",
+    )
+    parser.add_argument(
+        "--part", type=FilePath, metavar="FILE", help="use the part in this file; if there is none, write it"
+    )
     parser.add_argument("--parse", action="store_true", help="also match events that are JSON lines")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = read_options()
     build_part([])  # so that no kernel is compiled while the clock runs
     warm = Work.drawn(options.source, options.workload, 1000, 64, options.seed).build()
-    work = Work.drawn(options.source, options.workload, options.subscriptions, options.events, options.seed)
-    parts = batches(work.events, BATCH_EVENTS)
+    count = 0 if options.part is not None and options.part.exists() else options.subscriptions
+    work = Work.drawn(options.source, options.workload, count, options.events, options.seed)
+    part_module.CHUNK_EVENTS = max(part_module.CHUNK_EVENTS, options.batch)
+    parts = batches(work.events, options.batch)
     time_matching(warm, batches(parts[0], 64)[:1])
     started, build_busy = time.perf_counter(), time.thread_time()
-    part = work.build()
+    saved = options.part is not None and options.part.exists()
+    part = Part.open(options.part) if saved else work.build()
     build_s = time.perf_counter() - started
     build_cpu_s = time.thread_time() - build_busy
-    time_matching(part, parts[:1])
-    elapsed_s, busy_s, matches = time_matching(part, parts)
+    if options.part is not None and not saved:
+        part.save(options.part)
+    if options.sort:
+        parts = [in_order_of(batch, excluding_attribute(part)) for batch in parts]
+    time_matching(part, parts[: options.threads], options.threads)
+    elapsed_s, busy_s, matches = time_matching(part, parts, options.threads)
     figures = {
         "workload": options.workload,
         "subscriptions": options.subscriptions,
         "from": options.source,
         "events": options.events,
+        "batch": options.batch,
+        "threads": options.threads,
+        "sorted": options.sort,
         "events_per_s": round(options.events / elapsed_s),
         "events_per_cpu_s": round(options.events / busy_s),
         "matches_per_s": round(matches / elapsed_s),
         "matches_per_event": round(matches / options.events, 3),
         "one_event_ms": round(small_batch_ms(part, batches(parts[0], 1)[:50]), 3),
         "five_events_ms": round(small_batch_ms(part, batches(parts[0], 5)[:50]), 3),
-        "build_s": round(build_s, 3),
-        "build_cpu_s": round(build_cpu_s, 3),
+        "build_s": None if saved else round(build_s, 3),
+        "build_cpu_s": None if saved else round(build_cpu_s, 3),
+        "open_ms": round(open_ms(part), 3),
         "index_bytes": part.size_bytes,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "seed": options.seed,
@@ -214,7 +283,7 @@ def main() -> None:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
-            print(f"{name:>18}  {value:,}" if not isinstance(value, str) else f"{name:>18}  {value}")
+            print(f"{name:>18}  {value:,}" if isinstance(value, int | float) else f"{name:>18}  {value}")
 
 
 if __name__ == "__main__":

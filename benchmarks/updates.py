@@ -4,7 +4,7 @@ One core. A snapshot of W-RANGE subscriptions is built from columns; then
 
 * bulk: adds, replacements and removals, a third each, are applied 20,000 at a time, with their encoded
   normal forms as the registry has them; and once more with texts only;
-* single: one change at a time, each followed by matching one event that must see it;
+* single: one change at a time (add, replace, remove), each followed by matching one event that must see it;
 * beside: events are matched by the snapshot alone, and while 1 % of the subscriptions are in deltas;
 * compaction: a new snapshot of everything is built and taken in.
 """
@@ -82,21 +82,33 @@ def events_of(size: int, seed: int, attributes: int) -> ColumnBatch:
     return ColumnBatch(size, {("data", f"a{i:02d}"): Column(kinds, values[i]) for i in range(attributes)})
 
 
-def single_changes_ms(live: LiveIndex, count: int, attributes: int) -> dict[str, float]:
-    """From a change at hand to an event matched with it in view: median, and the slowest but one in 20."""
+def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int = 0) -> dict[str, float]:
+    """From a change at hand to an event matched with it in view: median, and the slowest but one in 20.
+
+    Adds, replacements and removals in turn, of numbers from `first` on; every time another event.
+    """
     rng = np.random.default_rng(5)
-    one = events_of(1, 6, attributes)
+    events = events_of(count, 6, attributes)
     offset = np.zeros(1, np.int64)
-    applied, seen = [], []
-    for _ in range(count):
+    applied, matched, seen = [], [], []
+    for i in range(count):
         revision = live.revision + 1
-        change = Change(revision, revision, 0, filter_text(rng, attributes))
+        text = None if i % 3 == 2 else filter_text(rng, attributes)
+        change = Change(revision, revision if i % 3 == 0 else first + i, 0, text)
+        columns = {
+            path: Column(column.kinds[i : i + 1], column.words[i : i + 1])
+            for path, column in events.columns.items()
+        }
+        one = ColumnBatch(1, columns)
         started = time.perf_counter()
         index = live.apply([change]).index
-        applied.append(time.perf_counter() - started)
+        ready = time.perf_counter()
         index.match(one, offset)
-        seen.append(time.perf_counter() - started)
-    times = {"applied": applied, "visible": seen}
+        done = time.perf_counter()
+        applied.append(ready - started)
+        matched.append(done - ready)
+        seen.append(done - started)
+    times = {"applied": applied, "matched_after": matched, "visible": seen}
     return {
         f"{name}_{which}_ms": round(float(np.quantile(found, share)) * 1000, 3)
         for name, found in times.items()
@@ -154,7 +166,7 @@ def main() -> None:
     list(in_bulk(live, changes(size, size + 1, size * 3 // 200, options.seed, True)))
     figures |= {"in_deltas": live.delta_size, "parts": len(live.index.parts)}
     figures |= beside(Index((part,)), live.index, options.rounds)
-    figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES)
+    figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES, size // 2)
     wide = LiveIndex(compile_filter=compile_filter)
     wide.apply([Change(1, 1, 0, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
     figures |= {f"500_attributes_{k}": v for k, v in single_changes_ms(wide, options.singles, 500).items()}

@@ -61,7 +61,7 @@ def main() -> None:
     workload, subscriptions, events, limit_s = sys.argv[1:]
     is_range = workload == "range"
     lines = Path(events).read_text().splitlines()
-    warm = build_part(islice(entries(Path(subscriptions), is_range), 100))  # the kernels are compiled once
+    warm = build_part(islice(entries(Path(subscriptions), is_range), 5000))  # kernels are compiled once
     match(warm, json_lines(lines[:8], is_range), 8)
     started = time.perf_counter()
     part = build_part(entries(Path(subscriptions), is_range))

@@ -95,7 +95,7 @@ def _tool(command: list[str], folder: Path, environment: dict[str, str]) -> str:
 
 def java_command(folder: Path, jar: str, program: str, least: int) -> list[str]:
     build = folder / "build"
-    return [f"{java_home(least)}/bin/java", "-Xmx12g", "-cp", f"{build / jar}:{build / 'lib'}/*", program]
+    return [f"{java_home(least)}/bin/java", "-Xmx10g", "-cp", f"{build / jar}:{build / 'lib'}/*", program]
 
 
 PEERS = [

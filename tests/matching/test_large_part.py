@@ -49,7 +49,9 @@ def test_the_kernels_give_the_same_without_compilation() -> None:
         "for name in sorted(WORKLOADS):\n"
         "    forms = enumerate(WORKLOADS[name].normal_forms(120, 3))\n"
         "    part = build_part(IndexEntry(n, n, 0, 9, form, '', 'sql') for n, form in forms)\n"
-        "    print(part.match(WORKLOADS[name].events(20, 4), np.arange(20, dtype=np.int64)).lists())\n"
+        "    for size in (20, 2):\n"
+        "        events, offsets = WORKLOADS[name].events(size, 4), np.arange(size, dtype=np.int64)\n"
+        "        print(part.match(events, offsets).lists())\n"
     )
     source = Path(__file__).parents[2] / "src"
     outputs = []

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fieldfare import __version__
-from fieldfare.cli import filters, follow, job, publishing, service, spaces, subscriptions, watch
+from fieldfare.cli import filters, follow, index, job, publishing, service, spaces, subscriptions, watch
 from fieldfare.cli.demo import demo
 from fieldfare.cli.output import EXIT_INTERRUPTED, fail, leave_closed_pipe
 from fieldfare.client.errors import FieldfareError
@@ -45,6 +45,7 @@ app.command("serve")(service.serve)
 app.command("publish")(publishing.publish)
 app.command("subscribe")(follow.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
+subscriptions.app.command("explain")(index.explain)
 app.add_typer(spaces.app, name="spaces")
 app.add_typer(filters.app, name="filter")
 app.command("match")(job.match)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.build import CompileFilter, IndexEntry
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.explanation import IndexExplanation, RowPlace, explain_version
 from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.part import Closings, Matches, Part, build_part
 from fieldfare.model import OPEN_END, Path
@@ -65,6 +66,22 @@ class Index:
     def collect(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> list[Pairs]:
         """The same as pairs in any order."""
         return [pairs for part in self.parts for pairs in part.collect(columns, offsets, self.closings)]
+
+    def explain(self) -> IndexExplanation:
+        """What each part chose for its rows: keys or tiles, and what they take."""
+        return IndexExplanation(tuple(part.explain() for part in self.parts), len(self.closings))
+
+    def explain_subscription(self, number: int) -> tuple[RowPlace, ...] | None:
+        """How the rows of a subscription's present version are found; None if the index has none.
+
+        No rows: no event can match its filter.
+        """
+        wanted = np.array([number], np.uint32)
+        for place, part in enumerate(self.parts):
+            version = int(part.open_versions(wanted)[0])
+            if version >= 0 and version not in self.closings.versions:
+                return explain_version(part, place, version)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +229,7 @@ class LiveIndex:
         folded = np.array(
             sorted(version.change.revision for delta in dropped for version in delta.versions), np.int64
         )
-        if len(folded):  # what ended them is in the new part itself
+        if self._closed.has(folded).any():  # what ended them is in the new part itself
             self._closed.keep(~np.isin(self._closed.arrays[0], folded))
             closings_changed = True
         return self._applied(written, dropped, closings_changed)

@@ -1,5 +1,7 @@
 """Vector loops over *lanes*: one event a bit, 512 to a bitset, which is one cache line and one register.
 
+Where fewer events are left, a bitset is a quarter of that or a single word: shorter tables are nearer.
+
 numba's own loops over small integers come out ten times slower than these few instructions, so they are
 written for LLVM, which has them on every processor. Each has a twin in plain Python, used when numba
 compiles nothing.
@@ -7,6 +9,7 @@ compiles nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,11 +24,39 @@ GROUP_BLOCKS = 4
 """Blocks that `fill_edges` compares at once: it may write so many, whole, at the end."""
 LANES = 512
 WORDS = LANES // 64
+WIDTHS = (1, 2, 4, 8)
+"""A bitset may have so many words; those of one table all have the same."""
+
+HEAD_SETS = 3
+"""`pass_first` looks at so many sets of a row."""
+SETS_AHEAD = 1024
+"""Sets are asked for so many places before they are read: some two kilobytes."""
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _CODES = ir.VectorType(_I16, BLOCK)
 _MASK = ir.VectorType(_I1, BLOCK)
-_SET = ir.VectorType(_I64, WORDS)
+
+
+def _set_type(words: int) -> Any:
+    """A bitset in a register."""
+    return ir.VectorType(_I64, words)
+
+
+def _zeros(words: int) -> Any:
+    return ir.Constant(_set_type(words), [0] * words)
+
+
+def _for_width(builder: Any, words: Any, write: Callable[[int], None]) -> None:
+    """Have the loop written once for each of WIDTHS, and the one chosen whose bitsets have so many words."""
+    for width in WIDTHS:
+        with builder.if_then(builder.icmp_unsigned("==", words, ir.Constant(_I64, width))):
+            write(width)
+
+
+def _words_not_zero(builder: Any, value: Any, words: int) -> Any:
+    """Which words of a bitset are not zero, as a mask in an integer of so many bits."""
+    nonzero = builder.icmp_unsigned("!=", value, _zeros(words))
+    return builder.bitcast(nonzero, ir.IntType(words))
 
 
 def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
@@ -121,7 +152,7 @@ def _gather_typing(
 
 
 def _fill_edges(
-    codes: Any, start: int, lanes: int, edges: Any, first: int, last: int, table: Any, entry: int
+    codes: Any, start: int, lanes: int, edges: Any, first: int, last: int, table: Any, entry: int, words: int
 ) -> None:
     """Write a bitset for each of edges [first, last): the lanes whose code has reached it.
 
@@ -129,7 +160,7 @@ def _fill_edges(
     """
     for i in range(first, last):
         for lane in range(lanes):
-            word = (entry + i - first) * WORDS + (lane >> 6)
+            word = (entry + i - first) * words + (lane >> 6)
             bit = np.uint64(1 << (lane & 63))
             if codes[start + lane] >= edges[i]:
                 table[word] |= bit
@@ -147,6 +178,7 @@ def _fill_edges_typing(
     last: Any,
     table: Any,
     entry: Any,
+    words: Any,
 ) -> Any:
     """A group of blocks stays in registers while all edges pass."""
 
@@ -154,101 +186,127 @@ def _fill_edges_typing(
         codes_data, edges_data, table_data = (
             _data(context, builder, signature, arguments, i) for i in (0, 3, 6)
         )
-        _, start, lanes, _, first, last, _, entry = arguments
+        _, start, lanes, _, first, last, _, entry, words = arguments
         masks_data = builder.bitcast(table_data, _I32.as_pointer())
-        size = ir.Constant(_I64, GROUP_BLOCKS * BLOCK)
-        groups = builder.udiv(builder.add(lanes, ir.Constant(_I64, GROUP_BLOCKS * BLOCK - 1)), size)
-        masks_of_set = ir.Constant(_I64, LANES // BLOCK)
-        with cgutils.for_range(builder, groups) as group:
-            place = builder.add(start, builder.mul(group.index, size))
-            blocks = [
-                _load(builder, codes_data, builder.add(place, ir.Constant(_I64, BLOCK * b)), _CODES)
-                for b in range(GROUP_BLOCKS)
-            ]
-            into = builder.mul(group.index, ir.Constant(_I64, GROUP_BLOCKS))
-            with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-                edge = builder.load(builder.gep(edges_data, [builder.add(first, loop.index)]))
-                edge = _everywhere(builder, edge, _CODES)
-                target = builder.add(into, builder.mul(builder.add(entry, loop.index), masks_of_set))
-                for b, block in enumerate(blocks):
-                    reached = builder.bitcast(builder.icmp_unsigned(">=", block, edge), _I32)
-                    pointer = builder.gep(masks_data, [builder.add(target, ir.Constant(_I64, b))])
-                    builder.store(reached, pointer)
+
+        def write(width: int) -> None:
+            blocks_of_set = 64 * width // BLOCK
+            group_blocks = min(GROUP_BLOCKS, blocks_of_set)
+            size = ir.Constant(_I64, group_blocks * BLOCK)
+            groups = builder.udiv(builder.add(lanes, ir.Constant(_I64, group_blocks * BLOCK - 1)), size)
+            with cgutils.for_range(builder, groups) as group:
+                place = builder.add(start, builder.mul(group.index, size))
+                blocks = [
+                    _load(builder, codes_data, builder.add(place, ir.Constant(_I64, BLOCK * b)), _CODES)
+                    for b in range(group_blocks)
+                ]
+                into = builder.mul(group.index, ir.Constant(_I64, group_blocks))
+                with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+                    edge = builder.load(builder.gep(edges_data, [builder.add(first, loop.index)]))
+                    edge = _everywhere(builder, edge, _CODES)
+                    number = builder.add(entry, loop.index)
+                    target = builder.add(into, builder.mul(number, ir.Constant(_I64, blocks_of_set)))
+                    for b, block in enumerate(blocks):
+                        reached = builder.bitcast(builder.icmp_unsigned(">=", block, edge), _I32)
+                        pointer = builder.gep(masks_data, [builder.add(target, ir.Constant(_I64, b))])
+                        builder.store(reached, pointer)
+
+        _for_width(builder, words, write)
         return context.get_dummy_value()
 
     i64 = types.int64
-    return types.void(codes, i64, i64, edges, i64, i64, table, i64), generate
+    return types.void(codes, i64, i64, edges, i64, i64, table, i64, i64), generate
 
 
-def _fill_sets(table: Any, set_gate: Any, gates: Any, first: int, last: int, entry: int) -> None:
+def _fill_sets(table: Any, set_gate: Any, gates: Any, first: int, last: int, entry: int, words: int) -> None:
     """Write the bitset of each of sets [first, last): the lanes that pass one of its gates.
 
     Set u has gates [set_gate[u], set_gate[u + 1]). A gate (open, shut) lets those lanes pass that are in
     bitset `open` of `table` and not in `shut`. The results are its bitsets from number `entry` on.
     """
     for u in range(first, last):
-        for w in range(WORDS):
+        for w in range(words):
             word = np.uint64(0)
             for g in range(set_gate[u], set_gate[u + 1]):
-                opened, shut = int(gates[g, 0]) * WORDS, int(gates[g, 1]) * WORDS
+                opened, shut = int(gates[g, 0]) * words, int(gates[g, 1]) * words
                 word |= table[opened + w] & ~table[shut + w]
-            table[(entry + u - first) * WORDS + w] = word
+            table[(entry + u - first) * words + w] = word
 
 
 def _fill_sets_typing(
-    _context: Any, table: Any, set_gate: Any, gates: Any, first: Any, last: Any, entry: Any
+    _context: Any, table: Any, set_gate: Any, gates: Any, first: Any, last: Any, entry: Any, words: Any
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, set_data, gates_data = (
             _data(context, builder, signature, arguments, i) for i in range(3)
         )
-        _, _, _, first, last, entry = arguments
-        one, words = ir.Constant(_I64, 1), ir.Constant(_I64, WORDS)
-        ones, zeros = ir.Constant(_SET, [-1] * WORDS), ir.Constant(_SET, [0] * WORDS)
-        union = cgutils.alloca_once(builder, _SET)
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            number = builder.add(first, loop.index)
-            start = builder.load(builder.gep(set_data, [number]))
-            end = builder.load(builder.gep(set_data, [builder.add(number, one)]))
-            builder.store(zeros, union)
-            with cgutils.for_range(builder, builder.sub(end, start)) as gate:
-                place = builder.shl(builder.add(start, gate.index), one)
-                opened, shut = (
-                    _bitset(builder, table_data, gates_data, builder.add(place, ir.Constant(_I64, side)))
-                    for side in range(2)
-                )
-                passing = builder.and_(opened, builder.xor(shut, ones))
-                builder.store(builder.or_(builder.load(union), passing), union)
-            target = builder.mul(builder.add(entry, loop.index), words)
-            _store(builder, builder.load(union), table_data, target)
+        _, _, _, first, last, entry, words = arguments
+        one = ir.Constant(_I64, 1)
+
+        def write(width: int) -> None:
+            ones = ir.Constant(_set_type(width), [-1] * width)
+            union = cgutils.alloca_once(builder, _set_type(width))
+            with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+                number = builder.add(first, loop.index)
+                start = builder.load(builder.gep(set_data, [number]))
+                end = builder.load(builder.gep(set_data, [builder.add(number, one)]))
+                builder.store(_zeros(width), union)
+                with cgutils.for_range(builder, builder.sub(end, start)) as gate:
+                    place = builder.shl(builder.add(start, gate.index), one)
+                    opened, shut = (
+                        _bitset(
+                            builder,
+                            table_data,
+                            gates_data,
+                            builder.add(place, ir.Constant(_I64, side)),
+                            width,
+                        )
+                        for side in range(2)
+                    )
+                    passing = builder.and_(opened, builder.xor(shut, ones))
+                    builder.store(builder.or_(builder.load(union), passing), union)
+                target = builder.mul(builder.add(entry, loop.index), ir.Constant(_I64, width))
+                _store(builder, builder.load(union), table_data, target)
+
+        _for_width(builder, words, write)
         return context.get_dummy_value()
 
     i64 = types.int64
-    return types.void(table, set_gate, gates, i64, i64, i64), generate
+    return types.void(table, set_gate, gates, i64, i64, i64, i64), generate
 
 
-def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any) -> Any:
+def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any, words: int) -> Any:
     """The bitset of a table whose number stands at a place of an array."""
     number = builder.zext(builder.load(builder.gep(numbers_data, [place])), _I64)
-    return _load(builder, table_data, builder.mul(number, ir.Constant(_I64, WORDS)), _SET)
+    return _load(builder, table_data, builder.mul(number, ir.Constant(_I64, words)), _set_type(words))
 
 
 def _pass_sets(
-    table: Any, sets: Any, start: int, width: Any, rows: Any, first: int, left: Any, passed: Any, count: int
+    table: Any,
+    sets: Any,
+    start: int,
+    step: Any,
+    width: Any,
+    rows: Any,
+    first: int,
+    left: Any,
+    passed: Any,
+    count: int,
+    words: int,
 ) -> int:
-    """The lanes that are in all sets of each of some rows.
+    """The lanes that are in `width` sets of each of some rows.
 
-    A row has `width` sets, those of the first from ``sets[start]`` on, as numbers of bitsets in `table`.
+    Row r's sets, as numbers of bitsets in `table`, are those of `sets` from ``start + r * step`` on.
     For a row with lanes left, numbered from `first`, its bitset is written to `left`, its number to
     `passed`. Returns `count` and how many these are; both arrays must have room for one more than there are.
     """
     for row in range(rows):
-        result = [table[w] for w in range(WORDS)]
-        for i in range(start + row * width, start + (row + 1) * width):
-            for w in range(WORDS):
-                result[w] &= table[int(sets[i]) * WORDS + w]
-        for w in range(WORDS):
-            left[count * WORDS + w] = result[w]
+        result = [table[w] for w in range(words)]
+        for i in range(start + row * step, start + row * step + width):
+            for w in range(words):
+                result[w] &= table[int(sets[i]) * words + w]
+        for w in range(words):
+            left[count * words + w] = result[w]
         passed[count] = first + row
         count += any(result)
     return count
@@ -259,58 +317,116 @@ def _pass_sets_typing(
     table: Any,
     sets: Any,
     start: Any,
+    step: Any,
     width: Any,
     rows: Any,
     first: Any,
     left: Any,
     passed: Any,
     count: Any,
+    words: Any,
 ) -> Any:
     """The conjunction never leaves its register, and nothing branches on it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, sets_data, left_data, passed_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 1, 7, 8)
+        )
+        _, _, start, step, width, rows, first, _, _, count, words = arguments
+        found = cgutils.alloca_once_value(builder, count)
+
+        def write(size: int) -> None:
+            everything = _load(builder, table_data, ir.Constant(_I64, 0), _set_type(size))
+            conjunction = cgutils.alloca_once(builder, _set_type(size))
+            with cgutils.for_range(builder, rows) as loop:
+                builder.store(everything, conjunction)
+                place = builder.add(start, builder.mul(loop.index, step))
+                with cgutils.for_range(builder, width) as member:
+                    bitset = _bitset(builder, table_data, sets_data, builder.add(place, member.index), size)
+                    builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
+                result, k = builder.load(conjunction), builder.load(found)
+                _store(builder, result, left_data, builder.mul(k, ir.Constant(_I64, size)))
+                number = builder.trunc(builder.add(first, loop.index), _I32)
+                builder.store(number, builder.gep(passed_data, [k]))
+                mask = _words_not_zero(builder, result, size)
+                any_left = builder.icmp_unsigned("!=", mask, ir.Constant(mask.type, 0))
+                builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
+
+        _for_width(builder, words, write)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(table, sets, i64, i64, i64, i64, i64, left, passed, i64, i64), generate
+
+
+def _pass_first(
+    table: Any, sets: Any, start: int, step: Any, rows: Any, first: int, left: Any, passed: Any
+) -> int:
+    """The same as `pass_sets` for the first HEAD_SETS sets of each row, where a bitset is one word."""
+    return _pass_sets(table, sets, start, step, HEAD_SETS, rows, first, left, passed, 0, 1)
+
+
+def _pass_first_typing(
+    _context: Any,
+    table: Any,
+    sets: Any,
+    start: Any,
+    step: Any,
+    rows: Any,
+    first: Any,
+    left: Any,
+    passed: Any,
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table_data, sets_data, left_data, passed_data = (
             _data(context, builder, signature, arguments, i) for i in (0, 1, 6, 7)
         )
-        _, _, start, width, rows, first, _, _, count = arguments
-        everything = _load(builder, table_data, ir.Constant(_I64, 0), _SET)
-        found = cgutils.alloca_once_value(builder, count)
-        conjunction = cgutils.alloca_once(builder, _SET)
+        _, _, start, step, rows, first, _, _ = arguments
+        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        every = builder.load(table_data)
         with cgutils.for_range(builder, rows) as loop:
-            builder.store(everything, conjunction)
-            place = builder.add(start, builder.mul(loop.index, width))
-            with cgutils.for_range(builder, width) as member:
-                bitset = _bitset(builder, table_data, sets_data, builder.add(place, member.index))
-                builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
-            result, k = builder.load(conjunction), builder.load(found)
-            _store(builder, result, left_data, builder.mul(k, ir.Constant(_I64, WORDS)))
+            place = builder.add(start, builder.mul(loop.index, step))
+            _ask_for(builder, builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, SETS_AHEAD))]))
+            word = every
+            for i in range(HEAD_SETS):
+                number = builder.load(builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, i))]))
+                word = builder.and_(word, builder.load(builder.gep(table_data, [builder.zext(number, _I64)])))
+            k = builder.load(found)
+            builder.store(word, builder.gep(left_data, [k]))
             number = builder.trunc(builder.add(first, loop.index), _I32)
             builder.store(number, builder.gep(passed_data, [k]))
-            nonzero = builder.icmp_unsigned("!=", result, ir.Constant(_SET, [0] * WORDS))
-            any_left = builder.icmp_unsigned("!=", builder.bitcast(nonzero, _I8), ir.Constant(_I8, 0))
+            any_left = builder.icmp_unsigned("!=", word, ir.Constant(_I64, 0))
             builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
         return builder.load(found)
 
     i64 = types.int64
-    return i64(table, sets, i64, i64, i64, i64, left, passed, i64), generate
+    return i64(table, sets, i64, i64, i64, i64, left, passed), generate
 
 
-def _words_set(bitsets: Any, number: int) -> int:
+def _words_set(bitsets: Any, number: int, words: int) -> int:
     """Which words of a bitset are not zero, as a mask."""
     mask = 0
-    for w in range(WORDS):
-        mask |= int(bitsets[number * WORDS + w] != 0) << w
+    for w in range(words):
+        mask |= int(bitsets[number * words + w] != 0) << w
     return mask
 
 
-def _words_set_typing(_context: Any, bitsets: Any, number: Any) -> Any:
+def _words_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = _data(context, builder, signature, arguments, 0)
-        words = _load(builder, data, builder.mul(arguments[1], ir.Constant(_I64, WORDS)), _SET)
-        nonzero = builder.icmp_unsigned("!=", words, ir.Constant(_SET, [0] * WORDS))
-        return builder.zext(builder.bitcast(nonzero, _I8), _I64)
+        _, number, words = arguments
+        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
 
-    return types.int64(bitsets, types.int64), generate
+        def write(width: int) -> None:
+            place = builder.mul(number, ir.Constant(_I64, width))
+            value = _load(builder, data, place, _set_type(width))
+            builder.store(builder.zext(_words_not_zero(builder, value, width), _I64), found)
+
+        _for_width(builder, words, write)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(bitsets, i64, i64), generate
 
 
 def _lowest_bit(word: Any) -> int:
@@ -363,14 +479,18 @@ def _prefetch(array: Any, place: int) -> None:
 def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = _data(context, builder, signature, arguments, 0)
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), _I8.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        read, all_caches, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
-        builder.call(function, [pointer, read, all_caches, of_data])
+        _ask_for(builder, builder.gep(data, [arguments[1]]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+def _ask_for(builder: Any, pointer: Any) -> None:
+    """Have what a pointer points to brought into the caches; it need not be mapped."""
+    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    read, all_caches, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
+    builder.call(function, [builder.bitcast(pointer, _I8.as_pointer()), read, all_caches, of_data])
 
 
 keep_between = _keep_between if config.DISABLE_JIT else intrinsic(_keep_between_typing)
@@ -378,6 +498,7 @@ gather = _gather if config.DISABLE_JIT else intrinsic(_gather_typing)
 fill_edges = _fill_edges if config.DISABLE_JIT else intrinsic(_fill_edges_typing)
 fill_sets = _fill_sets if config.DISABLE_JIT else intrinsic(_fill_sets_typing)
 pass_sets = _pass_sets if config.DISABLE_JIT else intrinsic(_pass_sets_typing)
+pass_first = _pass_first if config.DISABLE_JIT else intrinsic(_pass_first_typing)
 words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
 lowest_bit = _lowest_bit if config.DISABLE_JIT else intrinsic(_lowest_bit_typing)
 prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,13 @@ from fieldfare.matching.layout import (
     Texts,
     Tiles,
 )
+from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
 from fieldfare.model import OPEN_END, Path
 
-CHUNK_EVENTS = 4096
+if TYPE_CHECKING:
+    from fieldfare.matching.explanation import PartExplanation
+
+CHUNK_EVENTS = 1 << 14
 """Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
 CHUNK_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
@@ -106,9 +110,6 @@ class Closings:
         return cls(arrays["versions"], arrays["valid_to"])
 
 
-NO_OVERLAY = Overlay(np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.int64))
-
-
 class Part:
     """Subscription versions in flat arrays (``layout`` draws them); made by `build_part` or `Part.open`.
 
@@ -133,7 +134,7 @@ class Part:
         self.valid_within = valid_within
         """All versions are valid for offsets in [first, second): no need to look at each."""
         self._compile_filter = compile_filter or _default_compile
-        self._overlay: tuple[Closings | None, Overlay] = (None, NO_OVERLAY)
+        self._closed: tuple[Closings | None, Closed] = (None, NOTHING_CLOSED)
         self._boundaries: dict[int, list[Decimal]] = {}
         self._pairs_room = PAIRS_ROOM
 
@@ -331,21 +332,15 @@ class Part:
         return self._compile_filter(text, dialect)
 
     def overlay(self, closings: Closings | None) -> Overlay:
-        """Which of this part's versions the closings end; kept for the closings last asked for."""
+        """Which of this part's versions the closings end."""
         if closings is None or not len(closings):
             return NO_OVERLAY
-        known, overlay = self._overlay
-        if known is closings:
-            return overlay
-        version = self.arrays.subscriptions.version
-        place = np.searchsorted(version, closings.versions)
-        here = version[np.minimum(place, self.size - 1)] == closings.versions
-        subscription = place[here].astype(np.int32)
-        closed = np.zeros((self.size + 7) // 8 if len(subscription) else 0, np.uint8)
-        np.bitwise_or.at(closed, subscription >> 3, np.left_shift(1, subscription & 7).astype(np.uint8))
-        overlay = Overlay(closed, subscription, np.array(closings.valid_to[here], np.int64))
-        self._overlay = (closings, overlay)
-        return overlay
+        known, closed = self._closed
+        if known is not closings:
+            version = self.arrays.subscriptions.version
+            closed = closed_of(version, closings.versions, closings.valid_to, closed)
+            self._closed = (closings, closed)
+        return closed.overlay
 
     def open_versions(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
         """For each subscription the version that nothing had ended when the part was built; -1 for none."""
@@ -358,6 +353,12 @@ class Part:
         is_open = subscriptions.number[place] == numbers
         is_open &= subscriptions.valid_to[place] == OPEN_END
         return np.where(is_open, subscriptions.version[place], -1)
+
+    def explain(self) -> PartExplanation:
+        """What the part chose for its rows: keys or tiles, and what they take."""
+        from fieldfare.matching.explanation import explain_part
+
+        return explain_part(self)
 
     @cached_property
     def versions(self) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from fieldfare.matching.kernels import row_matches
 from fieldfare.matching.lanes import (
     BLOCK,
     GROUP_BLOCKS,
+    HEAD_SETS,
     LANES,
     fill_edges,
     fill_sets,
@@ -18,6 +19,7 @@ from fieldfare.matching.lanes import (
     is_inside,
     keep_between,
     lowest_bit,
+    pass_first,
     pass_sets,
     prefetch,
     words_set,
@@ -36,6 +38,9 @@ LINE = 16
 """Numbers of 32 bits in a cache line."""
 AHEAD = 12
 """So many rows before a row is checked, its pieces are asked for."""
+
+FEW_LANES = 4
+"""For so few events most rows are out after HEAD_SETS of their sets; only the others' are read further."""
 
 _BIT = np.uint64(1) << np.arange(64, dtype=np.uint64)
 _ROOM = BLOCK * GROUP_BLOCKS
@@ -79,23 +84,65 @@ def _gather_columns(tiles: Any, t: int, codes: Any, masks: Any, live: Any) -> An
 
 
 @compiled
-def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, table: Any) -> None:
-    """Write the bitsets of a tile for `lanes` of its live events."""
+def _words_for(lanes: int) -> Any:
+    """How many words a bitset needs for so many events, of the widths that there are."""
+    return 1 if lanes <= 64 else 2 if lanes <= 128 else 4 if lanes <= 256 else BITSET_WORDS
+
+
+@compiled
+def _fill_table(tiles: Any, t: int, live: Any, first_lane: int, lanes: int, table: Any, words: int) -> None:
+    """Write the bitsets of a tile for `lanes` of its live events, `words` to a bitset."""
     flat, width = live.reshape(-1), live.shape[1]
-    for w in range(BITSET_WORDS):
+    for w in range(words):
         left = lanes - 64 * w
         every = np.uint64(0) if left <= 0 else ~np.uint64(0) if left >= 64 else _BIT[left] - np.uint64(1)
-        table[ALL_LANES * BITSET_WORDS + w] = every
-        table[NO_LANES * BITSET_WORDS + w] = 0
+        table[ALL_LANES * words + w] = every
+        table[NO_LANES * words + w] = 0
     start, end = tiles.column_start[t], tiles.column_start[t + 1]
     entry = FIRST_EDGE
     for c in range(start, end):
         first, last = tiles.column_edge[c], tiles.column_edge[c + 1]
         place = (1 + c - start) * width + first_lane
-        fill_edges(flat, place, lanes, tiles.edge, first, last, table, entry)
+        fill_edges(flat, place, lanes, tiles.edge, first, last, table, entry, words)
         entry += last - first
     first, last = tiles.set_start[t], tiles.set_start[t + 1]
-    fill_sets(table, tiles.set_gate, tiles.set_gates, first, last, entry)
+    fill_sets(table, tiles.set_gate, tiles.set_gates, first, last, entry, words)
+
+
+@compiled
+def _pass_rows(tiles: Any, t: int, table: Any, lanes: int, left: Any, passed: Any, words: int) -> Any:
+    """Write which rows of a tile have lanes left, and these lanes (see `pass_sets`); return how many rows."""
+    row, place, count = tiles.row_start[t], tiles.row_set_start[t], 0
+    for run in range(tiles.run_start[t], tiles.run_start[t + 1]):
+        width, size = np.int64(tiles.runs[run, 0]), np.int64(tiles.runs[run, 1])
+        if lanes <= FEW_LANES and width > HEAD_SETS:
+            tail = left[count:], passed[count:]
+            passing = pass_first(table, tiles.row_sets, place, width, size, row, tail[0], tail[1])
+            count += _pass_rest(table, tiles.row_sets, place - row * width, width, tail[0], tail[1], passing)
+        else:
+            count = pass_sets(
+                table, tiles.row_sets, place, width, width, size, row, left, passed, count, words
+            )
+        row += size
+        place += size * width
+    return count
+
+
+@compiled
+def _pass_rest(table: Any, sets: Any, base: Any, width: Any, left: Any, passed: Any, rows: int) -> Any:
+    """Of rows that passed their first sets, keep those that pass the others too; return how many.
+
+    A bitset is one word. Row r's sets are those of `sets` from ``base + r * width`` on.
+    """
+    count: Any = np.int64(0)
+    for i in range(rows):
+        row, word = np.int64(passed[i]), left[i]
+        start = base + row * width
+        for place in range(start + HEAD_SETS, start + width):
+            word &= table[sets[place]]
+        passed[count], left[count] = row, word
+        count += word != 0
+    return count
 
 
 @compiled
@@ -115,6 +162,7 @@ def _write_pairs(
     passed: Any,
     passed_count: int,
     left: Any,
+    words: int,
     events: Any,
     cells: Any,
     pairs: Any,
@@ -132,11 +180,11 @@ def _write_pairs(
             prefetch(rows.pieces, place)
         subscription, kind = rows.subscription[row], kinds[row]
         first, last = rows.piece_start[row], rows.piece_start[row + 1]
-        words = words_set(left, i)
-        while words != 0:
-            w = lowest_bit(words)
-            words &= words - 1
-            remaining = np.int64(left[i * BITSET_WORDS + w])
+        mask = words_set(left, i, words)
+        while mask != 0:
+            w = lowest_bit(mask)
+            mask &= mask - 1
+            remaining = np.int64(left[i * words + w])
             while remaining != 0:
                 bit = lowest_bit(remaining)
                 remaining &= remaining - 1
@@ -158,8 +206,8 @@ def scan_tiles(
 ) -> Any:
     """Append (event, subscription) for the rows of tiles; cells is [n, A], codes [A + 1, n and some].
 
-    Tile by tile: its zones leave some events, which get bits, 512 at a time; the bitsets of its edges
-    are written for these, and each row is a few instructions on them.
+    Tile by tile: its zones leave some events, which get bits, 512 at a time or, at the end, in shorter
+    bitsets; those of its edges are written for these, and each row is a few instructions on them.
 
     It begins with a tile and stops before one for which there may not be room. Returns that tile, or how
     many there are, the number of pairs, and for how many the tile needs room. Where the pairs of each tile
@@ -187,21 +235,15 @@ def scan_tiles(
         live_count = _gather_columns(tiles, t, codes, masks, live)
         for first_lane in range(0, live_count, LANES):
             lanes = min(LANES, live_count - first_lane)
-            _fill_table(tiles, t, live, first_lane, lanes, table)
-            row, place, passed_count = tiles.row_start[t], tiles.row_set_start[t], 0
-            for run in range(tiles.run_start[t], tiles.run_start[t + 1]):
-                width, size = np.int64(tiles.runs[run, 0]), np.int64(tiles.runs[run, 1])
-                passed_count = pass_sets(
-                    table, tiles.row_sets, place, width, size, row, left, passed, passed_count
-                )
-                row += size
-                place += size * width
+            words = _words_for(lanes)
+            _fill_table(tiles, t, live, first_lane, lanes, table, words)
+            passed_count = _pass_rows(tiles, t, table, lanes, left, passed, words)
             events = live[0, first_lane:]
             needed = count + passed_count * lanes
             if needed > len(pairs):
                 return t, count_before, needed
             count = _write_pairs(
-                rows, tiles.row_kind, passed, passed_count, left, events, cells, pairs, count
+                rows, tiles.row_kind, passed, passed_count, left, words, events, cells, pairs, count
             )
         ends[t] = count
     return len(tiles.row_start) - 1, count, count

@@ -17,8 +17,12 @@ class DataFolder:
         return f"sqlite:///{self.root / 'log.db'}"
 
     @property
+    def registry_path(self) -> Path:
+        return self.root / "registry.db"
+
+    @property
     def registry_url(self) -> str:
-        return f"sqlite:///{self.root / 'registry.db'}"
+        return f"sqlite:///{self.registry_path}"
 
     @property
     def matches(self) -> Path:

@@ -42,7 +42,10 @@ from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
 from fieldfare.storage.event_log import Record
 
 POLICIES = ("adaptive", "response_time", "subscription_count", "random", "balanced")
-BLOCK_EVENTS = 65_536
+BLOCK_EVENTS_MAX = 65_536
+BLOCK_EVENTS_MIN = 4_096
+BLOCK_WORK = BLOCK_EVENTS_MAX * 40_000
+"""Events times subscriptions of a block, between these bounds: its matches are held in memory together."""
 _NO_EVENTS = ColumnBatch(0, {})
 _NOWHERE = np.zeros(0, np.int64)
 
@@ -133,11 +136,13 @@ class _Block:
 
 def _blocks(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[_Block]:
     """The blocks of the ranges that a task was given."""
+    subscriptions = max(1, max(assignment.sliced.sizes))
+    most_events = min(BLOCK_EVENTS_MAX, max(BLOCK_EVENTS_MIN, BLOCK_WORK // subscriptions))
     log = open_event_log(assignment.log_url)
     try:
         for batch in batches:
             for row in batch.to_pylist():
-                for records in grouped(log.read(row["start"], row["end"]), BLOCK_EVENTS):
+                for records in grouped(log.read(row["start"], row["end"]), most_events):
                     yield from _blocks_of(records, assignment.space)
     finally:
         log.close()

@@ -1,0 +1,72 @@
+"""What the index of a data directory chose: read from its files, whether a service runs on them or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldfare.matching.explanation import IndexExplanation, RowPlace
+from fieldfare.matching.index import Index
+from fieldfare.model import Subscription
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage.errors import IndexStoreError, RegistryError, UnknownSpaceError
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionReport:
+    """Where a subscription's rows are.
+
+    Attributes
+    ----------
+    subscription : as it stands now.
+    places : None if the index does not have it yet; none if no event can match it.
+    """
+
+    subscription: Subscription
+    places: tuple[RowPlace, ...] | None
+
+
+class IndexReader:
+    """The newest index of a data directory.
+
+    Raises
+    ------
+    IndexStoreError, IndexFileError
+        There is no index, or it cannot be read.
+    """
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._folder = folder
+        store = IndexStore(folder.index)
+        manifest = store.newest()
+        if manifest is None:
+            raise IndexStoreError(f"{folder.index} has no index yet")
+        self.revision = manifest.revision
+        """The registry revision that it covers."""
+        self._indexes = IndexCache(store).indexes(manifest.number, manifest.revision)
+
+    def explain(self, space: str) -> IndexExplanation:
+        """What the index of a space chose. UnknownSpaceError: there is none of that name."""
+        self._check_space(space)
+        return self._index(space).explain()
+
+    def explain_subscription(self, space: str, id: str) -> SubscriptionReport | None:
+        """Where one of a space's subscriptions is; None if there is no such subscription."""
+        self._check_space(space)
+        registry = open_registry(self._folder.registry_url)
+        subscription = registry.get(space, id)
+        if subscription is None:
+            return None
+        if subscription.revision > self.revision:
+            return SubscriptionReport(subscription, None)
+        return SubscriptionReport(subscription, self._index(space).explain_subscription(subscription.number))
+
+    def _check_space(self, space: str) -> None:
+        if not self._folder.registry_path.exists():
+            raise RegistryError(f"{self._folder.registry_path} does not exist")
+        if not open_registry(self._folder.registry_url).has_space(space):
+            raise UnknownSpaceError(space)
+
+    def _index(self, space: str) -> Index:
+        return self._indexes.get(space) or Index()

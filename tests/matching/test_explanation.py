@@ -1,0 +1,103 @@
+"""An index says what it chose, and where a filter's rows went; what it says is true of its arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.filters import compile_filter
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.cell_values import values_of_cells, values_of_codes
+from fieldfare.matching.codes import encode
+from fieldfare.matching.index import Change, Index, LiveIndex
+from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.model import OPEN_END
+from fieldfare.workloads.synthetic import WORKLOADS
+
+from matching_support import Compiler, columns_of, entry, events, normal_forms, values  # isort: skip
+
+
+def _part(*texts: str) -> Part:
+    compiled = [(number, text, compile_filter(text).compiled) for number, text in enumerate(texts)]
+    return build_part(IndexEntry(n, n, 0, OPEN_END, form, text, "sql") for n, text, form in compiled)
+
+
+def test_a_part_counts_its_rows_by_how_they_are_found() -> None:
+    alerts = [f"data.city = 'c{i}' AND data.price < {i}" for i in range(300)]
+    part = _part(*alerts, "data.price > 7 OR data.size > 8", "data.name LIKE '%x' AND data.size > 1", "1 = 2")
+    found = part.explain()
+    assert (found.subscriptions, found.rows, found.undecided_rows) == (303, 303, 1)
+    assert [key.paths for key in found.keys] == [(("data", "city"),)]
+    assert (found.keys[0].entries, found.rows_in_keys, found.rows_in_tiles, found.tiles) == (300, 300, 3, 1)
+    assert found.constants == 300 + 300 + 2
+    assert sum(found.size_bytes.values()) == part.size_bytes
+    text = str(found)
+    assert "300 rows found by 1 key:\n    data.city: 300 entries" in text
+    assert "3 rows in 1 tile" in text and "1 row undecided" in text
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_every_row_of_a_workload_has_a_key_or_a_tile(name: str) -> None:
+    part = build_part(entry(n, form) for n, form in enumerate(WORKLOADS[name].normal_forms(3000, 1)))  # type: ignore[arg-type]
+    index, found = Index((part,)), part.explain()
+    places = [index.explain_subscription(number) or () for number in range(0, 3000, 10)]
+    keys = {key.paths for key in found.keys}
+    assert found.rows == len(part.arrays.rows.subscription)
+    for place in (place for mine in places for place in mine):
+        assert (place.key in keys) != (0 <= place.tile < found.tiles)
+        assert str(place)
+    assert any(places)
+
+
+def test_a_filter_is_found_where_the_explanation_says() -> None:
+    alerts = [f"data.city = 'c{i}' AND data.price < {i}" for i in range(100)]
+    odd = "data.name LIKE '%x' AND data.size BETWEEN 1 AND 5"
+    index = Index((_part(*alerts, odd, "1 = 2", "data.city IN ('c1', 'c2')"),))
+    (listed,) = index.explain_subscription(7) or ()
+    assert str(listed) == "part 0: found by the key data.city"
+    (tiled,) = index.explain_subscription(100) or ()
+    assert str(tiled) == (
+        "part 0: in tile 0 with 0 other rows, looked at where data.size is a number from 1 to 5 "
+        "and data.name is any string; for what it finds the filter itself decides"
+    )
+    assert index.explain_subscription(101) == ()
+    assert str((index.explain_subscription(102) or ())[0]).endswith("under 2 combinations of values")
+    assert index.explain_subscription(103) is None
+
+
+def test_an_explanation_follows_changes() -> None:
+    """The present version is in the newest part that has it; a removed subscription is nowhere."""
+    live = LiveIndex(_part("data.a > 1", "data.b = 2"), 2)
+    live.apply([Change(3, 0, 5, "data.a > 2")])
+    index = live.apply([Change(4, 1, 6, None)]).index
+    (place,) = index.explain_subscription(0) or ()
+    assert place.part == 1
+    assert index.explain_subscription(1) is None
+    assert str(index.explain()).startswith("2 parts, 3 subscription versions of which 2 ended, ")
+    assert Index((), Closings()).explain_subscription(0) is None
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(normal_forms, min_size=1, max_size=8), st.lists(events, min_size=1, max_size=6), values)
+def test_a_value_lies_in_what_its_cell_stands_for(forms: list, batch: list, value: object) -> None:
+    """Cells are turned back into values; strings that are no constants may share a gap."""
+    compiler = Compiler()
+    entries = [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)]
+    part = build_part(entries, compiler)
+    batch[0] = {**batch[0], ("a",): value}
+    columns = columns_of(batch)
+    cells = part.locate(columns, 0, len(batch))
+    codes = np.zeros((len(cells) + 1, 32), np.uint16)
+    dictionary = part.arrays.dictionary
+    encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+    for a, path in enumerate(part.indexed_paths):
+        for e in range(len(batch)):
+            if path not in columns.columns:
+                continue
+            found = columns.value(path, e)
+            if isinstance(found, str) and not dictionary.strings_ordered[a]:
+                continue
+            assert found in values_of_cells(part.arrays, a, int(cells[a, e]), int(cells[a, e]))
+            assert found in values_of_codes(part.arrays, a, int(codes[a, e]), int(codes[a, e]))
