@@ -23,7 +23,7 @@ from fieldfare.matching.build import (
     prepare,
 )
 from fieldfare.matching.codes import encode
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
 from fieldfare.matching.grouping import Pairs, group_by_event
@@ -32,12 +32,14 @@ from fieldfare.matching.layout import (
     Access,
     Arrays,
     Dictionary,
+    Needles,
     Overlay,
     Rows,
     Subscriptions,
     Texts,
     Tiles,
 )
+from fieldfare.matching.needles import NO_ROWS, scan_strings
 from fieldfare.model import OPEN_END, Path
 
 CHUNK_EVENTS = 4096
@@ -52,6 +54,7 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
     "rows": Rows,
     "access": Access,
+    "needles": Needles,
     "tiles": Tiles,
     "subscriptions": Subscriptions,
     "texts": Texts,
@@ -173,11 +176,12 @@ class Part:
         groups = {
             name: group(**{field_name: arrays[f"{name}.{field_name}"] for field_name in group._fields})  # type: ignore[attr-defined]
             for name, group in _GROUPS.items()
+            if f"{name}.{group._fields[0]}" in arrays  # type: ignore[attr-defined]
         }
         return cls(
             tuple(tuple(steps) for steps in meta["indexed_paths"]),
             tuple(tuple(steps) for steps in meta["further_paths"]),
-            Arrays(**groups),
+            Arrays(**{"needles": NO_ROWS, **groups}),
             (meta["valid_within"][0], meta["valid_within"][1]),
             compile_filter,
         )
@@ -224,10 +228,11 @@ class Part:
         )
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
-        if len(access.row):
+        if len(access.row) or len(self.arrays.needles.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
             pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
+            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count)
         if len(tiles.row_kind):
             pairs, count = self._scan_tiles(cells, by_event, pairs, count)
         if not always_valid:
@@ -239,6 +244,26 @@ class Part:
     @cached_property
     def _largest_number(self) -> int:
         return int(self.arrays.subscriptions.number.max(initial=0))
+
+    def _scan_needles(
+        self,
+        columns: ColumnBatch,
+        start: int,
+        by_event: NDArray[np.int32],
+        marks: NDArray[np.uint8],
+        pairs: NDArray[np.int32],
+        count: int,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what is found by texts in strings."""
+        needles, end = self.arrays.needles, start + len(by_event)
+        for group, attribute in enumerate(needles.attribute.tolist()):
+            column = columns.columns.get(self.indexed_paths[attribute])
+            if column is not None:
+                mine = Column(column.kinds[start:end], column.words[start:end])
+                pairs, count = scan_strings(
+                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count
+                )
+        return pairs, count
 
     def _scan_tiles(
         self, cells: NDArray[np.int32], by_event: NDArray[np.int32], pairs: NDArray[np.int32], count: int
