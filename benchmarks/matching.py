@@ -26,7 +26,7 @@ from fieldfare.matching.event_columns import columns_of_events
 from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.predicate_columns import build_part_from_columns
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Path
 from fieldfare.workloads.columns import columns_of, range_columns, text_of
 from fieldfare.workloads.odd import TEXT_WORKLOADS
 from fieldfare.workloads.synthetic import WORKLOADS
@@ -124,11 +124,11 @@ def built_from(source: str, name: str, count: int, seed: int) -> Callable[[], Pa
 
 @dataclass(frozen=True)
 class Work:
-    """What is timed: building a part, events as one batch; and the filters if people write such."""
+    """What is timed: building a part, events as one batch; and some of the filters if people write such."""
 
     build: Callable[[], Part]
     events: ColumnBatch
-    filters: list[Filter]
+    scanned: list[Filter]
 
     @classmethod
     def drawn(cls, source: str, name: str, subscriptions: int, events: int, seed: int) -> Work:
@@ -136,28 +136,35 @@ class Work:
         if name in WORKLOADS:
             built = built_from(source, name, subscriptions, seed)
             return cls(built, WORKLOADS[name].events(events, seed + 1), [])
-        texts = list(TEXT_WORKLOADS[name].filters(subscriptions, seed))
-        filters = list(map(compile_filter, texts))
+        texts, step = (
+            TEXT_WORKLOADS[name].filters(subscriptions, seed),
+            max(1, subscriptions // SCANNED_FILTERS),
+        )
+        forms, paths, scanned = [], set[Path](), []
+        for n, text in enumerate(texts):
+            filter = compile_filter(text)
+            forms.append(filter.compiled)
+            paths |= filter.column_paths
+            if n % step == 0:
+                scanned.append(filter)
 
         def built() -> Part:
-            again = map(compile_filter, texts) if source == "text" else filters
-            return build_part(entry(n, each.compiled, each.text) for n, each in enumerate(again))
+            again = (compile_filter(text).compiled for text in texts) if source == "text" else forms
+            return build_part(entry(n, form, texts[n]) for n, form in enumerate(again))
 
-        paths = sorted({path for filter in filters for path in filter.column_paths}, key=path_order)
         drawn = TEXT_WORKLOADS[name].events(events, seed + 1)
-        return cls(built, columns_of_events(drawn, paths), filters)
+        return cls(built, columns_of_events(drawn, sorted(paths, key=path_order)), scanned)
 
 
-def scan_s(filters: list[Filter], parts: list[ColumnBatch]) -> float:
-    """Seconds to evaluate every filter for every batch, estimated from some of the filters."""
-    some = filters[:: max(1, len(filters) // SCANNED_FILTERS)]
+def scan_s(some: list[Filter], count: int, parts: list[ColumnBatch]) -> float:
+    """Seconds to evaluate so many filters for every batch, estimated from some of them."""
     for filter in some:
         filter.matches_batch(parts[0])
     started = time.perf_counter()
     for filter in some:
         for batch in parts:
             filter.matches_batch(batch)
-    return (time.perf_counter() - started) * len(filters) / len(some)
+    return (time.perf_counter() - started) * count / len(some)
 
 
 def main() -> None:
@@ -206,8 +213,8 @@ def main() -> None:
     }
     if options.parse:
         figures["json_events_per_cpu_s"] = round(options.events / time_from_json(part, parts))
-    if work.filters:
-        scanned_s = scan_s(work.filters, parts[:1]) * len(parts)
+    if work.scanned:
+        scanned_s = scan_s(work.scanned, options.subscriptions, parts[:1]) * len(parts)
         figures["scan_events_per_s"] = round(options.events / scanned_s, 3)
         figures["speed_over_scan"] = round(scanned_s / elapsed_s, 1)
     if options.json:
