@@ -327,12 +327,19 @@ class Part:
         if not len(places):
             return count
         pairs[places, 1] = ~pairs[places, 1]
-        filters = np.searchsorted(self.arrays.texts.filter_place, pairs[places, 1])
+        filters = self._filter_of[pairs[places, 1]]
         keep = np.ones(count, bool)
         keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
         kept = int(np.count_nonzero(keep))
         pairs[:kept] = pairs[:count][keep]
         return kept
+
+    @cached_property
+    def _filter_of(self) -> NDArray[np.int64]:
+        """The place of each subscription's filter among those that confirm."""
+        places = np.zeros(self.size, np.int64)
+        places[self.arrays.texts.filter_place] = np.arange(len(self.arrays.texts.filter_place))
+        return places
 
     @cached_property
     def _confirmer(self) -> Confirmer:
