@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path as FilePath
 from typing import Any
@@ -276,3 +277,14 @@ def test_gathered_rows_keep_their_needles_in_any_order() -> None:
 
     assert words(gathered) == [["one"], [], ["one", "two"]]
     assert words(gathered.take(np.array([2, 1, 0, 2]))) == [["one", "two"], [], ["one"], ["one", "two"]]
+
+
+def test_a_pattern_of_lists_finds_also_what_stands_in_an_array() -> None:
+    texts = [json.dumps({"data": {"file": [{"suffix": f"-{i}.png"}]}}) for i in range(100)]
+    filters = [compile_filter(text, "eventbridge") for text in texts]
+    part = _part(filters)
+    assert len(part.arrays.needles.row) == 100
+    events: list[Event] = [
+        {"data": {"file": file}} for file in ("a-7.png", ["b", "b-7.png", "c-9.png"], 7, [])
+    ]
+    assert _found(part, events) == [[7], [7, 9], [], []]
