@@ -37,25 +37,17 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
 
 def encode_normal_form(form: NormalForm) -> bytes:
     """A normal form as bytes; equal forms give equal bytes."""
-    conjunctions = [
-        (
-            conjunction.exact,
-            [
-                (
-                    path,
-                    values.atoms,
-                    _numbers(values.numbers),
-                    (values.strings.starts_inside, values.strings.cuts),
-                )
-                for path, values in conjunction.constraints
-            ],
-            conjunction.needles,
-        )
-        for conjunction in form.conjunctions
-    ]
-    if any(needles for _, _, needles in conjunctions):
+    if any(conjunction.needles for conjunction in form.conjunctions):
+        conjunctions = [(each.exact, _constraints(each), each.needles) for each in form.conjunctions]
         return _encoder.encode((NEEDLES_FORMAT, conjunctions))
-    return encode_layout([(exact, constraints) for exact, constraints, _ in conjunctions])
+    return encode_layout([(each.exact, _constraints(each)) for each in form.conjunctions])
+
+
+def _constraints(conjunction: Conjunction) -> list[Any]:
+    return [
+        (path, values.atoms, _numbers(values.numbers), (values.strings.starts_inside, values.strings.cuts))
+        for path, values in conjunction.constraints
+    ]
 
 
 def encode_layout(conjunctions: Sequence[Any]) -> bytes:

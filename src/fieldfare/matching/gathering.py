@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.gathering_kernels import NUMBER, ODD, Interned, Room, decode_forms
+from fieldfare.matching.gathering_kernels import NEEDLES_FORMAT, NUMBER, ODD, Interned, Room, decode_forms
 from fieldfare.model import Path
 
 CHUNK_BYTES = 1 << 20
 """So many bytes of normal forms are decoded at once: what is kept ready for the outcome is in proportion."""
 
+_WITH_NEEDLES = bytes([NEEDLES_FORMAT])
 PLAIN_MAX = 2.0**53
 """Up to here a float64 can stand for a whole number."""
 
@@ -148,7 +149,8 @@ class Gatherer:
         data[:size] = np.frombuffer(payload, np.uint8, size, int(starts[0]))
         self._paths = self._paths.with_room(size // 2, size)  # a text has a byte in front
         self._strings = self._strings.with_room(size // 2, size)
-        self._needles = self._needles.with_room(size // 6, size)
+        if any(form[1:2] == _WITH_NEEDLES for form in compiled):
+            self._needles = self._needles.with_room(size // 6, size)
         room = Room.of(size, len(compiled))
         known = self._paths, self._strings, self._needles
         counts, broken = decode_forms(data, starts - starts[0], self.size, known, room)
