@@ -14,6 +14,7 @@ from typing import Any
 
 from fieldfare.filters import expression as ast
 from fieldfare.filters.exact import MAX_BITS
+from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import ABSENT
 
@@ -187,4 +188,18 @@ def candidates(form: NormalForm, event: Any) -> list[Conjunction]:
         conjunction
         for conjunction in form.conjunctions
         if all(read(event, path) in values for path, values in conjunction.constraints)
+        and all(has_needle(read(event, needle.path), needle) for needle in conjunction.needles)
     ]
+
+
+def has_needle(value: Any, needle: Needle) -> bool:
+    """Whether a value is a string with a needle, place by place."""
+    if not isinstance(value, str):
+        return False
+    text = "".join(character.casefold() for character in value) if needle.kind & 1 else value
+    places = [i for i in range(len(text)) if text[i : i + len(needle.text)] == needle.text]
+    if needle.kind & 2:
+        places = [i for i in places if i == 0]
+    if needle.kind & 4:
+        places = [i for i in places if i + len(needle.text) == len(text)]
+    return bool(places)

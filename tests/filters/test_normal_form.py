@@ -14,7 +14,7 @@ from fieldfare.filters import (
     format_path,
 )
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS, MAX_CUTS
-from fieldfare.filters.encoding import FORMAT
+from fieldfare.filters.encoding import NEEDLES_FORMAT
 
 from . import naive
 
@@ -112,8 +112,8 @@ def test_long_lists_are_not_multiplied() -> None:
 
 def test_another_format_or_broken_bytes_are_refused() -> None:
     data = encode_normal_form(form_of("data.a = 1.5 AND data.b[0] = 'x'"))
-    with pytest.raises(ValueError, match="format 2"):
-        decode_normal_form(msgspec.msgpack.encode([FORMAT + 1, []]))
+    with pytest.raises(ValueError, match="format 3"):
+        decode_normal_form(msgspec.msgpack.encode([NEEDLES_FORMAT + 1, []]))
     for broken in (b"", data[:-1], data + b"\0", msgspec.msgpack.encode({"a": 1}), b"\xff" * 10):
         with pytest.raises(ValueError):
             decode_normal_form(broken)

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fieldfare.filters import encode_normal_form
+from fieldfare.filters.needles import Needle
 from fieldfare.filters.values import (
     ABSENT,
     ALL_ATOMS,
@@ -47,6 +48,7 @@ class Conjunction:
 
     constraints: tuple[tuple[tuple[str | int, ...], ValueSet], ...]
     exact: bool = True
+    needles: tuple[Needle, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,9 @@ class NormalForm:
 
     def matches_lookup(self, get: Any) -> bool:
         for conjunction in self.conjunctions:
-            if all(get(path) in values for path, values in conjunction.constraints) and (
-                conjunction.exact or not self._refuses(get(("a",)))
-            ):
+            fits = all(get(path) in values for path, values in conjunction.constraints)
+            fits = fits and all(needle.is_in(get(needle.path)) for needle in conjunction.needles)
+            if fits and (conjunction.exact or not self._refuses(get(("a",)))):
                 return True
         return False
 

@@ -46,7 +46,8 @@ def test_every_row_of_a_workload_has_a_key_or_a_tile(name: str) -> None:
     keys = {key.paths for key in found.keys}
     assert found.rows == len(part.arrays.rows.subscription)
     for place in (place for mine in places for place in mine):
-        assert (place.key in keys) != (0 <= place.tile < found.tiles)
+        ways = (place.key in keys, place.needle is not None, 0 <= place.tile < found.tiles)
+        assert sum(ways) == 1
         assert str(place)
     assert any(places)
 
@@ -65,6 +66,20 @@ def test_a_filter_is_found_where_the_explanation_says() -> None:
     assert index.explain_subscription(101) == ()
     assert str((index.explain_subscription(102) or ())[0]).endswith("under 2 combinations of values")
     assert index.explain_subscription(103) is None
+
+
+def test_texts_that_are_looked_for_are_named() -> None:
+    words = [f"data.title LIKE '%wörd{i:03d}%'" for i in range(200)]
+    index = Index((_part(*words, "data.title ILIKE '%Storm%' AND data.size = 2", *(["data.size = 1"] * 3)),))
+    (part,) = index.explain().parts
+    found = {(use.path, use.folded): (use.needles, use.rows) for use in part.needles}
+    assert found[("data", "title"), False] == (200, 200)
+    assert part.rows_in_needles == sum(use.rows for use in part.needles)
+    assert part.rows == 204 == len(index.parts[0].arrays.rows.subscription)
+    assert "200 rows found by 200 texts in data.title" in str(part)
+    (place,) = index.explain_subscription(7) or ()
+    assert place.needle == (("data", "title"), "wörd007") and place.exact
+    assert str(place) == "part 0: found by the text 'wörd007' in data.title"
 
 
 def test_an_explanation_follows_changes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.filters.encoding import FORMAT
+from fieldfare.filters.encoding import FORMAT, NEEDLES_FORMAT
 from fieldfare.matching import gathering, gathering_kernels
 from fieldfare.matching.gathering import Gatherer
 from fieldfare.matching.part import build_part
@@ -22,7 +22,7 @@ FILTER = "data.a BETWEEN 1 AND 2.5 AND (data.b IN ('x', '') OR NOT data.c LIKE '
 
 
 def test_the_kernel_reads_the_format_that_is_written() -> None:
-    assert gathering_kernels.FORMAT == FORMAT
+    assert (gathering_kernels.FORMAT, gathering_kernels.NEEDLES_FORMAT) == (FORMAT, NEEDLES_FORMAT)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -43,9 +43,10 @@ def test_entries_may_come_in_any_order_and_are_read_in_chunks(
     assert found == [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
 
 
-def test_every_broken_normal_form_is_refused() -> None:
+@pytest.mark.parametrize("filter", [FILTER, "data.a ILIKE '%ab%' AND data.b LIKE '%c' OR data.c = 1"])
+def test_every_broken_normal_form_is_refused(filter: str) -> None:
     """Cut short anywhere, or with any byte changed: refused with a ValueError, or read as something else."""
-    whole = encode_normal_form(compile_filter(FILTER).normal_form)
+    whole = encode_normal_form(compile_filter(filter).normal_form)
     other = encode_normal_form(compile_filter("data.z = 1").normal_form)
     for size in range(len(whole)):
         with pytest.raises(ValueError, match="normal form"):
@@ -57,8 +58,8 @@ def test_every_broken_normal_form_is_refused() -> None:
                 Gatherer().add([changed, other])
             except (ValueError, ArithmeticError):
                 continue
-    with pytest.raises(ValueError, match="format 2"):
-        Gatherer().add([msgspec.msgpack.encode([FORMAT + 1, []])])
+    with pytest.raises(ValueError, match="format 3"):
+        Gatherer().add([msgspec.msgpack.encode([NEEDLES_FORMAT + 1, []])])
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""Disjunctions of conjunctions of value sets, as they are made: products and unions, bounded.
+"""Disjunctions of conjunctions of value sets and needles, as they are made: products and unions, bounded.
 
 Everything here may give a superset, which is then marked as not exact; nothing ever gives less.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from fieldfare.filters.needles import MAX_NEEDLES, Needle
 from fieldfare.filters.values import ValueSet, intersection_of, union_of
 from fieldfare.model import Path
 
@@ -22,6 +24,9 @@ MAX_WORK = 12_000
 
 _MAX_WIDTH_TO_MERGE = 8
 """Conjunctions of more attributes than this are not compared with each other."""
+
+
+NO_NEEDLES: frozenset[Needle] = frozenset()
 
 
 class Budget:
@@ -39,13 +44,19 @@ class Budget:
 
 
 class Draft:
-    """A conjunction being made; nobody changes it once it has been given away."""
+    """A conjunction being made; nobody changes it once it has been given away.
 
-    __slots__ = ("exact", "sets")
+    An attribute that has a needle has a set of strings only.
+    """
 
-    def __init__(self, sets: dict[Path, ValueSet], exact: bool = True) -> None:
+    __slots__ = ("exact", "needles", "sets")
+
+    def __init__(
+        self, sets: dict[Path, ValueSet], exact: bool = True, needles: frozenset[Needle] = NO_NEEDLES
+    ) -> None:
         self.sets = sets
         self.exact = exact
+        self.needles = needles
 
     @property
     def cuts(self) -> int:
@@ -60,8 +71,11 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
     sets: dict[Path, ValueSet] = {}
     repeated: dict[Path, list[ValueSet]] = {}
     exact = True
+    needles = NO_NEEDLES
     for draft in drafts:
         exact = exact and draft.exact
+        if draft.needles:
+            needles |= draft.needles
         for path, values in draft.sets.items():
             if path in sets:
                 repeated.setdefault(path, [sets[path]]).append(values)
@@ -71,7 +85,20 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
         sets[path] = intersection_of(list({id(found): found for found in many}.values()))
         if sets[path].is_empty:
             return None
-    return Draft(sets, exact)
+    if len(needles) > MAX_NEEDLES:
+        exact, needles = False, frozenset(sorted(needles, key=_by_length)[-MAX_NEEDLES:])
+    return Draft(sets, exact, needles)
+
+
+def _by_length(needle: Needle) -> tuple[int, str, str, int]:
+    return len(needle.text), needle.text, repr(needle.path), needle.kind
+
+
+def _without_needles(part: Disjunction, budget: Budget) -> Disjunction:
+    """The same without needles: alternatives that differ in these only are one."""
+    if not any(draft.needles for draft in part):
+        return part
+    return _merged([Draft(draft.sets, draft.exact and not draft.needles) for draft in part], budget)
 
 
 def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
@@ -82,6 +109,12 @@ def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     if single is None:
         return []
     several = [part for part in parts if len(part) > 1]
+    if math.prod(map(len, several)) > MAX_CONJUNCTIONS:
+        several = [_without_needles(part, budget) for part in several]
+        single = conjoin([single, *(part[0] for part in several if len(part) == 1)])
+        several = [part for part in several if len(part) > 1]
+        if single is None:
+            return []
     split = _to_split(several, budget)
     if split:
         return _mostly_exact(single, [part for part in several if part not in split], split, budget)
@@ -175,7 +208,7 @@ def hull(drafts: Disjunction, budget: Budget) -> Draft:
         values = union_of([draft.sets[path] for draft in drafts])
         if not values.is_full:
             sets[path] = values
-    return Draft(sets, False)
+    return Draft(sets, False, drafts[0].needles.intersection(*(draft.needles for draft in drafts[1:])))
 
 
 def _cuts(a: Disjunction, b: Disjunction) -> int:
@@ -184,11 +217,11 @@ def _cuts(a: Disjunction, b: Disjunction) -> int:
 
 def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
     """The same events in fewer conjunctions: those that differ in one attribute only become one."""
-    by_paths: dict[tuple[bool, frozenset[Path]], Disjunction] = {}
+    by_paths: dict[tuple[bool, frozenset[Path], frozenset[Needle]], Disjunction] = {}
     for draft in drafts:
-        by_paths.setdefault((draft.exact, frozenset(draft.sets)), []).append(draft)
+        by_paths.setdefault((draft.exact, frozenset(draft.sets), draft.needles), []).append(draft)
     result: Disjunction = []
-    for (_, paths), alike in by_paths.items():
+    for (_, paths, _), alike in by_paths.items():
         if len(paths) <= _MAX_WIDTH_TO_MERGE:
             for path in sorted(paths, key=repr):
                 if len(alike) > 1 and budget.allows(sum(len(paths) + draft.cuts // 4 for draft in alike)):
@@ -197,9 +230,29 @@ def _merged(drafts: Disjunction, budget: Budget) -> Disjunction:
                     result += [draft for draft in merged if path not in draft.sets]
                     alike = [draft for draft in merged if path in draft.sets]
         result += alike
+    result = _uncovered(result, budget)
     if len(result) > 1 and any(not draft.sets for draft in result):
         return [Draft({}, any(draft.exact for draft in result if not draft.sets))]
     return result
+
+
+def _uncovered(drafts: Disjunction, budget: Budget) -> Disjunction:
+    """The same without conjunctions with needles whose events fit another one anyway."""
+    plain = [draft for draft in drafts if not draft.needles]
+    if not plain or len(plain) == len(drafts) or not budget.allows(len(plain) * (len(drafts) - len(plain))):
+        return drafts
+    return [
+        draft
+        for draft in drafts
+        if not (draft.needles and any(_covers(other.sets, draft.sets) for other in plain))
+    ]
+
+
+def _covers(wide: dict[Path, ValueSet], narrow: dict[Path, ValueSet]) -> bool:
+    """Whether all that lies in some sets lies in other ones."""
+    return all(
+        path in narrow and narrow[path].intersection(values) == narrow[path] for path, values in wide.items()
+    )
 
 
 def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
@@ -217,7 +270,7 @@ def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
         sets[path] = union_of([draft.sets[path] for draft in group])
         if sets[path].is_full:
             del sets[path]
-        result.append(Draft(sets, group[0].exact))
+        result.append(Draft(sets, group[0].exact, group[0].needles))
     return result
 
 
@@ -225,6 +278,8 @@ def _bounded(drafts: Disjunction, budget: Budget) -> Disjunction:
     """At most ``MAX_CONJUNCTIONS``: neighbours over the same attributes give way to their hulls."""
     if len(drafts) <= MAX_CONJUNCTIONS:
         return drafts
+    if any(draft.needles for draft in drafts):
+        return _bounded(_without_needles(drafts, budget), budget)
     kept = [draft for draft in drafts if draft.exact]
     if 2 * len(kept) > MAX_CONJUNCTIONS:
         kept = []

@@ -1,8 +1,9 @@
 """Normal forms as bytes (msgpack), for the registry: what was compiled once is not compiled again.
 
-Layout: ``[FORMAT, [[exact, [[path, atoms, numbers, strings], ...]], ...]]``; a set of ranges is
+Layout: ``[format, [[exact, [[path, atoms, numbers, strings], ...]], ...]]``; a set of ranges is
 ``[starts_inside, [[value, side], ...]]``. A number is an int if it is a whole one of 64 bits, else
-its decimal text.
+its decimal text. Format 2 has needles too: ``[exact, constraints, [[path, text, kind], ...]]``; it is
+written only where there are some, so that all else is as it was before there were needles.
 """
 
 from __future__ import annotations
@@ -13,70 +14,71 @@ from typing import Any
 
 import msgspec
 
+from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import EVERYTHING, NOTHING, Ranges, ValueSet
 
-FORMAT = 1
-"""The version of the layout; any other is refused."""
+FORMAT, NEEDLES_FORMAT = 1, 2
+"""The versions of the layout, without needles and with them; any other is refused."""
 
 _Numbers = tuple[bool, tuple[tuple[Decimal, int], ...]]
 _Strings = tuple[bool, tuple[tuple[str, int], ...]]
 _Constraint = tuple[tuple[str | int, ...], int, _Numbers, _Strings]
+_Needle = tuple[tuple[str | int, ...], str, int]
 _Layout = tuple[int, tuple[tuple[bool, tuple[_Constraint, ...]], ...]]
+_NeedlesLayout = tuple[int, tuple[tuple[bool, tuple[_Constraint, ...], tuple[_Needle, ...]], ...]]
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Layout)
+_decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    FORMAT: msgspec.msgpack.Decoder(_Layout),
+    NEEDLES_FORMAT: msgspec.msgpack.Decoder(_NeedlesLayout),
+}
 
 
 def encode_normal_form(form: NormalForm) -> bytes:
     """A normal form as bytes; equal forms give equal bytes."""
-    return encode_layout(
-        [
-            (
-                conjunction.exact,
-                [
-                    (
-                        path,
-                        values.atoms,
-                        _numbers(values.numbers),
-                        (values.strings.starts_inside, values.strings.cuts),
-                    )
-                    for path, values in conjunction.constraints
-                ],
-            )
-            for conjunction in form.conjunctions
-        ]
-    )
+    if any(conjunction.needles for conjunction in form.conjunctions):
+        conjunctions = [(each.exact, _constraints(each), each.needles) for each in form.conjunctions]
+        return _encoder.encode((NEEDLES_FORMAT, conjunctions))
+    return encode_layout([(each.exact, _constraints(each)) for each in form.conjunctions])
+
+
+def _constraints(conjunction: Conjunction) -> list[Any]:
+    return [
+        (path, values.atoms, _numbers(values.numbers), (values.strings.starts_inside, values.strings.cuts))
+        for path, values in conjunction.constraints
+    ]
 
 
 def encode_layout(conjunctions: Sequence[Any]) -> bytes:
-    """Conjunctions as the layout has them, as bytes."""
+    """Conjunctions without needles as the layout has them, as bytes."""
     return _encoder.encode((FORMAT, conjunctions))
 
 
 def decode_normal_form(data: bytes) -> NormalForm:
     """The normal form that was encoded; ValueError if the bytes are no such, or of another format."""
     try:
-        version, conjunctions = _decoder.decode(data)
+        decoder = _decoders[data[1] if len(data) > 1 and data[1] in _decoders else FORMAT]
+        version, conjunctions = decoder.decode(data)
     except msgspec.DecodeError as error:
         raise ValueError(f"this is not an encoded normal form of format {FORMAT}: {error}") from error
-    if version != FORMAT:
-        raise ValueError(f"the normal form has format {version}, expected {FORMAT}")
-    return NormalForm(
+    if version not in _decoders:
+        raise ValueError(f"the normal form has format {version}, expected {FORMAT} or {NEEDLES_FORMAT}")
+    return NormalForm(tuple([_conjunction(*parts) for parts in conjunctions]))
+
+
+def _conjunction(
+    exact: bool, constraints: Sequence[_Constraint], needles: Sequence[_Needle] = ()
+) -> Conjunction:
+    return Conjunction(
         tuple(
             [
-                Conjunction(
-                    tuple(
-                        [
-                            (path, ValueSet(atoms, _ranges(numbers), _ranges(strings)))
-                            for path, atoms, numbers, strings in constraints
-                        ]
-                    ),
-                    exact,
-                )
-                for exact, constraints in conjunctions
+                (path, ValueSet(atoms, _ranges(numbers), _ranges(strings)))
+                for path, atoms, numbers, strings in constraints
             ]
-        )
+        ),
+        exact,
+        tuple([Needle(*needle) for needle in needles]),
     )
 
 

@@ -7,7 +7,7 @@ what is wanted. So nothing is lost by unknowns: they are truth values like the o
 
 What no value set can say (arithmetic, two attributes, a wildcard inside a pattern) gives a
 *superset*: the values with which it could hold, marked not exact. The same happens to what would
-grow beyond the bounds.
+grow beyond the bounds. Of patterns a conjunction also has the ``needles``: texts that strings contain.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from fieldfare.filters.expression import (
     with_parts,
 )
 from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.needles import Needle, needle_of
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
@@ -56,11 +57,13 @@ class Conjunction:
     Attributes
     ----------
     constraints : pairs of path and set, sorted by path, one a path; no set is empty or full.
-    exact : whether an event that fits matches. If not, the filter's evaluator decides.
+    exact : whether an event that fits, needles too, matches. If not, the filter's evaluator decides.
+    needles : texts that attributes contain, sorted; each one's attribute has a set of strings only.
     """
 
     constraints: tuple[tuple[Path, ValueSet], ...]
     exact: bool = True
+    needles: tuple[Needle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,16 @@ class NormalForm:
 def normal_form(expression: Expression) -> NormalForm:
     """The normal form of the events for which an expression is true."""
     drafts = _Builder().wanted(expression, _TRUE)
-    return NormalForm(tuple(Conjunction(_sorted(draft.sets), draft.exact) for draft in drafts))
+    return NormalForm(
+        tuple(
+            Conjunction(_sorted(draft.sets), draft.exact, tuple(sorted(draft.needles, key=_needle_order)))
+            for draft in drafts
+        )
+    )
+
+
+def _needle_order(needle: Needle) -> tuple[Any, ...]:
+    return path_order(needle.path), needle.text, needle.kind
 
 
 def _sorted(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
@@ -203,7 +215,7 @@ class _Builder:
         others = truths & ~shared
         if others and len(e.operands) > _MAX_IN_ORDER:
             found = self.union([self.wanted(operand, others) for operand in e.operands])
-            parts.append([Draft(draft.sets, False) for draft in found])
+            parts.append([Draft(draft.sets, False, draft.needles) for draft in found])
         elif others:
             before: list[Disjunction] = []
             for operand in e.operands:
@@ -313,7 +325,7 @@ class _Builder:
                 values = values.union(decided.complement())
         if values.is_empty:
             return _NEVER
-        return [Draft({} if values.is_full else {path: values}, is_exact)]
+        return [_with_needle(e, truths, Draft({} if values.is_full else {path: values}, is_exact))]
 
     def superset(self, e: Expression, truths: int) -> Disjunction:
         """What no value set can say: what its attributes must be for it to be true or false."""
@@ -330,7 +342,7 @@ class _Builder:
         if any(values.is_empty for _, values in needed):
             return _NEVER
         draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
-        return _NEVER if draft is None else [Draft(draft.sets, is_exact)]
+        return _NEVER if draft is None else [_with_needle(e, truths, Draft(draft.sets, is_exact))]
 
     def reads(self, e: Expression) -> int:
         """Whether an expression reads attributes, elements, both, or nothing."""
@@ -373,6 +385,17 @@ _OTHER = ValueSet(sets.OTHER)
 _SCALARS = ValueSet(sets.MISSING | sets.OTHER).complement()
 
 
+def _with_needle(e: Expression, truths: int, draft: Draft) -> Draft:
+    """A predicate's draft, with its needle where its sets do not say it all."""
+    found = None if draft.exact or truths != _TRUE else needle_of(e)
+    if found is None:
+        return draft
+    needle, is_exact = found
+    values = draft.sets.get(needle.path, sets.ANY_VALUE)
+    strings = ValueSet(strings=values.strings)
+    return Draft({**draft.sets, needle.path: strings}, is_exact, frozenset((needle,)))
+
+
 def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> Disjunction:
     """A conjunction on an attribute in the place of an element: where it tells of the quantifier too.
 
@@ -383,7 +406,9 @@ def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> 
     values = draft.sets.get(path)
     if values is not None:
         scalars = values.intersection(_SCALARS)
-        alone = [] if scalars.is_empty else [Draft({**draft.sets, path: scalars}, draft.exact)]
+        alone = [Draft({**draft.sets, path: scalars}, draft.exact, draft.needles)]
+        if scalars.is_empty:
+            alone = []
         return [*alone, Draft({**draft.sets, path: _OTHER}, False)] if values.atoms & sets.OTHER else alone
     if any(
         _is_member(constrained, path) and not found.atoms & sets.MISSING
@@ -397,7 +422,7 @@ def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> 
     found = {**draft.sets, first: at_first}
     if not if_missing:
         found[path] = _PRESENT
-    return [Draft(found, draft.exact and if_empty)]
+    return [Draft(found, draft.exact and if_empty, draft.needles)]
 
 
 def _is_member(constrained: Path, path: Path) -> bool:

@@ -90,12 +90,27 @@ class Keys(NamedTuple):
     lift: NDArray[np.float64]
 
 
-def choose_access(predicates: Predicates, cell_counts: NDArray[np.int64]) -> tuple[Access, list[Group]]:
-    """Which rows are found by a key, which are tiled under one cell, and which are tiled openly."""
-    owner = predicates.piece_owner()
+class Shares(NamedTuple):
+    """How often an event meets each predicate's cells, infinite if it can find no row; and each piece's."""
+
+    predicate: NDArray[np.float64]
+    piece: NDArray[np.float64]
+
+
+def choose_access(
+    predicates: Predicates,
+    cell_counts: NDArray[np.int64],
+    shares: Shares,
+    elsewhere: NDArray[np.bool_],
+) -> tuple[Access, list[Group], NDArray[np.uint32]]:
+    """Which rows are found by a key, which are tiled under one cell, and which are tiled openly.
+
+    Rows that are found `elsewhere` are left out. The third result is one thing that each row needs, as in
+    `Access`.
+    """
     first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
-    share, piece_share = _shares(predicates, owner, cell_counts)
-    points = _points(predicates, first_predicate, share)
+    share, piece_share = shares
+    points = _points(predicates, first_predicate, np.where(elsewhere[predicates.row], np.inf, share))
     keys = _choose(points, predicates.row_count)
     table = np.full(4 << len(keys.code).bit_length(), NO_KEY, np.int32)
     fill_key_table(keys.code, table)
@@ -111,14 +126,13 @@ def choose_access(predicates: Predicates, cell_counts: NDArray[np.int64]) -> tup
     checks = _checks(predicates, first_predicate, points, masks, share, access.mark_shift)
     listed = np.bincount(slot[order], minlength=len(access.table) - 1)
     np.cumsum(listed, out=access.table[1:])
-    groups.append(Group(np.flatnonzero(taken == NO_KEY)))
-    return access._replace(check=checks[row[order]], row=row[order].astype(np.int32)), groups
+    groups.append(Group(np.flatnonzero((taken == NO_KEY) & ~elsewhere)))
+    return access._replace(check=checks[row[order]], row=row[order].astype(np.int32)), groups, checks
 
 
-def _shares(
-    predicates: Predicates, owner: NDArray[np.int64], cell_counts: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How often an event meets each predicate's cells, infinite if it can find no row; and each piece's."""
+def shares_of(predicates: Predicates, cell_counts: NDArray[np.int64]) -> Shares:
+    """The shares of all predicates, guessed from how often filters ask for the same."""
+    owner = predicates.piece_owner()
     count = np.diff(predicates.piece_start)
     unfit = (predicates.low != predicates.high) | (predicates.low < FIRST_POINT_CELL)
     pointed = (np.bincount(owner[unfit], minlength=len(count)) == 0) & (count <= KEY_ENTRIES_MAX)
@@ -131,7 +145,7 @@ def _shares(
     piece_share = np.zeros(len(owner))
     piece_share[usable] = asked[flat_cell] / asked_total[attribute]
     share = np.bincount(owner[usable], piece_share[usable], minlength=len(count))
-    return np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share
+    return Shares(np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share)
 
 
 def _points(predicates: Predicates, first_predicate: NDArray[np.int64], share: NDArray[np.float64]) -> Points:

@@ -195,30 +195,30 @@ def _probe(
         for i in range(left):  # hot, without a branch
             e, p, stop = event[i], place[i], end[i]
             found[count_found] = np.int64(e) << 32 | np.int64(p)
-            count_found += _passes(check, np.uint64(p), flat, np.uint64(e) * width)
+            count_found += passes(check, np.uint64(p), flat, np.uint64(e) * width)
             event[kept] = e
             place[kept] = p + 1
             end[kept] = stop
             kept += np.uint64(p + 1 < stop)
         left = kept
         if count_found >= FOUND_MAX:
-            pairs, count = _check(access.row, rows, by_event, found, count_found, pairs, count)
+            pairs, count = check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
             count_found = np.uint64(0)
     for i in range(left):
         e, p, stop = np.int64(event[i]), np.int64(place[i]), np.int64(end[i])
         while p < stop:
             for j in range(np.uint64(p), np.uint64(min(stop, p + FOUND_MAX))):
                 found[count_found] = e << 32 | np.int64(j)
-                count_found += _passes(check, j, flat, np.uint64(e) * width)
+                count_found += passes(check, j, flat, np.uint64(e) * width)
             p += FOUND_MAX
             if count_found >= FOUND_MAX:
-                pairs, count = _check(access.row, rows, by_event, found, count_found, pairs, count)
+                pairs, count = check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
                 count_found = np.uint64(0)
-    return _check(access.row, rows, by_event, found, count_found, pairs, count)
+    return check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
 
 
 @inlined
-def _passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
+def passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
     """1 if an event has what an entry checks, else 0."""
     needed = check[entry]
     mark = np.uint32(marks[event_start + np.uint64(needed >> _ATTRIBUTE_SHIFT)])
@@ -227,7 +227,7 @@ def _passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
 
 
 @compiled
-def _check(
+def check_candidates(
     row_of_entry: Any, rows: Any, by_event: Any, found: Any, found_count: Any, pairs: Any, count: int
 ) -> Any:
     """Append (event, subscription) for the candidates (event << 32 | entry) whose row matches."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.access import choose_access
+from fieldfare.matching.access import Shares, choose_access, shares_of
 from fieldfare.matching.constant_kernels import pack_pieces
 from fieldfare.matching.constants import DictionaryBuilder, offsets_of
-from fieldfare.matching.gathering import Constants, Gathered, Gatherer
+from fieldfare.matching.gathering import Constants, Gathered, Gatherer, NeedleTexts
 from fieldfare.matching.layout import Arrays, Rows, Subscriptions, Texts
+from fieldfare.matching.needles import NO_NEEDLE, choose_needles, pack_needles
 from fieldfare.matching.tiling import Predicates, build_tiles
 from fieldfare.model import Path
 
@@ -135,6 +136,9 @@ class Prepared(NamedTuple):
     builder: DictionaryBuilder
     predicates: Predicates
     predicate_start: NDArray[np.int64]
+    needle_start: NDArray[np.int64]
+    needle: NDArray[np.int32]
+    needles: NeedleTexts
 
 
 def prepare(material: Material) -> Prepared:
@@ -152,7 +156,8 @@ def prepare(material: Material) -> Prepared:
         high=high,
     )
     return Prepared(
-        material.versions, material.paths, material.filters, builder, predicates, gathered.predicate_start
+        *(material.versions, material.paths, material.filters, builder, predicates),
+        *(gathered.predicate_start, gathered.needle_start, gathered.needle, material.constants.needles),
     )
 
 
@@ -160,23 +165,53 @@ def build_arrays(
     prepared: Prepared, compile_filter: CompileFilter
 ) -> tuple[tuple[Path, ...], tuple[Path, ...], Arrays]:
     """The paths with predicates, the further paths that filters need, and the arrays of a part."""
-    versions, paths, filters, builder, predicates, predicate_start = prepared
-    counts, dictionary = builder.cell_counts(), builder.dictionary
-    access, groups = choose_access(predicates, counts)
+    paths, builder, dictionary = prepared.paths, prepared.builder, prepared.builder.dictionary
+    counts = builder.cell_counts()
+    shares = shares_of(prepared.predicates, counts)
+    sought = _needles_of(prepared, shares)
+    predicates = replace(prepared.predicates, subscription=_signed(prepared, sought))
+    access, groups, checks = choose_access(predicates, counts, shares, sought != NO_NEEDLE)
+    needles, needled = pack_needles(sought, prepared.needles, checks)
     tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
     listed, place = in_order_of_use(access.row)
+    rows = np.concatenate([tiled, listed, needled])
+    subscriptions = predicates.subscription[rows]
+    confirmed = set((~subscriptions[subscriptions < 0]).tolist())
+    filters = [filter for filter in prepared.filters if filter[0] in confirmed]
     arrays = Arrays(
         dictionary=dictionary,
-        rows=pack_rows(predicates, predicate_start, np.concatenate([tiled, listed])),
+        rows=pack_rows(predicates, prepared.predicate_start, rows),
         access=access._replace(row=(len(tiled) + place).astype(np.int32)),
+        needles=needles._replace(row=np.arange(len(rows) - len(needled), len(rows), dtype=np.int32)),
         tiles=tiles,
-        subscriptions=pack_subscriptions(versions),
+        subscriptions=pack_subscriptions(prepared.versions),
         texts=pack_texts(builder, filters),
     )
     further: dict[Path, None] = {}
     for _, text, dialect in filters:
         further |= dict.fromkeys(compile_filter(text, dialect).column_paths)
     return paths, tuple(path for path in further if path not in paths), arrays
+
+
+def _needles_of(prepared: Prepared, shares: Shares) -> NDArray[np.int32]:
+    """The needle by which each row is found, or NO_NEEDLE."""
+    predicates = prepared.predicates
+    if not len(prepared.needle):
+        return np.full(predicates.row_count, NO_NEEDLE, np.int32)
+    single = shares.predicate < np.inf
+    logs = np.log(shares.predicate[single])
+    key_share = np.exp(np.bincount(predicates.row[single], logs, minlength=predicates.row_count))
+    return choose_needles(
+        *(prepared.needle_start, prepared.needle, prepared.needles),
+        *(predicates.subscription >= 0, key_share),
+    )
+
+
+def _signed(prepared: Prepared, sought: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The subscription of each row, ~s if its filter must confirm: also where a needle was not looked for."""
+    subscription = prepared.predicates.subscription
+    unsought = np.diff(prepared.needle_start) - (sought != NO_NEEDLE) > 0
+    return np.where(unsought & (subscription >= 0), ~subscription, subscription)
 
 
 def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

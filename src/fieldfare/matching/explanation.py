@@ -1,11 +1,11 @@
-"""What an index chose: how many rows it finds by which keys, how many in tiles, and where one filter's went.
+"""What an index chose: how many rows it finds by keys, by texts, in tiles, and where one filter's went.
 
 `Part.explain`, `Index.explain` and `Index.explain_subscription` give these values; ``str()`` of each is text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.matching.cell_values import values_of_codes
-from fieldfare.matching.layout import Arrays
+from fieldfare.matching.layout import Arrays, Needles
 from fieldfare.model import Path
 
 if TYPE_CHECKING:
@@ -42,6 +42,24 @@ class KeyUse:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedleUse:
+    """A search of an attribute's strings for texts.
+
+    Attributes
+    ----------
+    path : the attribute.
+    folded : whether it goes without regard to case.
+    needles : how many texts are looked for.
+    rows : how many rows have one of them.
+    """
+
+    path: Path
+    folded: bool
+    needles: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartExplanation:
     """What a part chose for its rows; a row is one conjunction of a filter.
 
@@ -51,17 +69,21 @@ class PartExplanation:
     attributes : how many attributes its filters constrain.
     constants : how many constants they compare these with.
     keys : the keys that were chosen, in the order in which they are looked up.
-    rows_in_keys, rows_in_tiles : how many rows are found in either way.
+    needles : where texts are looked for.
+    rows_in_keys, rows_in_needles, rows_in_tiles : how many rows are found in each way.
     tiles : how many tiles there are.
     undecided_rows : rows for whose candidates the filter itself must decide.
-    size_bytes : of all arrays, by group: dictionary, rows, access (keys), tiles, subscriptions, texts.
+    size_bytes : of all arrays, by group: dictionary, rows, access (keys), needles, tiles, subscriptions,
+        texts.
     """
 
     subscriptions: int
     attributes: int
     constants: int
     keys: tuple[KeyUse, ...]
+    needles: tuple[NeedleUse, ...]
     rows_in_keys: int
+    rows_in_needles: int
     rows_in_tiles: int
     tiles: int
     undecided_rows: int
@@ -69,7 +91,7 @@ class PartExplanation:
 
     @property
     def rows(self) -> int:
-        return self.rows_in_keys + self.rows_in_tiles
+        return self.rows_in_keys + self.rows_in_needles + self.rows_in_tiles
 
     def __str__(self) -> str:
         return "\n".join(_part_lines(self))
@@ -101,9 +123,10 @@ class RowPlace:
     ----------
     part : the number of the part that holds it.
     exact : whether the index decides; if not, the filter is evaluated for the events that it finds.
-    key : the attributes of its key, or None if it is in a tile.
+    key : the attributes of its key, or None if it has none.
     entries : how many times the key lists it.
-    tile, tile_rows : the number of its tile and how many rows that has; -1 and 0 if it has a key.
+    needle : the attribute and the text that its string must contain, or None if it is not found by one.
+    tile, tile_rows : the number of its tile and how many rows that has; -1 and 0 if it is in none.
     zones : what an event must be to be compared with the tile's rows; all of an attribute's values if there
         is no zone of it.
     """
@@ -112,6 +135,7 @@ class RowPlace:
     exact: bool
     key: tuple[Path, ...] | None = None
     entries: int = 0
+    needle: tuple[Path, str] | None = None
     tile: int = -1
     tile_rows: int = 0
     zones: tuple[tuple[Path, ValueSet], ...] = ()
@@ -122,6 +146,9 @@ class RowPlace:
             found = f"found by the key {' and '.join(map(format_path, self.key))}"
             times = "" if self.entries == 1 else f", under {self.entries} combinations of values"
             return f"part {self.part}: {found}{times}{decides}"
+        if self.needle is not None:
+            path, text = self.needle
+            return f"part {self.part}: found by the text {text!r} in {format_path(path)}{decides}"
         others = f"with {_count(self.tile_rows - 1, 'other row')}"
         zones = " and ".join(f"{format_path(path)} is {_in_words(values)}" for path, values in self.zones)
         looked = f", looked at where {zones}" if zones else ", looked at for every event"
@@ -133,13 +160,15 @@ def explain_part(part: Part) -> PartExplanation:
     from fieldfare.matching.access import keys_of
 
     arrays = part.arrays
-    tiled = len(arrays.tiles.row_kind)
+    tiled, needled = len(arrays.tiles.row_kind), len(arrays.needles.row)
     return PartExplanation(
         subscriptions=part.size,
         attributes=len(part.indexed_paths),
         constants=int(arrays.dictionary.number_start[-1] + arrays.dictionary.string_start[-1]),
         keys=tuple(KeyUse(paths, entries) for paths, entries in keys_of(arrays.access, part.indexed_paths)),
-        rows_in_keys=len(arrays.rows.subscription) - tiled,
+        needles=tuple(_needle_uses(arrays.needles, part.indexed_paths)),
+        rows_in_keys=len(arrays.rows.subscription) - tiled - needled,
+        rows_in_needles=needled,
         rows_in_tiles=tiled,
         tiles=len(arrays.tiles.row_start) - 1,
         undecided_rows=int(np.count_nonzero(arrays.rows.subscription < 0)),
@@ -166,6 +195,9 @@ def explain_version(part: Part, number: int, version: int) -> tuple[RowPlace, ..
 def _place(part: Part, number: int, row: int, exact: bool) -> RowPlace:
     tiles = part.arrays.tiles
     if row >= len(tiles.row_kind):
+        needle = _needle(part.arrays.needles, part.indexed_paths, row)
+        if needle is not None:
+            return RowPlace(number, exact, needle=needle)
         key, entries = _key(part.arrays, part.indexed_paths, row)
         return RowPlace(number, exact, key, entries)
     tile = int(np.searchsorted(tiles.row_start, row, side="right")) - 1
@@ -177,6 +209,32 @@ def _place(part: Part, number: int, row: int, exact: bool) -> RowPlace:
         tile_rows=int(tiles.row_start[tile + 1] - tiles.row_start[tile]),
         zones=tuple((part.indexed_paths[a], values_of_codes(part.arrays, a, *codes)) for a, *codes in zones),
     )
+
+
+def _needle_uses(needles: Needles, paths: Sequence[Path]) -> Iterator[NeedleUse]:
+    for group, attribute in enumerate(needles.attribute.tolist()):
+        first, last = _entries_of(needles, group)
+        rows = int(needles.row_start[last] - needles.row_start[first])
+        yield NeedleUse(paths[attribute], bool(needles.folded[group]), last - first, rows)
+
+
+def _entries_of(needles: Needles, group: int) -> tuple[int, int]:
+    """The needles of a group: from the first up to the second."""
+    start, end = needles.slot_start[group : group + 2].tolist()
+    return int(needles.slot[start]), int(needles.slot[end - 1])
+
+
+def _needle(needles: Needles, paths: Sequence[Path], row: int) -> tuple[Path, str] | None:
+    """The attribute in which a row's text is looked for, and the text; None if it is found otherwise."""
+    places = np.flatnonzero(needles.row == row)
+    if not len(places):
+        return None
+    entry = int(np.searchsorted(needles.row_start, places[0], side="right")) - 1
+    group = next(g for g in range(len(needles.attribute)) if entry < _entries_of(needles, g)[1])
+    packed = int(needles.entry[entry])
+    start, size = packed >> 32, (packed >> 24) & 0xFF
+    text = needles.text[start : start + size].tobytes().decode("utf-8", "surrogatepass")
+    return paths[int(needles.attribute[group])], text
 
 
 def _key(arrays: Arrays, paths: Sequence[Path], row: int) -> tuple[tuple[Path, ...], int]:
@@ -203,6 +261,10 @@ def _part_lines(part: PartExplanation) -> list[str]:
             more = sum(key.entries for key in ordered[KEYS_SHOWN:])
             others = _count(len(ordered) - KEYS_SHOWN, "other key")
             lines.append(f"    {others}: {_count(more, 'entry', 'entries')}")
+    for use in part.needles:
+        how = ", without regard to case" if use.folded else ""
+        texts = f"{_count(use.needles, 'text')} in {format_path(use.path)}{how}"
+        lines.append(f"  {_count(use.rows, 'row')} found by {texts}")
     if part.tiles:
         lines.append(f"  {_count(part.rows_in_tiles, 'row')} in {_count(part.tiles, 'tile')}")
     if part.undecided_rows:

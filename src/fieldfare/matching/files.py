@@ -22,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"FLDFARE\n"
-FORMAT = 3
+FORMAT = 4
+OLDER_FORMAT = 3
+"""A part of this one has no needles; it is read as it is."""
 ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sIIQ")
 _DTYPES = frozenset(["uint8", "int8", "uint16", "int32", "uint32", "int64", "float64"])
@@ -87,7 +89,7 @@ def open_arrays(
     magic, version, crc, length = _PREFIX.unpack_from(mapped)
     if magic != MAGIC:
         raise IndexFileError(f"{name}: not an index file")
-    if version != FORMAT:
+    if version not in (FORMAT, OLDER_FORMAT):
         raise IndexFileError(f"{name}: format {version}; this program reads format {FORMAT}")
     if length > size - _PREFIX.size:
         raise IndexFileError(f"{name}: truncated within its header")

@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.gathering_kernels import NUMBER, ODD, Interned, Room, decode_forms
+from fieldfare.matching.gathering_kernels import NEEDLES_FORMAT, NUMBER, ODD, Interned, Room, decode_forms
 from fieldfare.model import Path
 
 CHUNK_BYTES = 1 << 20
 """So many bytes of normal forms are decoded at once: what is kept ready for the outcome is in proportion."""
 
+_WITH_NEEDLES = bytes([NEEDLES_FORMAT])
 PLAIN_MAX = 2.0**53
 """Up to here a float64 can stand for a whole number."""
 
@@ -29,16 +30,30 @@ class Constants(NamedTuple):
     """The constants that predicates name by their place, told apart by attribute.
 
     `odd` are the numbers that no float64 up to 2^53 stands for. String i is
-    ``text[offset[i]:offset[i + 1]]``, in UTF-8, and of the attribute ``string_attribute[i]``.
+    ``text[offset[i]:offset[i + 1]]``, in UTF-8, and of the attribute ``string_attribute[i]``. Needles are
+    told apart by attribute and kind.
     """
 
     odd: tuple[tuple[int, Decimal], ...]
     string_attribute: NDArray[np.int32]
     offset: NDArray[np.int64]
     text: NDArray[np.uint8]
+    needles: NeedleTexts
 
 
-NO_CONSTANTS = Constants((), np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.uint8))
+class NeedleTexts(NamedTuple):
+    """Needles (see ``filters.needles``): i is the text ``text[offset[i]:offset[i + 1]]``, in UTF-8.
+
+    `code` is its attribute times ``gathering_kernels.NEEDLE_KINDS``, and its kind.
+    """
+
+    code: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    text: NDArray[np.uint8]
+
+
+NO_NEEDLES = NeedleTexts(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.uint8))
+NO_CONSTANTS = Constants((), np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.uint8), NO_NEEDLES)
 
 
 class Gathered(NamedTuple):
@@ -47,7 +62,8 @@ class Gathered(NamedTuple):
     Row r has the predicates from ``predicate_start[r]`` to ``predicate_start[r + 1]``, predicate p the
     pieces from ``piece_start[p]`` on, and piece i begins at end 2 i and stops before end 2 i + 1. An end is
     a place between the values of an attribute: `kind` says what ``value`` means (see
-    ``gathering_kernels``). `subscription` is a row's subscription s, or ~s if its filter must confirm.
+    ``gathering_kernels``). `subscription` is a row's subscription s, or ~s if its filter must confirm. Row r
+    must also have the needles from ``needle_start[r]`` to ``needle_start[r + 1]``.
     """
 
     subscription: NDArray[np.int32]
@@ -56,6 +72,8 @@ class Gathered(NamedTuple):
     piece_start: NDArray[np.int64]
     kind: NDArray[np.uint8]
     value: NDArray[np.float64]
+    needle_start: NDArray[np.int64]
+    needle: NDArray[np.int32]
 
     def in_order(self, subscriptions: NDArray[np.int64]) -> Gathered:
         """The rows in a new order of their subscriptions: the i-th was number ``subscriptions[i]``."""
@@ -71,6 +89,7 @@ class Gathered(NamedTuple):
         predicates, predicate_start = _runs(self.predicate_start, rows)
         pieces, piece_start = _runs(self.piece_start, predicates)
         ends = (2 * pieces[:, None] + np.arange(2)).ravel()
+        needles, needle_start = _runs(self.needle_start, rows)
         return Gathered(
             self.subscription[rows],
             predicate_start,
@@ -78,6 +97,8 @@ class Gathered(NamedTuple):
             piece_start,
             self.kind[ends],
             self.value[ends],
+            needle_start,
+            self.needle[needles],
         )
 
 
@@ -98,12 +119,13 @@ class Gatherer:
         self._blocks: list[Gathered] = []
         self._paths = Interned.empty()
         self._strings = Interned.empty()
+        self._needles = Interned.empty()
         self._odd: dict[tuple[int, Decimal], int] = {}
         self.size = 0
         """How many subscriptions there are so far."""
 
     def add(self, compiled: Sequence[bytes]) -> NDArray[np.int64]:
-        """Take in subscriptions; return which of these (by place) must be confirmed by their filter.
+        """Take in subscriptions; return which of these (by place) may have to be confirmed by their filter.
 
         Raises ValueError where bytes are no encoded normal form, or one of another format.
         """
@@ -127,14 +149,17 @@ class Gatherer:
         data[:size] = np.frombuffer(payload, np.uint8, size, int(starts[0]))
         self._paths = self._paths.with_room(size // 2, size)  # a text has a byte in front
         self._strings = self._strings.with_room(size // 2, size)
+        if any(form[1:2] == _WITH_NEEDLES for form in compiled):
+            self._needles = self._needles.with_room(size // 6, size)
         room = Room.of(size, len(compiled))
-        counts, broken = decode_forms(data, starts - starts[0], self.size, self._paths, self._strings, room)
+        known = self._paths, self._strings, self._needles
+        counts, broken = decode_forms(data, starts - starts[0], self.size, known, room)
         if broken >= 0:
             from fieldfare.filters.encoding import decode_normal_form
 
             decode_normal_form(compiled[broken])  # says what is wrong with it
             raise ValueError(f"this is not an encoded normal form: {compiled[broken]!r}")
-        rows, predicates, ends, odd = counts.tolist()
+        rows, predicates, ends, odd, needles = counts.tolist()
         block = Gathered(
             room.subscription[:rows].copy(),
             room.predicate_start[: rows + 1].copy(),
@@ -142,6 +167,8 @@ class Gatherer:
             room.piece_start[: predicates + 1].copy(),
             room.kind[:ends].copy(),
             room.value[:ends].copy(),
+            room.needle_start[: rows + 1].copy(),
+            room.needle[:needles].copy(),
         )
         if odd:
             self._name_odd(data, room, odd, block)
@@ -163,8 +190,9 @@ class Gatherer:
     def finish(self) -> tuple[tuple[Path, ...], Gathered, Constants]:
         """The attributes' paths, in the order they were met, and everything that was taken in."""
         paths = tuple(tuple(msgspec.msgpack.decode(raw)) for raw in self._paths.texts())
-        strings, odd = self._strings.trimmed(), tuple(self._odd)
-        constants = Constants(odd, strings.attribute, strings.offset, strings.text)
+        strings, needles = self._strings.trimmed(), self._needles.trimmed()
+        needle_texts = NeedleTexts(needles.attribute, needles.offset, needles.text)
+        constants = Constants(tuple(self._odd), strings.attribute, strings.offset, strings.text, needle_texts)
         return paths, _joined(self._blocks), constants
 
 
@@ -177,7 +205,7 @@ def _joined(blocks: list[Gathered]) -> Gathered:
     columns: list[Any] = []
     for name, empty in zip(Gathered._fields, _EMPTY, strict=True):
         parts = unjoined.pop(0)
-        if name in ("predicate_start", "piece_start"):
+        if name in ("predicate_start", "piece_start", "needle_start"):
             sizes = np.cumsum([0, *(part[-1] for part in parts)])
             parts = [part[1:] + base for part, base in zip(parts, sizes[:-1].tolist(), strict=True)]
             parts.insert(0, np.zeros(1, np.int64))
@@ -192,4 +220,6 @@ _EMPTY = Gathered(
     np.zeros(0, np.int64),
     np.zeros(0, np.uint8),
     np.zeros(0, np.float64),
+    np.zeros(0, np.int64),
+    np.zeros(0, np.int32),
 )

@@ -27,8 +27,10 @@ from fieldfare.matching.string_kernels import hash_string
 CELL, NUMBERS_END, STRINGS_END = 0, 1, 2
 NUMBER, ODD, STRING = 4, 6, 8
 
-FORMAT = 1
-"""The version of the layout that is read: ``filters.encoding.FORMAT``."""
+FORMAT, NEEDLES_FORMAT = 1, 2
+"""The versions of the layout that are read: those of ``filters.encoding``."""
+NEEDLE_KINDS = 8
+"""Needles are told apart by ``attribute * NEEDLE_KINDS + kind``."""
 
 _WHOLE_MAX = 1 << 53
 _DIGITS_MAX = 15
@@ -102,12 +104,15 @@ class Room(NamedTuple):
     value: NDArray[np.float64]
     odd: NDArray[np.int64]  # [., 4]: attribute, where in the bytes it starts and ends, which end it is
     confirmed: NDArray[np.uint8]
+    needle_start: NDArray[np.int64]
+    needle: NDArray[np.int32]
 
     @classmethod
     def of(cls, size: int, count: int) -> Self:
         """For so many bytes of so many normal forms.
 
-        A conjunction has 3 bytes at least, a predicate 10, with 5 pieces of atoms; a cut of 3 is one end.
+        A conjunction has 3 bytes at least, a predicate 10, with 5 pieces of atoms; a cut of 3 is one end; a
+        needle has 6.
         """
         rows, predicates, ends = size // 3 + 1, size // 10 + 1, 14 * (size // 10 + 1) + size // 3
         return cls(
@@ -119,6 +124,8 @@ class Room(NamedTuple):
             np.empty(ends, np.float64),
             np.empty((size // 3 + 1, 4), np.int64),
             np.zeros(count, np.uint8),
+            np.zeros(rows + 1, np.int64),
+            np.empty(size // 6 + 1, np.int32),
         )
 
 
@@ -359,44 +366,86 @@ def _constraint(data: Any, i: int, end: int, paths: Any, strings: Any, room: Any
 
 
 @compiled
-def decode_forms(data: Any, starts: Any, first: int, paths: Any, strings: Any, room: Any) -> Any:
+def _needle(data: Any, i: int, end: int, paths: Any, needles: Any, room: Any, places: Any) -> Any:
+    """One needle: the position after it, or _BAD; places[3] counts them."""
+    if i >= end or data[i] != 0x93:
+        return _BAD
+    start = i + 1
+    i = _path(data, start, end)
+    if i < 0:
+        return _BAD
+    attribute = intern(paths, 0, data, start, i - start)
+    text, length = _string(data, i)
+    if i >= end or text < 0 or length == 0 or text + length >= end or data[text + length] >= NEEDLE_KINDS:
+        return _BAD
+    kind = np.int64(data[text + length])
+    room.needle[places[3]] = intern(needles, attribute * NEEDLE_KINDS + kind, data, text, length)
+    places[3] += 1
+    return text + length + 1
+
+
+@compiled
+def _parts(data: Any, i: int, end: int, fields: int, known: Any, room: Any, places: Any) -> Any:
+    """The parts of a conjunction: the position after them, or _BAD, and whether no event fits them."""
+    paths, strings, needles = known
+    is_empty = False
+    i, constraints = _array(data, i)
+    if i < 0:
+        return _BAD, is_empty
+    for _ in range(constraints):
+        ends = places[1]
+        i = _constraint(data, i, end, paths, strings, room, places)
+        if i < 0:
+            return _BAD, is_empty
+        is_empty |= places[1] == ends
+    if fields == 3:
+        i, count = _array(data, i)
+        if i < 0 or i > end:
+            return _BAD, is_empty
+        for _ in range(count):
+            i = _needle(data, i, end, paths, needles, room, places)
+            if i < 0:
+                return _BAD, is_empty
+    return i, is_empty
+
+
+@compiled
+def decode_forms(data: Any, starts: Any, first: int, known: Any, room: Any) -> Any:
     """Read normal forms, those of the subscriptions from `first` on, into `room`.
 
-    Returns how many rows, predicates, ends and odd numbers there are, and which form is broken, or -1.
-    A conjunction with an empty set is left out.
+    `known` are the paths, strings and needles met so far. Returns how many rows, predicates, ends, odd
+    numbers and needles there are, and which form is broken, or -1. A conjunction with an empty set is left
+    out; a subscription is to be confirmed if one of its others is not exact, or has needles.
     """
-    places = np.zeros(3, np.int64)
-    counts = np.zeros(4, np.int64)
+    places = np.zeros(4, np.int64)
+    counts = np.zeros(5, np.int64)
     rows = 0
     for form in range(len(starts) - 1):
         i, end = starts[form], starts[form + 1]
-        if i + 2 >= end or data[i] != 0x92 or data[i + 1] != FORMAT:
+        if i + 2 >= end or data[i] != 0x92 or not (FORMAT <= data[i + 1] <= NEEDLES_FORMAT):
             return counts, form
+        fields = 2 if data[i + 1] == FORMAT else 3
         i, conjunctions = _array(data, i + 2)
         if i < 0:
             return counts, form
         for _ in range(conjunctions):
-            if i + 1 >= end or data[i] != 0x92 or data[i + 1] & 0xFE != 0xC2:
+            if i + 1 >= end or data[i] != 0x90 + fields or data[i + 1] & 0xFE != 0xC2:
                 return counts, form
             exact = data[i + 1] == 0xC3
-            i, constraints = _array(data, i + 2)
+            before = places[0], places[1], places[2], places[3]
+            i, is_empty = _parts(data, i + 2, end, fields, known, room, places)
             if i < 0:
                 return counts, form
-            before, is_empty = (places[0], places[1], places[2]), False
-            for _ in range(constraints):
-                ends = places[1]
-                i = _constraint(data, i, end, paths, strings, room, places)
-                if i < 0:
-                    return counts, form
-                is_empty |= places[1] == ends
             if is_empty:
-                places[0], places[1], places[2] = before
+                places[0], places[1], places[2], places[3] = before
                 continue
             room.subscription[rows] = first + form if exact else ~(first + form)
-            room.confirmed[form] |= not exact
+            room.confirmed[form] |= not exact or places[3] > before[3]
             rows += 1
             room.predicate_start[rows] = places[0]
+            room.needle_start[rows] = places[3]
         if i != end:
             return counts, form
-    counts[0], counts[1], counts[2], counts[3] = rows, places[0], places[1], places[2]
+    counts[0] = rows
+    counts[1:] = places
     return counts, -1

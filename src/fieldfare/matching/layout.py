@@ -8,9 +8,10 @@ constants divide the axis of all values (see ``filters.values``) into *cells*, s
 
 so a predicate on one attribute, whatever it says, is a few intervals of cells, and a match is decided
 by comparing integers only. A *row* is one conjunction of a subscription's normal form. A row is found
-in one of two ways, chosen by cost when the part is built:
+in one of three ways, chosen by cost when the part is built:
 
 * `Access`: by a table from the cells of one to four attributes to the few rows that ask for these cells.
+* `Needles`: by a text that a string must contain, looked for in the strings of events.
 * `Tiles`: with up to 2,048 others in a tile. `zones` are intervals that all rows of the tile share, so
   most events pass a tile by. The events that are left are the bits of bitsets: one for each *edge*, a
   place on an attribute's axis, says which events lie at it or beyond. A predicate is then a *set*: the
@@ -116,6 +117,38 @@ class Access(NamedTuple):
     row: NDArray[np.int32]
 
 
+class Needles(NamedTuple):
+    """Rows by a text that a string must contain: G *groups*, each an attribute's needles, N in all.
+
+    Group g looks for its needles in the string as it is, or casefolded (`folded`). Each needle stands under
+    one of its *grams*, its bytes at some place, as many as one of the group's `size`s. Its hash has a bit in
+    the group's `bits`, 2 to `bits_width[g]` of them from ``bits_start[g]`` on, and a slot: the entries from
+    ``slot[s]`` to ``slot[s + 1]`` with s = ``slot_start[g]`` + its upper `slot_width[g]` bits. An entry is a
+    needle::
+
+        offset in text (32 bits) | bytes (8) | where the gram is (8) | ends, begins (1, 1) | hash (14)
+
+    and has the rows from ``row_start[entry]`` to ``row_start[entry + 1]``; ``check[i]`` is one thing that
+    ``row[i]`` needs, as in `Access`.
+    """
+
+    attribute: NDArray[np.int32]
+    folded: NDArray[np.uint8]
+    size_start: NDArray[np.int64]
+    size: NDArray[np.uint8]
+    bits_start: NDArray[np.int64]
+    bits_width: NDArray[np.uint8]
+    bits: NDArray[np.uint8]
+    slot_start: NDArray[np.int64]
+    slot_width: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    entry: NDArray[np.int64]
+    text: NDArray[np.uint8]
+    row_start: NDArray[np.int32]
+    row: NDArray[np.int32]
+    check: NDArray[np.uint32]
+
+
 class Tiles(NamedTuple):
     """T tiles; tile t has rows [row_start[t], row_start[t + 1]) of `Rows`.
 
@@ -184,6 +217,7 @@ class Arrays(NamedTuple):
     dictionary: Dictionary
     rows: Rows
     access: Access
+    needles: Needles
     tiles: Tiles
     subscriptions: Subscriptions
     texts: Texts

@@ -23,7 +23,7 @@ from fieldfare.matching.build import (
     prepare,
 )
 from fieldfare.matching.codes import encode
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
 from fieldfare.matching.grouping import Pairs, group_by_event
@@ -32,12 +32,14 @@ from fieldfare.matching.layout import (
     Access,
     Arrays,
     Dictionary,
+    Needles,
     Overlay,
     Rows,
     Subscriptions,
     Texts,
     Tiles,
 )
+from fieldfare.matching.needles import NO_ROWS, scan_strings
 from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
 from fieldfare.model import OPEN_END, Path
 
@@ -56,6 +58,7 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
     "rows": Rows,
     "access": Access,
+    "needles": Needles,
     "tiles": Tiles,
     "subscriptions": Subscriptions,
     "texts": Texts,
@@ -174,11 +177,12 @@ class Part:
         groups = {
             name: group(**{field_name: arrays[f"{name}.{field_name}"] for field_name in group._fields})  # type: ignore[attr-defined]
             for name, group in _GROUPS.items()
+            if f"{name}.{group._fields[0]}" in arrays  # type: ignore[attr-defined]
         }
         return cls(
             tuple(tuple(steps) for steps in meta["indexed_paths"]),
             tuple(tuple(steps) for steps in meta["further_paths"]),
-            Arrays(**groups),
+            Arrays(**{"needles": NO_ROWS, **groups}),
             (meta["valid_within"][0], meta["valid_within"][1]),
             compile_filter,
         )
@@ -226,10 +230,11 @@ class Part:
         access, tiles, rows = self.arrays.access, self.arrays.tiles, self.arrays.rows
         tile_ends = np.zeros(max(1, len(tiles.row_start)) - 1, np.int64)
         pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
-        if len(access.row):
+        if len(access.row) or len(self.arrays.needles.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
             pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
+            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count)
         if len(tiles.row_kind):
             pairs, count = self._scan_tiles(cells, by_event, pairs, count, tile_ends)
         if not always_valid:
@@ -245,6 +250,26 @@ class Part:
     def _number_bounds(self) -> tuple[int, int]:
         number = self.arrays.subscriptions.number
         return int(number.min()), int(number.max())
+
+    def _scan_needles(
+        self,
+        columns: ColumnBatch,
+        start: int,
+        by_event: NDArray[np.int32],
+        marks: NDArray[np.uint8],
+        pairs: NDArray[np.int32],
+        count: int,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what is found by texts in strings."""
+        needles, end = self.arrays.needles, start + len(by_event)
+        for group, attribute in enumerate(needles.attribute.tolist()):
+            column = columns.columns.get(self.indexed_paths[attribute])
+            if column is not None:
+                mine = Column(column.kinds[start:end], column.words[start:end])
+                pairs, count = scan_strings(
+                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count
+                )
+        return pairs, count
 
     def _scan_tiles(
         self,
@@ -313,12 +338,19 @@ class Part:
         if not len(places):
             return count
         pairs[places, 1] = ~pairs[places, 1]
-        filters = np.searchsorted(self.arrays.texts.filter_place, pairs[places, 1])
+        filters = self._filter_of[pairs[places, 1]]
         keep = np.ones(count, bool)
         keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
         kept = int(np.count_nonzero(keep))
         pairs[:kept] = pairs[:count][keep]
         return kept
+
+    @cached_property
+    def _filter_of(self) -> NDArray[np.int64]:
+        """The place of each subscription's filter among those that confirm."""
+        places = np.zeros(self.size, np.int64)
+        places[self.arrays.texts.filter_place] = np.arange(len(self.arrays.texts.filter_place))
+        return places
 
     @cached_property
     def _confirmer(self) -> Confirmer:

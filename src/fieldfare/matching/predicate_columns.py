@@ -38,7 +38,7 @@ from fieldfare.matching.column_kernels import (
     write_ranges,
     write_strings,
 )
-from fieldfare.matching.gathering import Constants, Gathered
+from fieldfare.matching.gathering import NO_NEEDLES, Constants, Gathered
 from fieldfare.matching.gathering_kernels import Interned
 from fieldfare.matching.layout import starts_of
 from fieldfare.matching.part import Part, part_of
@@ -251,9 +251,10 @@ def _gather(
         new[strings.attribute],
         strings.offset,
         strings.text,
+        NO_NEEDLES,
     )
-    rows = np.arange(size, dtype=np.int32)
-    gathered = Gathered(rows, predicate_start, attribute, piece_start, *ends)
+    rows, needles = np.arange(size, dtype=np.int32), (np.zeros(size + 1, np.int64), np.zeros(0, np.int32))
+    gathered = Gathered(rows, predicate_start, attribute, piece_start, *ends, *needles)
     if dead.any():
         gathered = gathered.take(np.flatnonzero(~dead))
     return tuple(sorted_paths[i] for i in by_new.tolist()), gathered, constants

@@ -5,7 +5,8 @@
 * `negated`: NOT, unequal, and attributes that are missing or null;
 * `skewed`: symbols by Zipf's law, and prices near the symbol's own, most of them at a few round limits;
 * `extremes`: among others filters that match nothing, or everything;
-* `operators`: every operator and many functions of the sql dialect.
+* `operators`: every operator and many functions of the sql dialect;
+* `words`: alerts on words and phrases in titles, whose words follow Zipf's law.
 """
 
 from __future__ import annotations
@@ -192,6 +193,44 @@ def _operators_event(rng: Random) -> Event:
     }
 
 
+VOCABULARY = 200_000
+RARE = 1_000
+"""Nobody wants an alert on one of so many of the most frequent words."""
+_SYLLABLES = [
+    onset + vowel + coda
+    for coda in ("", "n", "r", "s", "l", "t")
+    for onset in "b c d f g h k l m n p r s t v w st tr ch br pl gr fl j".split()  # noqa: SIM905
+    for vowel in ("a", "e", "i", "o", "u", "ea", "ou", "ai")
+]
+
+
+def _word(rank: int) -> str:
+    """The word that is so frequent; two syllables, and no two words are the same."""
+    first, second = divmod(rank * 7919 % len(_SYLLABLES) ** 2, len(_SYLLABLES))
+    return _SYLLABLES[first] + _SYLLABLES[second]
+
+
+def _words_filter(rng: Random) -> str:
+    word = _word(int(RARE * (VOCABULARY / RARE) ** rng.random()))
+    frequent = _word(_zipf(rng, RARE))
+    forms = [
+        *4 * [f"data.title LIKE '%{word}%'"],
+        *2 * [f"data.title ILIKE '%{word.capitalize()}%'"],
+        f"data.title LIKE '%{frequent} {word}%'",
+        f"CONTAINS(data.title, '{word}') AND data.region = 'R{rng.integers(50)}'",
+        f"LOWER(data.title) LIKE '%{word}%' AND data.title NOT LIKE '%{frequent}%'",
+        f"data.link LIKE '%/{word}'",
+    ]
+    return forms[rng.integers(len(forms))]
+
+
+def _words_event(rng: Random) -> Event:
+    words = [_word(_zipf(rng, VOCABULARY)) for _ in range(12)]
+    link = f"https://example.com/{words[3]}/{words[5]}"
+    title = " ".join(words).capitalize()
+    return {"data": {"title": title, "link": link, "region": f"R{rng.integers(50)}"}}
+
+
 TEXT_WORKLOADS = {
     "sparse": TextWorkload(_sparse_filter, _sparse_event),
     "strings": TextWorkload(_strings_filter, _strings_event),
@@ -199,4 +238,5 @@ TEXT_WORKLOADS = {
     "skewed": TextWorkload(_skewed_filter, _skewed_event),
     "extremes": TextWorkload(_extremes_filter, _extremes_event),
     "operators": TextWorkload(_operators_filter, _operators_event),
+    "words": TextWorkload(_words_filter, _words_event),
 }

@@ -23,10 +23,12 @@ from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.help.cautions import Caution, always, cautions_of
 from fieldfare.filters.help.sampling import Sample, sample_cautions
 from fieldfare.filters.help.statements import Statement, state, written
-from fieldfare.filters.help.value_words import describe_values
+from fieldfare.filters.help.value_words import describe_needle, describe_values
+from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, normal_form
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ValueSet
+from fieldfare.model import Path
 
 if TYPE_CHECKING:
     from fieldfare.filters.filter import Filter
@@ -172,10 +174,19 @@ def _use(
 ) -> ConjunctionUse:
     fits = fits or [None] * len(conjunction.constraints)
     predicates = tuple(
-        PredicateUse(format_path(path), describe_values(values), count)
+        PredicateUse(format_path(path), _describe(path, values, conjunction.needles), count)
         for (path, values), count in zip(conjunction.constraints, fits, strict=True)
     )
     return ConjunctionUse(predicates, conjunction.exact, total)
+
+
+def _describe(path: Path, values: ValueSet, needles: Sequence[Needle]) -> str:
+    """What an attribute must be, also what it must contain."""
+    mine = [describe_needle(needle) for needle in needles if needle.path == path]
+    if not mine:
+        return describe_values(values)
+    start = "a string" if values == sets.STRINGS else describe_values(values)
+    return f"{start} that {' and '.join(mine)}"
 
 
 def _figures(
@@ -185,7 +196,10 @@ def _figures(
     candidates = [False] * size
     uses = []
     for conjunction in conjunctions:
-        columns = [sample.where(path, values) for path, values in conjunction.constraints]
+        columns = [
+            sample.where(path, values, [needle for needle in conjunction.needles if needle.path == path])
+            for path, values in conjunction.constraints
+        ]
         fitting = [all(row) for row in zip(*columns, strict=True)] if columns else [True] * size
         candidates = [a or b for a, b in zip(candidates, fitting, strict=True)]
         uses.append(_use(conjunction, [sum(column) for column in columns], sum(fitting)))
@@ -206,7 +220,7 @@ def _index_cautions(e: Expression, conjunctions: Sequence[Conjunction]) -> list[
             )
         ]
     for each in conjunctions:
-        if not each.exact and all(_is_wide(values) for _, values in each.constraints):
+        if not (each.exact or each.needles) and all(_is_wide(values) for _, values in each.constraints):
             path, values = each.constraints[0]
             return [
                 Caution(

@@ -13,6 +13,7 @@ from fieldfare.filters.expression import Attribute, Expression, Literal, walk
 from fieldfare.filters.help.cautions import Caution
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.help.value_words import one_of
+from fieldfare.filters.needles import Needle
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ABSENT, ValueSet, atom_of
@@ -52,9 +53,11 @@ class Sample:
             found = self._columns[path] = [get(event) for event in self.events]
         return found
 
-    def where(self, path: Path, values: ValueSet) -> list[bool]:
-        """For which events an attribute lies in a set."""
-        return [value in values for value in self.column(path)]
+    def where(self, path: Path, values: ValueSet, needles: Sequence[Needle] = ()) -> list[bool]:
+        """For which events an attribute lies in a set, and has some needles."""
+        return [
+            value in values and all(needle.is_in(value) for needle in needles) for value in self.column(path)
+        ]
 
     def names(self) -> list[str]:
         """The attributes that the first events have, as text."""

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from fieldfare.filters import values as sets
+from fieldfare.filters.needles import AT_END, AT_START, FOLDED, Needle
 from fieldfare.filters.sql.printer import format_literal
 from fieldfare.filters.values import AFTER, BEFORE, Cut, Ranges, ValueSet, with_prefix
 
@@ -40,6 +41,13 @@ def describe_values(values: ValueSet) -> str:
     if values.atoms & sets.OTHER and not values.numbers.is_empty and not values.strings.is_empty:
         return f"anything but {one_of(_pieces(values.complement()))}"
     return one_of(_pieces(values)) or "nothing"
+
+
+def describe_needle(needle: Needle) -> str:
+    """What a string does that has a needle: ``contains 'storm'``."""
+    places = {0: "contains", AT_START: "starts with", AT_END: "ends with", AT_START | AT_END: "is"}
+    whatever = ", whatever its case" if needle.kind & FOLDED else ""
+    return f"{places[needle.kind & ~FOLDED]} {show_value(needle.text)}{whatever}"
 
 
 def one_of(pieces: list[str]) -> str:

@@ -158,8 +158,9 @@ def operand_of(e: Expression) -> Operand | None:
 _CALLS: dict[str, Callable[[Operand], Operand]] = {
     "ABS": AbsoluteOperand,
     "LENGTH": LengthOperand,
-    "LOWER": lambda operand: CaseOperand(operand, True),
-    "UPPER": lambda operand: CaseOperand(operand, False),
+    "LOWER": lambda operand: CaseOperand(operand, str.lower),
+    "UPPER": lambda operand: CaseOperand(operand, str.upper),
+    "CASEFOLD": lambda operand: CaseOperand(operand, str.casefold),
     "CESQL_INT": lambda operand: CastOperand(operand, KIND_INT, KIND_INT, bits=32),
     "CESQL_STRING": lambda operand: CastOperand(operand, KIND_STRING, KIND_STRING),
     "CESQL_BOOL": lambda operand: CastOperand(operand, KIND_FALSE, KIND_TRUE),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Wild
 from fieldfare.matching.columns import KIND_STRING
@@ -90,34 +91,43 @@ class LengthOperand:
 
 
 class CaseOperand:
-    """LOWER(text) or UPPER(text); Python does it for strings that are not all ASCII."""
+    """LOWER(text), UPPER(text) or CASEFOLD(text); Python does it for strings that are not all ASCII."""
 
-    def __init__(self, operand: Operand, lower: bool) -> None:
+    def __init__(self, operand: Operand, change: Callable[[str], str]) -> None:
         self.operand = operand
-        self.change = str.lower if lower else str.upper
-        self.first = ord("A") if lower else ord("a")
+        self.change = change
         self.cost_ns = operand.cost_ns + 15
 
     def values(self, view: View) -> Values:
         known: Values | None = view.memo.get(id(self))
         if known is None:
-            known = view.memo[id(self)] = self._changed(spread(self.operand.values(view), view.size))
+            given = spread(self.operand.values(view), view.size)
+            changed = with_case(given.kinds, given.words, given.text, self.change)
+            known = view.memo[id(self)] = Values(*changed[:2], NO_WORDS, changed[2], 1)
         return known
 
-    def _changed(self, given: Values) -> Values:
-        size = int((given.words[given.kinds == KIND_STRING] & _LENGTH_BITS).sum())
-        kinds: Any = np.empty(len(given.kinds), np.uint8)
-        words: Any = np.empty(len(given.kinds), np.int64)
-        text: Any = np.empty(size, np.uint8)
-        text_kernels.change_case(given.kinds, given.words, given.text, self.first, kinds, words, text)
-        further = []
-        for row in np.flatnonzero(words < 0).tolist():
-            start, length = divmod(int(given.words[row]), 1 << 32)
-            string = given.text[start : start + length].tobytes().decode("utf-8", "surrogatepass")
-            changed = self.change(string).encode("utf-8", "surrogatepass")
-            words[row] = size << 32 | len(changed)
-            size += len(changed)
-            further.append(changed)
-        if further:
-            text = np.concatenate([text, np.frombuffer(b"".join(further), np.uint8)])
-        return Values(frozen(kinds), frozen(words), NO_WORDS, frozen(text), 1)
+
+def with_case(
+    given_kinds: NDArray[np.uint8],
+    given_words: NDArray[np.int64],
+    given_text: NDArray[np.uint8],
+    change: Callable[[str], str],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8]]:
+    """Kinds, words and text of strings whose case was changed; of what is no string the kind is null."""
+    size = int((given_words[given_kinds == KIND_STRING] & _LENGTH_BITS).sum())
+    kinds: Any = np.empty(len(given_kinds), np.uint8)
+    words: Any = np.empty(len(given_kinds), np.int64)
+    text: Any = np.empty(size, np.uint8)
+    first = ord("A") if change("A") == "a" else ord("a")
+    text_kernels.change_case(given_kinds, given_words, given_text, first, kinds, words, text)
+    further = []
+    for row in np.flatnonzero(words < 0).tolist():
+        start, length = divmod(int(given_words[row]), 1 << 32)
+        string = given_text[start : start + length].tobytes().decode("utf-8", "surrogatepass")
+        changed = change(string).encode("utf-8", "surrogatepass")
+        words[row] = size << 32 | len(changed)
+        size += len(changed)
+        further.append(changed)
+    if further:
+        text = np.concatenate([text, np.frombuffer(b"".join(further), np.uint8)])
+    return frozen(kinds), frozen(words), frozen(text)

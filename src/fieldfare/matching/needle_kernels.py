@@ -1,0 +1,252 @@
+"""The compiled loops over needles: which of many texts stand in the strings of events, and whose rows match.
+
+A needle of n bytes is kept under one of its *grams*, its rarest n, 8, 6, 4, 3, 2 or 1 bytes. Every gram of a
+string is hashed; a bit says whether a needle has such a gram, and mostly says no. What is left is collected,
+and each of the next steps first asks for all the memory that it reads: slots, entries, texts, rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.access_kernels import FOUND_MAX, check_candidates, passes
+from fieldfare.matching.columns import KIND_STRING
+from fieldfare.matching.compiled import borrowed, compiled, inlined, prefetch
+from fieldfare.matching.json_bytes import load_part, same_bytes
+
+PROBES_MAX = 4096
+"""Grams collected before they are looked up."""
+HITS_MAX = 4096
+"""Needles, perhaps there, that are collected before they are looked for."""
+SEEN_BITS = 12
+"""So many needles that were found last are known, so that one found again in the same string is left out."""
+RARITY_BITS = 20
+"""Grams are counted by so many bits of their hash."""
+
+OFFSET_SHIFT, BYTES_SHIFT, PLACE_SHIFT, ANCHORS_SHIFT = 32, 24, 16, 14
+AT_START_BIT, AT_END_BIT = 1, 2
+HASH_BITS = 32
+_BYTE, _TAG, _LOWER_HALF = 255, (1 << ANCHORS_SHIFT) - 1, 0xFFFFFFFF
+
+
+@inlined
+def hash_gram(text: Any, i: Any, size: Any) -> Any:
+    """A hash of 32 bits of text[i : i + size], in int64 arithmetic that cannot overflow."""
+    word = load_part(text, i, size)
+    h = np.int64(word & np.uint64(_LOWER_HALF)) * 0x1E3779B1
+    h = (h ^ (h >> 29)) & _LOWER_HALF
+    h = (h ^ np.int64(word >> np.uint64(32)) ^ np.int64(size << 13)) * 0x2545F491
+    return (h ^ (h >> 29)) & _LOWER_HALF
+
+
+@compiled
+def choose_grams(offset: Any, text: Any, needles: Any, sizes: Any, at: Any, hashes: Any) -> None:
+    """Write which gram each of some needles stands under: where it begins, and its hash.
+
+    Of its grams of the largest of `sizes` that it has, the one that fewest grams of needles are like.
+    """
+    counts = np.zeros(1 << RARITY_BITS, np.int32)
+    shift = HASH_BITS - RARITY_BITS
+    for i in range(len(needles)):
+        start, end = offset[needles[i]], offset[needles[i] + 1]
+        size = _size_for(end - start, sizes)
+        for k in range(start, end - size + 1):
+            counts[hash_gram(text, k, size) >> shift] += 1
+    for i in range(len(needles)):
+        start, end = offset[needles[i]], offset[needles[i] + 1]
+        size = _size_for(end - start, sizes)
+        fewest = np.int64(1) << 62
+        for k in range(start, end - size + 1):
+            h = hash_gram(text, k, size)
+            if counts[h >> shift] < fewest:
+                fewest = np.int64(counts[h >> shift])
+                at[i], hashes[i] = k - start, h
+
+
+@inlined
+def _size_for(length: Any, sizes: Any) -> Any:
+    """The largest of ascending sizes that is not above a length."""
+    found = np.int64(sizes[0])
+    for size in sizes:
+        if size <= length:
+            found = np.int64(size)
+    return found
+
+
+@compiled
+def set_bits(hashes: Any, width: int, bits: Any) -> None:
+    """Set the bit of each hash among ``2 ** width``."""
+    for h in hashes:
+        bit = h >> (HASH_BITS - width)
+        bits[bit >> 3] |= np.uint8(1 << (bit & 7))
+
+
+@compiled
+def scan_needles(
+    needles: Any,
+    group: int,
+    rows: Any,
+    kinds: Any,
+    words: Any,
+    text: Any,
+    by_event: Any,
+    marks: Any,
+    pairs: Any,
+    count: int,
+) -> Any:
+    """Append (event, subscription) for rows found by a group's needles in the strings of its attribute."""
+    text = borrowed(text)
+    sizes = needles.size[needles.size_start[group] : needles.size_start[group + 1]]
+    bits = borrowed(needles.bits[needles.bits_start[group] : needles.bits_start[group + 1]])
+    shift = HASH_BITS - np.int64(needles.bits_width[group])
+    places, hashes = np.empty(PROBES_MAX + 1, np.int64), np.empty(PROBES_MAX + 1, np.int64)
+    seen = np.full(1 << SEEN_BITS, -1, np.int64)
+    waiting = 0
+    for event in range(len(kinds)):
+        if kinds[event] != KIND_STRING:
+            continue
+        start = words[event] >> 32
+        end = start + (words[event] & _LOWER_HALF)
+        for size in sizes:
+            first, last = start, end - np.int64(size) + 1
+            while first < last:
+                stop = min(last, first + PROBES_MAX - waiting)
+                waiting = _collect(
+                    text, first, stop, np.int64(size), bits, shift, event, places, hashes, waiting
+                )
+                first = stop
+                if waiting > PROBES_MAX // 2:
+                    pairs, count = _look_up(
+                        *(needles, group, rows, words, text, by_event, marks),
+                        *(seen, places, hashes, waiting, pairs, count),
+                    )
+                    waiting = 0
+    return _look_up(
+        needles, group, rows, words, text, by_event, marks, seen, places, hashes, waiting, pairs, count
+    )
+
+
+@inlined
+def _collect(
+    text: Any,
+    first: Any,
+    stop: Any,
+    size: Any,
+    bits: Any,
+    shift: Any,
+    event: Any,
+    places: Any,
+    hashes: Any,
+    waiting: Any,
+) -> Any:
+    """Collect the grams that begin in text[first:stop] and have their bit set; how many wait then."""
+    for i in range(first, stop):  # hot, without a branch
+        h = hash_gram(text, i, size)
+        bit = h >> shift
+        places[np.uint64(waiting)] = event << 32 | i
+        hashes[np.uint64(waiting)] = h
+        waiting += np.int64(bits[np.uint64(bit >> 3)] >> np.uint8(bit & 7)) & 1
+    return waiting
+
+
+@compiled
+def _look_up(
+    needles: Any,
+    group: int,
+    rows: Any,
+    words: Any,
+    text: Any,
+    by_event: Any,
+    marks: Any,
+    seen: Any,
+    places: Any,
+    hashes: Any,
+    waiting: int,
+    pairs: Any,
+    count: int,
+) -> Any:
+    """Find the needles that stand at the collected grams, and append what matches."""
+    slots, entries, wanted = borrowed(needles.slot), borrowed(needles.entry), borrowed(needles.text)
+    base, shift = needles.slot_start[group], HASH_BITS - np.int64(needles.slot_width[group])
+    ends = np.empty((waiting, 2), np.int32)
+    hits = np.empty((HITS_MAX, 2), np.int64)
+    for i in range(waiting):
+        prefetch(slots, base + (hashes[i] >> shift))
+    for i in range(waiting):
+        slot = base + (hashes[i] >> shift)
+        ends[i, 0], ends[i, 1] = slots[slot], slots[slot + 1]
+        prefetch(entries, int(slots[slot]))
+    found = 0
+    for i in range(waiting):
+        tag = hashes[i] & _TAG
+        for entry in range(np.int64(ends[i, 0]), np.int64(ends[i, 1])):
+            if entries[entry] & _TAG != tag:
+                continue
+            if found == HITS_MAX:
+                found = _keep_present(needles, words, text, seen, hits, found)
+                pairs, count = _take_rows(needles, rows, by_event, marks, hits, found, pairs, count)
+                found = 0
+            hits[found, 0], hits[found, 1] = places[i], entry
+            prefetch(wanted, entries[entry] >> OFFSET_SHIFT)
+            found += 1
+    found = _keep_present(needles, words, text, seen, hits, found)
+    return _take_rows(needles, rows, by_event, marks, hits, found, pairs, count)
+
+
+@compiled
+def _keep_present(needles: Any, words: Any, text: Any, seen: Any, hits: Any, found: int) -> Any:
+    """Of (event and gram's place, entry) keep (event, entry) where the whole needle is; return how many."""
+    wanted = borrowed(needles.text)
+    kept = 0
+    for i in range(found):
+        event, entry = hits[i, 0] >> 32, hits[i, 1]
+        record = needles.entry[entry]
+        length = record >> BYTES_SHIFT & _BYTE
+        first = (hits[i, 0] & _LOWER_HALF) - (record >> PLACE_SHIFT & _BYTE)
+        start = words[event] >> 32
+        end = start + (words[event] & _LOWER_HALF)
+        anchors = record >> ANCHORS_SHIFT
+        if first < start or first + length > end:
+            continue
+        if (anchors & AT_START_BIT and first != start) or (anchors & AT_END_BIT and first + length != end):
+            continue
+        if not same_bytes(text, first, wanted, record >> OFFSET_SHIFT, length):
+            continue
+        key = event << 32 | entry
+        place = (entry * 0x9E3B ^ event) & ((1 << SEEN_BITS) - 1)
+        if seen[place] == key:
+            continue
+        seen[place] = key
+        hits[kept, 0], hits[kept, 1] = event, entry
+        prefetch(needles.row_start, entry)
+        kept += 1
+    return kept
+
+
+@compiled
+def _take_rows(
+    needles: Any, rows: Any, by_event: Any, marks: Any, hits: Any, found: int, pairs: Any, count: int
+) -> Any:
+    """Append the rows of (event, entry) that match."""
+    row_start, check = borrowed(needles.row_start), borrowed(needles.check)
+    flat = borrowed(marks).reshape(-1)
+    width = np.uint64(marks.shape[1])
+    for i in range(found):
+        prefetch(check, int(row_start[hits[i, 1]]))
+    candidates = np.empty(2 * FOUND_MAX, np.int64)
+    left = np.uint64(0)
+    for i in range(found):
+        event = hits[i, 0]
+        first, last = np.int64(row_start[hits[i, 1]]), np.int64(row_start[hits[i, 1] + 1])
+        while first < last:
+            stop = min(last, first + FOUND_MAX)
+            for place in range(first, stop):  # hot, without a branch
+                candidates[left] = event << 32 | place
+                left += passes(check, np.uint64(place), flat, np.uint64(event) * width)
+            first = stop
+            if left >= FOUND_MAX:
+                pairs, count = check_candidates(needles.row, rows, by_event, candidates, left, pairs, count)
+                left = np.uint64(0)
+    return check_candidates(needles.row, rows, by_event, candidates, left, pairs, count)
