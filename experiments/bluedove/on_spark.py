@@ -299,7 +299,7 @@ def goal(root: Path, events: int, runs: int) -> list[dict[str, Any]]:
             with tempfile.TemporaryDirectory(dir=root) as folder:
                 bench = Bench(workload, Path(folder), form)
                 with spark(LOCAL, root) as session:
-                    found = [bench.run(session, "replicated", "fused", 1_000_000) for _ in range(runs)]
+                    found = [bench.run(session, "replicated", "fused", events) for _ in range(runs)]
             rates = [row["messages_per_s"] for row in found]
             rows.append({**found[0], "messages_per_s": round(statistics.median(rates)), "runs": rates})
             print(rows[-1], file=sys.stderr, flush=True)

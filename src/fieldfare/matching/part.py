@@ -27,8 +27,10 @@ from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
 from fieldfare.matching.grouping import Pairs, group_by_event
+from fieldfare.matching.lanes import LANES
 from fieldfare.matching.layout import (
     FIRST_NUMBER_CELL,
+    TILE_ROWS_MAX,
     Access,
     Arrays,
     Dictionary,
@@ -53,6 +55,9 @@ CHUNK_CELLS = 1 << 21
 
 PAIRS_ROOM = 8192
 """Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
+TILE_PAIRS_MAX = TILE_ROWS_MAX * LANES
+"""Pairs that a tile asks for room for, at most."""
 
 _GROUPS: dict[str, Callable[..., Any]] = {
     "dictionary": Dictionary,
@@ -292,7 +297,9 @@ class Part:
             tile, count, needed = tile_kernels.scan_tiles(
                 tiles, self.arrays.rows, by_event, codes, pairs, count, tile, tile_ends
             )
-        self._pairs_room = max(PAIRS_ROOM, min(len(pairs), count + (count >> 2)))
+        # The last tiles need room for all that they might find; memory that is not written costs nothing.
+        spare = TILE_PAIRS_MAX if needed > PAIRS_ROOM else 0
+        self._pairs_room = max(PAIRS_ROOM, min(len(pairs) + spare, count + (count >> 2) + spare))
         return pairs, count
 
     def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:

@@ -59,6 +59,11 @@ def dispatch(
         One for each matcher, whether it gets an event or not.
     """
     slices = partitioning.slices
+    if len(slices) == 1:
+        everyone = np.arange(columns.size)
+        return [
+            Consignment(slices[0].matcher, everyone, [0] if columns.size else [], [everyone][: columns.size])
+        ]
     routes = partitioning.route(columns)
     forwarded = forward_batch(policy, routes, loads, now)
     start, visits = forwarded.by_slice(routes, len(slices))
