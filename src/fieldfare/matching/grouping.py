@@ -186,10 +186,11 @@ def settle_lists(starts: Any, ordinals: Any, seen: Any, words: Any) -> Any:
     for n in range(len(starts) - 1):
         first, end = starts[n], starts[n + 1]
         starts[n] = kept
-        ascending = True
-        for i in range(first + 1, end):
-            ascending &= ordinals[i - 1] < ordinals[i]
-        if ascending:
+        descents = 0
+        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # so that LLVM sees one index
+        for i in range(len(before)):
+            descents += before[i] >= after[i]
+        if descents == 0:
             if kept != first:
                 for i in range(first, end):
                     ordinals[kept + i - first] = ordinals[i]

@@ -21,16 +21,18 @@ def gap_planes(
     """The low and high bytes of all gaps, and whether the ordinals of every number ascend."""
     low = np.empty(ordinals.size, np.uint8)
     high = np.empty(ordinals.size, np.uint8)
-    ascending = True
+    descents = 0
     for number in range(starts.size - 1):
-        before = -1
-        for match in range(starts[number], starts[number + 1]):
-            ordinal = int(ordinals[match])
-            gap = ordinal - before - 1
-            ascending &= gap >= 0
-            low[match] = gap & 255
-            high[match] = (gap >> 8) & 255
-            before = ordinal
+        first, end = starts[number], starts[number + 1]
+        low[first], high[first] = ordinals[first] & 255, ordinals[first] >> 8
+        before, after = ordinals[first : end - 1], ordinals[first + 1 : end]  # so that LLVM sees one index
+        lows, highs = low[first + 1 : end], high[first + 1 : end]
+        for i in range(len(before)):
+            gap = np.int32(after[i]) - np.int32(before[i]) - 1
+            descents += gap < 0
+            lows[i] = gap & 255
+            highs[i] = (gap >> 8) & 255
+    ascending = descents == 0
     return low, high, ascending
 
 
