@@ -384,7 +384,7 @@ def matrix(root: Path, subscriptions: int, events: int, masters: Sequence[str]) 
     rows: list[dict[str, Any]] = []
     (root / "bluedove").mkdir()
     bench = Bench(bluedove(subscriptions, events), root / "bluedove")
-    batch_events = max(events // 4, 2 * RECORD_EVENTS)
+    batch_events = max(events // 2, 2 * RECORD_EVENTS)
     for master in masters:
         with spark(master, root) as session:
             rows += compare(bench, session, batch_events, SYSTEMS)

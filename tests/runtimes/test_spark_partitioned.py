@@ -17,6 +17,7 @@ from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.partitioned.log_matcher import LogMatcher, read_matches
+from fieldfare.runtimes.spark.partitioned.recutting import Recutting
 from fieldfare.runtimes.spark.partitioned.sliced_index import (
     PARTITIONINGS,
     SlicedIndex,
@@ -94,6 +95,37 @@ def test_matchers_together_find_what_a_naive_matcher_does(
             visited = np.flatnonzero(first.visits + second.visits)
             assert (matcher.loads.matches_per_s[visited] > 0).all()
             assert (matcher.loads.at_s[visited] > 0).all()
+
+
+def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_path: Path) -> None:
+    """At first x is below 500, then beyond: one of two matchers would get all events."""
+    rng = np.random.default_rng(SEED)
+    texts = [f"data.x >= {low} AND data.x < {low + 50}" for low in rng.integers(0, 950, 500).tolist()]
+    filters = [compile_filter(text) for text in texts]
+    entries = [IndexEntry(n + 1, n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)]
+    events, records = [], []
+    for batch in range(6):
+        made = [{"id": "1", "data": {"x": x + 500 * (batch > 1)}} for x in rng.integers(0, 500, 300).tolist()]
+        events += made
+        records.append(NewRecord("mine", payload_of(made, Random(1)), len(made), None, None, 0))
+    log_url = f"sqlite:///{tmp_path / 'log.db'}"
+    log = open_event_log(log_url)
+    log.append(records)
+    extents = read_extents(entries)
+    sample = decode(next(by_space(record_batch(log.read(0, 1)))), tuple(extents.attributes))
+    log.close()
+    recutting = Recutting(tmp_path / "cuts", entries, extents, sample, 2, patience=1)
+    first = recutting.sliced
+    matcher = LogMatcher(
+        session, log_url, "mine", first, tmp_path / "out", forwarding="balanced", recutting=recutting
+    )
+    cuts = []
+    for batch in range(6):
+        matcher.match(batch, batch + 1)
+        cuts.append(matcher.sliced)
+    assert cuts[1] is first, "nothing has moved yet"
+    assert cuts[-1] is not first
+    assert read_matches(tmp_path / "out", 0, 6).lists() == match_naive(events, list(enumerate(filters)))
 
 
 def test_what_does_not_exist_is_refused_by_name(session: SparkSession, scene: Scene, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ bytes, and several times as fast.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +23,7 @@ def gap_planes(
     """The low and high bytes of all gaps, and whether the ordinals of every number ascend."""
     low = np.empty(ordinals.size, np.uint8)
     high = np.empty(ordinals.size, np.uint8)
-    descents = 0
+    descents: Any = 0
     for number in range(starts.size - 1):
         first, end = starts[number], starts[number + 1]
         low[first], high[first] = ordinals[first] & 255, ordinals[first] >> 8

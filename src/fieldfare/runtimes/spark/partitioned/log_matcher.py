@@ -17,7 +17,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from fieldfare.forwarding import LoadMeter, LoadTable
 from fieldfare.matching.part import Matches
 from fieldfare.partitioning import NO_SLICE
+from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.batch_planner import split_evenly
+from fieldfare.runtimes.spark.partitioned.recutting import Recutting
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex
 from fieldfare.runtimes.spark.partitioned.tasks import (
     CONSIGNMENTS_SQL,
@@ -28,7 +30,11 @@ from fieldfare.runtimes.spark.partitioned.tasks import (
     MatchFused,
     policy_of,
 )
+from fieldfare.runtimes.spark.range_task import grouped
 from fieldfare.storage import MatchLog, open_event_log
+
+SAMPLE_EVENTS = 4_096
+"""So many events of a batch are looked at to see whether the load has drifted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +82,9 @@ class LogMatcher:
         on one machine, where every worker can map all slices.
     seed : int
         Of the policy ``random``.
+    recutting : Recutting, optional
+        Whose slices `sliced` are: each batch is looked at, and when the load has drifted the attribute space
+        is cut anew before the next.
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class LogMatcher:
         forwarding: str = "adaptive",
         fused: bool = False,
         seed: int = 0,
+        recutting: Recutting | None = None,
     ) -> None:
         policy_of(forwarding, sliced, [seed])
         self._session = session
@@ -99,6 +109,7 @@ class LogMatcher:
         self._forwarding = forwarding
         self._fused = fused
         self._seed = seed
+        self._recutting = recutting
         self._meter = LoadMeter(time.monotonic())
         self.loads: LoadTable = sliced.loads()
 
@@ -119,7 +130,28 @@ class LogMatcher:
         rows = reports.collect()
         ended_s = time.monotonic()
         self._learn(rows, started_s, ended_s)
-        return self._report(rows, ended_s - started_s)
+        report = self._report(rows, ended_s - started_s)
+        if self._recutting is not None:
+            self._recut(self._recutting, start, end)
+        return report
+
+    @property
+    def sliced(self) -> SlicedIndex:
+        """The slices that the next batch will be matched against."""
+        return self._sliced
+
+    def _recut(self, recutting: Recutting, start: int, end: int) -> None:
+        log = open_event_log(self._log_url)
+        try:
+            records = next(grouped(log.read(start, end), SAMPLE_EVENTS), [])
+            mine = [events for events in by_space(record_batch(records)) if events.space == self._space]
+            new = recutting.observe(decode(mine[0], recutting.paths)) if mine else None
+        finally:
+            log.close()
+        if new is not None:
+            self._sliced = new
+            self.loads = new.loads()
+            self._meter = LoadMeter(time.monotonic())
 
     def _ranges(self, start: int, end: int) -> DataFrame:
         """The ranges of the tasks of AP, one a core, of about the same bytes each."""
