@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "gateway"))
@@ -28,6 +29,7 @@ JSON = "application/json"
 EVENT = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 LINES = "application/x-ndjson"
+TABLE_STREAM = "application/vnd.apache.arrow.stream"
 
 GOOD = b'{"specversion":"1.0","id":"1","source":"/s","type":"t"}'
 BROKEN = b'{"specversion":"1.0","id":"2" "source":"/s","type":"t"}'
@@ -57,6 +59,14 @@ class Row:
 
 def refused(index: int, detail: str, **place: Any) -> dict[str, Any]:
     return {"index": index, "detail": detail, **place}
+
+
+def stream_of(columns: dict[str, list[Any]]) -> bytes:
+    """A table as an Arrow stream."""
+    table, sink = pa.table(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 DELIMITER = "the event is not valid JSON: Expecting ',' delimiter"
@@ -125,9 +135,26 @@ TABLE = [
         content_type=EVENT,
     ),
     Row(
+        "a table whose column has the wrong type",
+        400,
+        {"column": "type", "pointer": "/type"},
+        body=stream_of({"id": ["1"], "source": ["/s"], "specversion": ["1.0"], "type": [7]}),
+        content_type=TABLE_STREAM,
+    ),
+    Row(
+        "a row of a table without a required attribute",
+        207,
+        {"count": 1, "accepted": [{"index": 0, "position": "0-1-0"}]},
+        body=stream_of(
+            {"id": ["1", "2"], "source": ["/s"] * 2, "specversion": ["1.0"] * 2, "type": ["t", None]}
+        ),
+        content_type=TABLE_STREAM,
+        records=1,
+    ),
+    Row(
         "a wrong content type",
         415,
-        {"detail": "Events are not taken as text/plain.", "accepted": [EVENT, BATCH, LINES]},
+        {"detail": "Events are not taken as text/plain.", "accepted": [EVENT, BATCH, LINES, TABLE_STREAM]},
         body=GOOD,
         content_type="text/plain",
     ),
