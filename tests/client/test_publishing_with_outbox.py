@@ -320,7 +320,7 @@ def run_async(service: FaultyService, path: Path, steps: Any) -> None:
     """Run the steps with an async client and its publisher."""
 
     async def run() -> None:
-        async with AsyncClient(service.url) as client:
+        async with asyncio.timeout(20), AsyncClient(service.url) as client:
             publisher = client.publisher(NOW, RetrySettings(0.01, 0.05), outbox=path)
             await steps(publisher)
             await publisher.close()
@@ -375,7 +375,7 @@ def test_the_async_publisher_waits_beyond_the_deadline_and_says_when_it_is_full(
 
 
 def test_a_cancelled_task_of_a_closing_publisher_keeps_its_events(service: FaultyService, path: Path) -> None:
-    service.events_delay_s = 0.5
+    service.events_delay_s = 2.0
 
     async def close_in_time(publisher: Any) -> None:
         future = publisher.publish(event(0))
@@ -383,7 +383,7 @@ def test_a_cancelled_task_of_a_closing_publisher_keeps_its_events(service: Fault
             await asyncio.sleep(0.005)
         started_s = time.monotonic()
         await publisher.close(timeout_s=0.05)
-        assert time.monotonic() - started_s < 0.4
+        assert time.monotonic() - started_s < 1.8
         assert isinstance(future.exception(), KeptInOutbox)
 
     run_async(service, path, close_in_time)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage import MatchBlock, MatchLog, NewMatchBlock
 from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.match_block import write_block
@@ -410,3 +411,17 @@ def test_a_full_block_takes_at_most_one_and_a_half_bytes_a_match() -> None:
     indptr = np.arange(events + 1) * per_event
     write_block(NewMatchBlock.by_event(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
     assert file.tell() / numbers.size < 1.5
+
+
+def test_lists_that_are_not_lists_are_refused(log: MatchLog) -> None:
+    """Kernels trust what was checked: no empty list, no event beyond the block, none twice."""
+    for starts, ordinals, reason in (
+        ([0, 1, 1], [0], "every number must have a match"),
+        ([0, 1, 2], [0, 2], "of an event that it does not have"),
+        ([0, 2, 3], [1, 1, 0], "do not ascend"),
+        ([0, 1], [0], "starts must begin"),
+    ):
+        lists = MatchLists(np.array([3, 5], np.uint32), np.array(starts), np.array(ordinals, np.uint16))
+        with pytest.raises(ValueError, match=reason):
+            log.write(NewMatchBlock(0, 1, np.array([2], np.int32), lists))
+    assert log.block_at(0) is None

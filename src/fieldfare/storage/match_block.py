@@ -129,6 +129,8 @@ class NewMatchBlock:
             raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
         if starts.size != numbers.size + 1 or starts[0] != 0 or starts[-1] != ordinals.size:
             raise self.refusal("starts must begin with 0 and end with the number of matches")
+        if (np.diff(starts) < 1).any():
+            raise self.refusal("every number must have a match")
         if ordinals.size and int(ordinals.max()) >= events:
             raise self.refusal("a match is of an event that it does not have")
 

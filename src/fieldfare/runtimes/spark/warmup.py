@@ -20,7 +20,7 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import Closings, build_part
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
-from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock
@@ -69,13 +69,13 @@ def run_kernels_once() -> None:
         schema=RECORDS,
     )
     for closings in (Closings(), Closings(*(pa.array([1]).to_numpy() for _ in range(2)))):
-        matches = match_batch(records, {"default": Index((part,), closings)})
+        found = find_matches(records, {"default": Index((part,), closings)})
     for text in _EVERY_KERNEL:
         compile_filter(text).matches_batch([{"a": 1.5, "b": 2, "s": "x"}])
     with tempfile.TemporaryDirectory() as folder:
         match_log = MatchLog(Path(folder))
         counts = np.array([1, 3], np.int32)
-        match_log.write(NewMatchBlock.by_event(0, 2, counts, matches.indptr, matches.subscriptions, {}))
+        match_log.write(NewMatchBlock(0, 2, counts, found.by_subscription()))
         block = match_log.block_at(0)
         assert block is not None
         block.by_event()

@@ -203,6 +203,8 @@ def read_matches(folder: str | Path, start: int, end: int) -> Matches:
         blocks = [block for log in logs if (block := log.block_at(at)) is not None]
         if not blocks:
             raise ValueError(f"{folder} has no matches of record {at}")
+        if len({(block.start, block.end) for block in blocks}) > 1 or blocks[0].start != at:
+            raise ValueError(f"{folder}: the matchers' blocks at record {at} are not of the same records")
         events, subscriptions = [], []
         for block in blocks:
             found = block.by_event()
