@@ -36,7 +36,7 @@ def match_batch(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Matches
 
 
 def find_matches(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Found:
-    """The same in no order yet, for who wants the matches by subscription and need not sort them by event first."""
+    """The same in no order yet, for who wants the matches by subscription, not by event."""
     pairs = []
     for space_events in by_space(events):
         index = indexes.get(space_events.space)
