@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-all fuzz lint format bench experiments clean
+.PHONY: help setup demo test test-fast test-all fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -24,10 +24,14 @@ $(READY): pyproject.toml constraints.txt
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
 	@$(BIN)/fieldfare demo $(DEMO_OPTIONS)
 
-lint: setup  ## ruff and mypy
+lint: setup  ## ruff, mypy, and whether the two clients are one
+	@$(BIN)/python tools/synchronous_client.py --check
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+client: setup  ## write the client for ordinary programs from the one for asyncio
+	@$(BIN)/python tools/synchronous_client.py
 
 format: setup  ## let ruff rewrite what it can
 	@$(BIN)/ruff format .

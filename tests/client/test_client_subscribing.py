@@ -158,7 +158,7 @@ def test_close_ends_a_loop_that_waits_in_another_thread(service: FaultyService, 
         ended.set()
 
     threading.Thread(target=follow, daemon=True).start()
-    wait_until(lambda: messages._response is not None)
+    wait_until(lambda: messages._reader.response is not None)
     messages.close()
     assert ended.wait(10)
     assert list(messages) == []

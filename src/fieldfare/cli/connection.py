@@ -7,7 +7,7 @@ from typing import Literal
 from fieldfare.cli.output import EXIT_USAGE, fail
 from fieldfare.client.batching import BatchPolicy
 from fieldfare.client.retry import RetrySettings
-from fieldfare.client.sync_client import Client
+from fieldfare.client.synchronous.client import Client
 
 
 def connect(

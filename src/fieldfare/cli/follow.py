@@ -20,8 +20,8 @@ from fieldfare.cli.output import (
 )
 from fieldfare.client.errors import FieldfareError
 from fieldfare.client.message import Message
-from fieldfare.client.subscriber import Subscriber
-from fieldfare.client.sync_client import Client
+from fieldfare.client.synchronous.client import Client
+from fieldfare.client.synchronous.subscriber import Subscriber
 
 
 def subscribe(

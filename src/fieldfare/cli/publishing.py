@@ -32,8 +32,8 @@ from fieldfare.cli.table_files import is_table, read_batches
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchSettings
 from fieldfare.client.encoding import encode_event
 from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
-from fieldfare.client.publisher import Publisher
 from fieldfare.client.retry import RetrySettings
+from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.tables import as_data, as_table
 from fieldfare.model import Position
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
 from fieldfare.client.errors import ConnectionFailed
-from fieldfare.client.sync_client import Client
+from fieldfare.client.synchronous.client import Client
 
 HISTORY = 60
 _BARS = "▁▂▃▄▅▆▇█"

@@ -1,8 +1,8 @@
 """What a program imports to publish and subscribe: `Client`, `AsyncClient`, and their records and errors."""
 
-from fieldfare.client.async_client import AsyncClient
-from fieldfare.client.async_publisher import AsyncPublisher
-from fieldfare.client.async_subscriber import AsyncSubscriber
+from fieldfare.client.asynchronous.client import AsyncClient
+from fieldfare.client.asynchronous.publisher import AsyncPublisher
+from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.auto_batching import AutoBatching
 from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
 from fieldfare.client.dispatch import PublisherStats
@@ -26,11 +26,11 @@ from fieldfare.client.errors import (
 )
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
-from fieldfare.client.publisher import Publisher
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
-from fieldfare.client.subscriber import Subscriber
-from fieldfare.client.sync_client import Client
+from fieldfare.client.synchronous.client import Client
+from fieldfare.client.synchronous.publisher import Publisher
+from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.tables import MissingPyarrow
 
 __all__ = [

@@ -219,7 +219,10 @@ class Delivery:
         if self._dispatch.outbox is not None and self._passes(error):
             self.give_up()
             return None
-        final = final_error(error, self._dispatch.retry, self._attempts)
+        if wait_s is not None:
+            final = self._dispatch.make_closing_error()
+        else:
+            final = final_error(error, self._dispatch.retry, self._attempts)
         if self._dispatch.outbox is None:  # Nobody need look at the futures; the log has it in any case.
             logger.error("%d events are given up: %s", len(self._batch.lines), final)
         self._end(final)

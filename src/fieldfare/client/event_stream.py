@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fieldfare.client.errors import SubscriptionDeleted, UnexpectedAnswer
+from fieldfare.model import Position
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -64,3 +67,15 @@ def _read_frame(part: bytes) -> Frame | None:
         elif name == b"event":
             kind = value
     return Frame(identifier, b"\n".join(data), kind) if data else None
+
+
+def read_position(id: str, frame: Frame) -> Position | None:
+    """The position of a message; None for a frame that is no message. The service's goodbye is an error."""
+    if frame.kind == b"deleted":
+        raise SubscriptionDeleted(f"the subscription {id!r} was deleted")
+    if frame.kind not in (b"", b"message"):
+        return None
+    try:
+        return Position.parse(frame.id.decode())
+    except ValueError as error:
+        raise UnexpectedAnswer(f"the stream sent a message without a position: {error}") from None

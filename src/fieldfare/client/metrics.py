@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from fieldfare.client.async_publisher import AsyncPublisher
+from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.dispatch import PublisherStats
-from fieldfare.client.publisher import Publisher
+from fieldfare.client.synchronous.publisher import Publisher
 
 PREFIX = "fieldfare_publisher"
 

@@ -39,6 +39,10 @@ class RetrySettings:
             raise ValueError("retry settings: 0 < first_wait_s <= most_wait_s and deadline_s >= 0 must hold")
 
 
+STAY_CONNECTED = RetrySettings(first_wait_s=0.1, most_wait_s=5.0, deadline_s=float("inf"))
+"""Once a stream has been open, it is opened again for as long as it takes."""
+
+
 def is_passing(error: Exception) -> bool:
     """Whether the same request may well succeed a little later."""
     if isinstance(error, ApiError):

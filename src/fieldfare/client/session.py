@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from fieldfare.client.protocol import Call, acknowledge, negative_acknowledge
 from fieldfare.model import Position
 
 ACK_EVERY_S = 0.05
@@ -124,3 +125,13 @@ class SeenPositions:
     def nacked(self, position: Position) -> None:
         """The program wants it again."""
         self._shown.pop(position, None)
+
+
+def describe_acks(space: str, id: str, batch: AckBatch) -> list[Call[None]]:
+    """The requests that a batch of acks needs."""
+    calls = []
+    if batch.acks:
+        calls.append(acknowledge(space, id, batch.acks))
+    if batch.nacks:
+        calls.append(negative_acknowledge(space, id, batch.nacks))
+    return calls

@@ -1,24 +1,31 @@
-"""The sync publisher: callers queue events, background threads send them in batches.
+"""The publisher: callers queue events, workers in the background send them in batches.
 
-Path of an event: `publish` encodes it and puts it into the queue; a sender thread takes a batch, sends
-it, repeats it under the same producer id and sequence while it fails, and resolves the futures.
+Path of an event: `publish` encodes it and puts it into the queue; a worker takes a batch, sends it, repeats
+it under the same producer id and sequence while it fails, and resolves the futures.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from fieldfare.client.asynchronous.concurrency import (
+    AsyncFlag,
+    AsyncFuture,
+    AsyncGuard,
+    AsyncLock,
+    AsyncPromise,
+    AsyncSignal,
+    AsyncWorkers,
+    Cancelled,
+    call_at_exit,
+    off_the_loop,
+)
 from fieldfare.client.batching import (
     MAX_RECORD_EVENTS,
     Batch,
@@ -28,13 +35,7 @@ from fieldfare.client.batching import (
     Receiver,
     fail_runs,
 )
-from fieldfare.client.dispatch import (
-    HAND_OVER_EVENTS,
-    Delivery,
-    Dispatch,
-    PublisherStats,
-    encode_events,
-)
+from fieldfare.client.dispatch import HAND_OVER_EVENTS, Delivery, Dispatch, PublisherStats, encode_events
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, OutboxError
 from fieldfare.client.outbox import Outbox, OutboxSettings
@@ -48,24 +49,17 @@ from fieldfare.model import Position
 logger = logging.getLogger("fieldfare.client")
 
 EXIT_FLUSH_S = 10.0
-"""How long an interpreter that exits waits for a publisher that nobody closed."""
+"""How long an interpreter that exits waits for a publisher that nobody closed (not on an event loop)."""
 
 
-class EventFuture(Future[Position]):
-    """The fate of one published event. It cannot be cancelled: a queued event cannot be called back."""
-
-    def cancel(self) -> bool:
-        return False
-
-
-class Publisher:
-    """Publishes events in the background; made by `Client.publisher`.
+class AsyncPublisher:
+    """Publishes events in the background; made by `AsyncClient.publisher`.
 
     An event whose future has resolved is durable. A request that fails in passing (connection errors,
     timeouts, 429, 5xx) is repeated with the same producer id and sequence until ``retry.deadline_s``, so
     it is in the log at most once. With ``max_in_flight=1`` (the default) events are in the log in the order
     of the calls that published them; see `BatchSettings.max_in_flight` for more.
-    Safe to use from several threads.
+    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
 
     With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
     outbox.
@@ -78,7 +72,7 @@ class Publisher:
 
     def __init__(
         self,
-        perform: Callable[[Call[PublishAnswer]], PublishAnswer],
+        perform: Callable[[Call[PublishAnswer]], Awaitable[PublishAnswer]],
         url: str,
         space: str,
         batch: BatchPolicy | Literal["auto"] = "auto",
@@ -88,35 +82,38 @@ class Publisher:
         self._perform = perform
         self._dispatch = Dispatch(url, space, batch, retry, outbox)
         self._queue = self._dispatch.queue
-        self._tables, self._table_lock = TableTurn(), threading.Lock()
-        lock = threading.RLock()
-        self._work = threading.Condition(lock)  # Senders wait here for a batch,
-        self._progress = threading.Condition(lock)  # callers here for room or for the end.
+        self._tables, self._table_lock = TableTurn(), AsyncLock()
+        self._guard = AsyncGuard()
+        self._work = AsyncSignal(self._guard)  # Workers wait here for a batch,
+        self._progress = AsyncSignal(self._guard)  # callers here for room or for the end.
         self._closed = False
-        self._stopping = threading.Event()  # What fails from now on is not repeated.
-        self._threads: list[threading.Thread] = []
-        self._exit_hook = partial(_flush_at_exit, weakref.ref(self))
-        atexit.register(self._exit_hook)
-        if len(self._queue):
-            self._start_thread_if_allowed()
+        self._stopping = AsyncFlag()  # What fails from now on is not repeated.
+        self._workers = AsyncWorkers("fieldfare-publisher")
+        self._forget_exit = call_at_exit(self._end_with_program)
+        if self._workers.can_start():
+            self._start_worker()
 
-    def __enter__(self) -> Publisher:
+    async def __aenter__(self) -> AsyncPublisher:
+        self._start_worker()
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
     @property
     def outbox(self) -> Outbox | None:
         return self._dispatch.outbox
 
-    def publish(self, event: Publishable) -> Future[Position]:
+    def publish(self, event: Publishable) -> AsyncFuture[Position]:
         """Queue one event; the future resolves to its position when it is durable in the service's log.
 
         With an outbox the event is stored there when this returns: it survives the end of the program, but
         only after `store`, or a moment later, a power failure.
+
+        While the queue is full this waits, but not in an asyncio program: one that does not await the futures
+        awaits `drain` now and then, so that the queue stays bounded.
 
         The future fails with PublishError when the service refuses the event, DeliveryTimeout when it could
         not be reached until the deadline, ApiError when it refuses the request (an unknown space). With an
@@ -131,12 +128,11 @@ class Publisher:
             The event could not be stored. Nothing was queued.
         """
         line = encode_event(event)
-        future = EventFuture()
-        receiver = OneEvent(future.set_result, future.set_exception)
-        self._hand_over([line], receiver, 0)
-        return future
+        promise: AsyncPromise[Position] = AsyncPromise()
+        self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0)
+        return promise
 
-    def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
+    async def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
         """Publish events and wait until all of them are durable; their positions in the same order.
 
         All events are checked and encoded before the first is sent.
@@ -153,20 +149,21 @@ class Publisher:
         lines = encode_events(events)
         if not lines:
             return []
-        future: Future[list[Position]] = Future()
-        receiver = ManyEvents(len(lines), future.set_result, future.set_exception)
+        promise: AsyncPromise[list[Position]] = AsyncPromise()
+        receiver = ManyEvents(len(lines), promise.resolve, promise.refuse)
         for start in range(0, len(lines), HAND_OVER_EVENTS):
+            await self.drain()
             try:
                 self._hand_over(lines[start : start + HAND_OVER_EVENTS], receiver, start)
             except OutboxError as error:
                 receiver.fail(start, len(lines) - start, error)
                 break
-        with self._work:
+        with self._guard:
             self._queue.hurry()
-            self._work.notify()
-        return future.result()
+            self._work.fire_one()
+        return await promise.outcome()
 
-    def store(self, events: Iterable[Publishable]) -> int:
+    async def store(self, events: Iterable[Publishable]) -> int:
         """Put events into the outbox and do not wait for the service; how many.
 
         When this returns they are on the disk itself and survive a power failure too. What the service
@@ -182,11 +179,12 @@ class Publisher:
         outbox = self._dispatch.require_outbox()
         lines = encode_events(events)
         for start in range(0, len(lines), HAND_OVER_EVENTS):
+            await self.drain()
             self._hand_over(lines[start : start + HAND_OVER_EVENTS], NOBODY, start)
-        outbox.sync()
+        await off_the_loop(outbox.sync)
         return len(lines)
 
-    def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+    async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
         """Publish an Arrow table and wait until all rows are durable; their positions in the same order.
 
         They travel as Arrow and stay so in the log: nothing is written or read as JSON but what a subscriber
@@ -220,96 +218,108 @@ class Publisher:
         pieces = TablePieces(events, max_events, datetime.now(UTC))
         if not pieces.size:
             return []
-        future: Future[list[Position]] = Future()
-        receiver = ManyEvents(pieces.size, future.set_result, future.set_exception)
-        with self._table_lock:
-            self.flush()
+        promise: AsyncPromise[list[Position]] = AsyncPromise()
+        receiver = ManyEvents(pieces.size, promise.resolve, promise.refuse)
+        async with self._table_lock:
+            await self.flush()
             table = TableDelivery(self._dispatch, self._tables, pieces, receiver)
             for delivery in table.requests(time.monotonic()):
                 try:
-                    self._send_piece(delivery)
+                    await self._send_piece(delivery)
                 finally:  # Ctrl-C may come in the middle.
-                    with self._work:
+                    with self._guard:
                         delivery.close()
-                        self._progress.notify_all()
+                        self._progress.fire()
                 table.end(delivery)
-        return future.result()
+        return await promise.outcome()
 
-    def _send_piece(self, delivery: PieceDelivery) -> None:
+    async def _send_piece(self, delivery: PieceDelivery) -> None:
         while delivery.fate is None:
             if self._closed:
                 delivery.fate = ClientClosed("the publisher was closed before these events were sent")
                 return
             try:
-                delivery.succeed(self._perform(delivery.call))
+                delivery.succeed(await self._perform(delivery.call))
             except Exception as error:  # Whatever it is, the caller must hear of it.
                 wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
                 if wait_s is not None:
-                    self._stopping.wait(wait_s)
+                    await self._stopping.wait(wait_s)
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    async def drain(self) -> None:
+        """Wait until the queue has room: the back-pressure of a service that is slower than the program."""
+        with self._guard:
+            await self._progress.wait_for(lambda: self._queue.has_room() or self._closed)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was published before, or was in the outbox, is acknowledged or has failed."""
-        with self._work:
+        with self._guard:
+            self._start_worker()
             self._queue.hurry()
-            self._work.notify_all()
-            if not self._progress.wait_for(self._dispatch.is_idle, timeout_s):
+            self._work.fire()
+            if not await self._progress.wait_for(self._dispatch.is_idle, timeout_s):
                 raise self._dispatch.make_flush_error(timeout_s)
 
-    def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         """Send what is queued, then stop. After ``timeout_s`` the rest fails instead. May be called twice.
 
         With an outbox nothing is repeated any more: what the service does not take now stays on disk.
         """
-        with self._work:
+        with self._guard:
+            self._start_worker()
             self._closed = True
             if self._dispatch.outbox is not None:
                 self._stopping.set()
             self._queue.hurry()
-            self._work.notify_all()
-            self._progress.notify_all()
-            if not self._progress.wait_for(self._dispatch.is_idle, timeout_s):
+            self._work.fire()
+            self._progress.fire()
+            in_time = await self._progress.wait_for(self._dispatch.is_idle, timeout_s)
+            if not in_time:
                 self._stopping.set()
             rest = self._dispatch.take_rest()
-            self._work.notify_all()
+            self._work.fire()
         fail_runs(rest, self._dispatch.make_closing_error())
-        for thread in self._threads:
-            thread.join(timeout_s)
+        await self._workers.end(timeout_s, at_once=not in_time)
         self._queue.close()
-        atexit.unregister(self._exit_hook)
+        self._forget_exit()
 
     def stats(self) -> PublisherStats:
         """Counts since the start, and how it batches now."""
-        with self._work:
+        with self._guard:
             return self._dispatch.stats()
+
+    async def _end_with_program(self) -> None:
+        if self._closed:
+            return
+        await self.close(EXIT_FLUSH_S)
+        lost = self.stats().failed_events
+        if lost:
+            logger.warning("the program ended before %d published events were acknowledged", lost)
 
     def _hand_over(self, lines: list[bytes], receiver: Receiver, start: int) -> None:
         size_bytes = sum(map(len, lines))
-        with self._work:
-            while not self._queue.has_room() and not self._closed:
-                self._progress.wait()
+        with self._guard:
+            if not self._queue.has_room():
+                self._progress.hold_until(lambda: self._queue.has_room() or self._closed)
             if self._closed:
                 raise ClientClosed("this publisher is closed")
             was_empty = not len(self._queue)
             self._queue.add(lines, size_bytes, receiver, start, time.monotonic())
-            self._start_thread_if_allowed()
-            # A sender that already waits out the first event's linger need not hear of each next one.
+            self._start_worker()
+            # A worker that already waits out the first event's linger need not hear of each next one.
             if was_empty or self._queue.is_full():
-                self._work.notify()
+                self._work.fire_one()
 
-    def _start_thread_if_allowed(self) -> None:
-        if len(self._threads) >= self._dispatch.policy.limits().max_in_flight:
-            return
-        name = f"fieldfare-publisher-{len(self._threads)}"
-        thread = threading.Thread(target=self._send_forever, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def _start_worker(self) -> None:
+        """Start one more, if there is something for it to do and it may be."""
+        if len(self._queue) and len(self._workers) < self._dispatch.policy.limits().max_in_flight:
+            self._workers.start(self._send_forever)
 
-    def _send_forever(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            self._send(batch)
+    async def _send_forever(self) -> None:
+        while (batch := await self._next_batch()) is not None:
+            await self._send(batch)
 
-    def _next_batch(self) -> Batch | None:
-        with self._work:
+    async def _next_batch(self) -> Batch | None:
+        with self._guard:
             while not self._dispatch.is_parked:
                 wait_s = self._queue.due_in_s(time.monotonic())
                 if wait_s == 0.0:
@@ -318,40 +328,36 @@ class Publisher:
                     except OutboxError as error:
                         wait_s = self._dispatch.note_disk_trouble(error, self._closed)
                     else:
-                        self._progress.notify_all()  # There is room again.
+                        self._progress.fire()  # There is room again.
                         if len(self._queue):
-                            self._start_thread_if_allowed()
-                            self._work.notify()  # The rest is for another sender, if there is one.
+                            self._start_worker()
+                            self._work.fire_one()  # The rest is for another worker, if there is one.
                         return batch
                 if self._closed and not len(self._queue):
                     break
-                self._work.wait(wait_s)
-            self._progress.notify_all()
+                await self._work.wait(wait_s)
+            self._progress.fire()
             return None
 
-    def _send(self, batch: Batch) -> None:
+    async def _send(self, batch: Batch) -> None:
         delivery = Delivery(self._dispatch, batch, time.monotonic())
-        while not delivery.is_over:
-            try:
-                delivery.make_durable()
-                answer = self._perform(delivery.call)
-            except Exception as error:  # Whatever it is, the futures must hear of it.
-                wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
-                if wait_s is not None:
-                    self._stopping.wait(wait_s)
-            else:
-                delivery.succeed(answer)
-        with self._work:
-            delivery.close(time.monotonic())
-            self._progress.notify_all()
-            self._work.notify_all()  # Several senders may wait for a request to end.
-
-
-def _flush_at_exit(reference: weakref.ref[Publisher]) -> None:
-    publisher = reference()
-    if publisher is None or publisher._closed:
-        return
-    publisher.close(EXIT_FLUSH_S)
-    lost = publisher.stats().failed_events
-    if lost:
-        logger.warning("the program ended before %d published events were acknowledged", lost)
+        try:
+            while not delivery.is_over:
+                try:
+                    if self._dispatch.outbox is not None:
+                        await off_the_loop(delivery.make_durable)
+                    answer = await self._perform(delivery.call)
+                except Exception as error:  # Whatever it is, the futures must hear of it.
+                    wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
+                    if wait_s is not None:
+                        await self._stopping.wait(wait_s)
+                else:
+                    delivery.succeed(answer)
+        except Cancelled:
+            delivery.give_up()
+            raise
+        finally:
+            with self._guard:
+                delivery.close(time.monotonic())
+                self._progress.fire()
+                self._work.fire()  # Several workers may wait for a request to end.

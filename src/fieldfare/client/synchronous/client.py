@@ -1,11 +1,10 @@
-"""The client for ordinary programs: `Client`."""
+# Made from client/asynchronous/client.py by `make client`: change it there.
+"""What a program holds: the client, with all its verbs."""
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -16,10 +15,11 @@ from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import Call, Result
-from fieldfare.client.publisher import Publisher
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
-from fieldfare.client.subscriber import Subscriber
+from fieldfare.client.synchronous.concurrency import Future, Guard, open_early
+from fieldfare.client.synchronous.publisher import Publisher
+from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     choose_space,
@@ -35,6 +35,8 @@ from fieldfare.model import Position
 
 class Client:
     """A connection to a fieldfare service.
+
+    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
 
     Parameters
     ----------
@@ -52,12 +54,13 @@ class Client:
 
     Examples
     --------
-    >>> with Client() as client:                                                    # doctest: +SKIP
+    >>> with Client() as client:  # doctest: +SKIP
     ...     client.create_subscription("data.price < 18.5", id="cheap")
-    ...     client.publish({"source": "/quotes", "type": "quote", "data": {"price": 17.25}}).result()
-    ...     for message in client.subscribe("cheap"):
-    ...         print(message.event["data"])
-    ...         message.ack()
+    ...     client.publish_many([{"source": "/quotes", "type": "quote", "data": {"price": 17.25}}])
+    ...     with client.subscribe("cheap") as messages:
+    ...         for message in messages:
+    ...             print(message.event["data"])
+    ...             message.ack()
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Client:
         self._batch = batch
         self._retry = retry
         self._http = make_http(self.url, timeout_s)
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._own_publisher: Publisher | None = None
         self._publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
         self._subscribers: weakref.WeakSet[Subscriber] = weakref.WeakSet()
@@ -94,7 +97,7 @@ class Client:
 
         After ``timeout_s`` the events that are still queued fail instead. What is in an outbox stays there.
         """
-        with self._lock:
+        with self._guard:
             self._closed = True
             publishers, subscribers = list(self._publishers), list(self._subscribers)
         for subscriber in subscribers:
@@ -105,7 +108,7 @@ class Client:
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was published is acknowledged and all acks are durable."""
-        with self._lock:
+        with self._guard:
             publishers, subscribers = list(self._publishers), list(self._subscribers)
         for publisher in publishers:
             publisher.flush(timeout_s)
@@ -142,7 +145,7 @@ class Client:
             A file that keeps the events until the service has them: they survive the end of the program, and
             are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
         """
-        with self._lock:
+        with self._guard:
             return self._make_publisher(batch, retry, outbox)
 
     # Subscriptions
@@ -192,7 +195,8 @@ class Client:
         after: str | None = None
         while True:
             page, after = self._perform(protocol.list_subscriptions(self.space, after, page_size))
-            yield from page
+            for subscription in page:
+                yield subscription
             if after is None:
                 return
 
@@ -218,6 +222,8 @@ class Client:
     ) -> Subscriber:
         """Follow a subscription live: an iterator of messages.
 
+        Best used in a ``with`` statement, which sends the last acks.
+
         Parameters
         ----------
         id : str, optional
@@ -233,23 +239,28 @@ class Client:
             Ack each message when the loop asks for the next one.
         """
         check_target(id, filter)
-        if filter is not None:
-            id = self._ensure_subscription(id, filter, dialect)
-        assert id is not None
-        with self._lock:
+
+        def ensure() -> str:
+            if filter is not None:
+                return self._ensure_subscription(id, filter, dialect)
+            assert id is not None
+            return id
+
+        with self._guard:
             self._check_open()
             subscriber = Subscriber(
                 self._http,
                 self._perform,
+                ensure,
                 self.url,
                 self.space,
-                id,
                 window,
                 ack_deadline_s,
                 auto_ack,
                 self._timeout_s,
             )
             self._subscribers.add(subscriber)
+        open_early(subscriber.open)
         return subscriber
 
     def pull(
@@ -289,7 +300,8 @@ class Client:
 
     def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:
-            return self.create_subscription(filter, None, dialect).id
+            created = self.create_subscription(filter, None, dialect)
+            return created.id
         try:
             present = self.get_subscription(id)
         except ApiError as error:
@@ -298,15 +310,16 @@ class Client:
         else:
             if (present.filter, present.dialect) == (filter, dialect):
                 return id
-        return self.replace_subscription(id, filter, dialect).id
+        replaced = self.replace_subscription(id, filter, dialect)
+        return replaced.id
 
     def _default_publisher(self) -> Publisher:
         publisher = self._own_publisher
         if publisher is None:
-            with self._lock:
-                if self._own_publisher is None:
-                    self._own_publisher = self._make_publisher(self._batch, self._retry)
+            with self._guard:
                 publisher = self._own_publisher
+                if publisher is None:
+                    publisher = self._own_publisher = self._make_publisher(self._batch, self._retry)
         return publisher
 
     def _make_publisher(

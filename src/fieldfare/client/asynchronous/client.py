@@ -1,8 +1,7 @@
-"""The client for asyncio programs: `AsyncClient`. The same verbs as `Client`, awaited."""
+"""What a program holds: the client, with all its verbs."""
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
@@ -10,8 +9,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import protocol
-from fieldfare.client.async_publisher import AsyncPublisher
-from fieldfare.client.async_subscriber import AsyncSubscriber
+from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, open_early
+from fieldfare.client.asynchronous.publisher import AsyncPublisher
+from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
@@ -33,7 +33,9 @@ from fieldfare.model import Position
 
 
 class AsyncClient:
-    """A connection to a fieldfare service for one event loop.
+    """A connection to a fieldfare service.
+
+    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
 
     Parameters
     ----------
@@ -51,9 +53,10 @@ class AsyncClient:
 
     Examples
     --------
-    >>> async with AsyncClient() as client:                                         # doctest: +SKIP
-    ...     await client.publish({"source": "/quotes", "type": "quote", "data": {"price": 17.25}})
-    ...     async with client.subscribe("cheap", filter="data.price < 18.5") as messages:
+    >>> async with AsyncClient() as client:  # doctest: +SKIP
+    ...     await client.create_subscription("data.price < 18.5", id="cheap")
+    ...     await client.publish_many([{"source": "/quotes", "type": "quote", "data": {"price": 17.25}}])
+    ...     async with client.subscribe("cheap") as messages:
     ...         async for message in messages:
     ...             print(message.event["data"])
     ...             message.ack()
@@ -74,6 +77,7 @@ class AsyncClient:
         self._batch = batch
         self._retry = retry
         self._http = make_async_http(self.url, timeout_s)
+        self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
         self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()
         self._subscribers: weakref.WeakSet[AsyncSubscriber] = weakref.WeakSet()
@@ -92,32 +96,36 @@ class AsyncClient:
 
         After ``timeout_s`` the events that are still queued fail instead. What is in an outbox stays there.
         """
-        self._closed = True
-        for subscriber in list(self._subscribers):
+        with self._guard:
+            self._closed = True
+            publishers, subscribers = list(self._publishers), list(self._subscribers)
+        for subscriber in subscribers:
             await subscriber.close()
-        for publisher in list(self._publishers):
+        for publisher in publishers:
             await publisher.close(timeout_s)
         await self._http.aclose()
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was published is acknowledged and all acks are durable."""
-        for publisher in list(self._publishers):
+        with self._guard:
+            publishers, subscribers = list(self._publishers), list(self._subscribers)
+        for publisher in publishers:
             await publisher.flush(timeout_s)
-        for subscriber in list(self._subscribers):
+        for subscriber in subscribers:
             await subscriber.flush(timeout_s)
 
     # Publishing
 
-    def publish(self, event: Publishable) -> asyncio.Future[Position]:
+    def publish(self, event: Publishable) -> AsyncFuture[Position]:
         """Queue an event; the future resolves when it is durable. See `AsyncPublisher.publish`."""
         return self._default_publisher().publish(event)
 
     async def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
-        """Publish events and wait until all are durable. See `Publisher.publish_many`."""
+        """Publish events and wait until all are durable. See `AsyncPublisher.publish_many`."""
         return await self._default_publisher().publish_many(events)
 
     async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
-        """Publish an Arrow table and wait until all rows are durable. See `Publisher.publish_table`."""
+        """Publish an Arrow table and wait until all rows are durable. See `AsyncPublisher.publish_table`."""
         return await self._default_publisher().publish_table(events, max_events=max_events)
 
     def publisher(
@@ -136,7 +144,8 @@ class AsyncClient:
             A file that keeps the events until the service has them: they survive the end of the program, and
             are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
         """
-        return self._make_publisher(batch, retry, outbox)
+        with self._guard:
+            return self._make_publisher(batch, retry, outbox)
 
     # Subscriptions
 
@@ -214,9 +223,9 @@ class AsyncClient:
         ack_deadline_s: float | None = None,
         auto_ack: bool = False,
     ) -> AsyncSubscriber:
-        """Follow a subscription live: an async iterator of messages.
+        """Follow a subscription live: an iterator of messages.
 
-        Best used with ``async with``, which makes sure of the subscription and sends the last acks.
+        Best used in an ``async with`` statement, which sends the last acks.
 
         Parameters
         ----------
@@ -224,7 +233,7 @@ class AsyncClient:
             The subscription. Reading starts behind what has been acked.
         filter : str, optional
             Makes sure first that the subscription exists with this filter: it is created, or replaced when it
-            has another filter. Without an id, one is generated (`Subscriber.id`).
+            has another filter. Without an id, one is generated (`AsyncSubscriber.id`).
         window : int
             How many messages may be under way without ack.
         ack_deadline_s : float, optional
@@ -233,7 +242,6 @@ class AsyncClient:
             Ack each message when the loop asks for the next one.
         """
         check_target(id, filter)
-        self._check_open()
 
         async def ensure() -> str:
             if filter is not None:
@@ -241,18 +249,21 @@ class AsyncClient:
             assert id is not None
             return id
 
-        subscriber = AsyncSubscriber(
-            self._http,
-            self._perform,
-            ensure,
-            self.url,
-            self.space,
-            window,
-            ack_deadline_s,
-            auto_ack,
-            self._timeout_s,
-        )
-        self._subscribers.add(subscriber)
+        with self._guard:
+            self._check_open()
+            subscriber = AsyncSubscriber(
+                self._http,
+                self._perform,
+                ensure,
+                self.url,
+                self.space,
+                window,
+                ack_deadline_s,
+                auto_ack,
+                self._timeout_s,
+            )
+            self._subscribers.add(subscriber)
+        open_early(subscriber.open)
         return subscriber
 
     async def pull(
@@ -292,7 +303,8 @@ class AsyncClient:
 
     async def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:
-            return (await self.create_subscription(filter, None, dialect)).id
+            created = await self.create_subscription(filter, None, dialect)
+            return created.id
         try:
             present = await self.get_subscription(id)
         except ApiError as error:
@@ -301,12 +313,17 @@ class AsyncClient:
         else:
             if (present.filter, present.dialect) == (filter, dialect):
                 return id
-        return (await self.replace_subscription(id, filter, dialect)).id
+        replaced = await self.replace_subscription(id, filter, dialect)
+        return replaced.id
 
     def _default_publisher(self) -> AsyncPublisher:
-        if self._own_publisher is None:
-            self._own_publisher = self._make_publisher(self._batch, self._retry)
-        return self._own_publisher
+        publisher = self._own_publisher
+        if publisher is None:
+            with self._guard:
+                publisher = self._own_publisher
+                if publisher is None:
+                    publisher = self._own_publisher = self._make_publisher(self._batch, self._retry)
+        return publisher
 
     def _make_publisher(
         self,

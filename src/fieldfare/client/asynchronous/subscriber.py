@@ -1,8 +1,11 @@
-"""The async subscriber: the same stream reading, session and acks as the sync one, in tasks."""
+"""The subscriber: reads a subscription's stream, reconnects, and sends acks in the background.
+
+Path of a message: bytes of the stream become frames (`event_stream`), frames that the program has not seen
+(`session`) become messages; its acks go to the ack sender's worker, which tells the service in batches.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -13,14 +16,19 @@ from types import TracebackType
 
 import httpx
 
-from fieldfare.client.async_publisher import Signal
+from fieldfare.client.asynchronous.concurrency import (
+    AsyncFlag,
+    AsyncGuard,
+    AsyncReader,
+    AsyncSignal,
+    AsyncWorkers,
+)
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
-from fieldfare.client.event_stream import EventStreamParser, Frame
+from fieldfare.client.event_stream import EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
 from fieldfare.client.protocol import Call, stream_path
-from fieldfare.client.retry import Backoff, is_passing
-from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions
-from fieldfare.client.subscriber import STAY_CONNECTED, describe_acks, read_position
+from fieldfare.client.retry import STAY_CONNECTED, Backoff, is_passing
+from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions, describe_acks
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     STREAM_HEADERS,
@@ -34,25 +42,22 @@ logger = logging.getLogger("fieldfare.client")
 
 
 class AsyncAckSender:
-    """Sends acks from a task of its own; what fails in passing is sent again."""
+    """Sends acks from a worker of its own; what fails in passing is sent again."""
 
-    def __init__(self, perform: Callable[[Call[None]], Awaitable[None]]) -> None:
+    def __init__(self, perform: Callable[[Call[None]], Awaitable[None]], space: str) -> None:
+        self.id = ""
+        """Whose acks these are; known once the subscription exists."""
         self._perform = perform
-        self._space = ""
-        self._id = ""
+        self._space = space
         self._buffer = AckBuffer()
-        self._work = Signal()
-        self._done = Signal()
+        self._guard = AsyncGuard()
+        self._work = AsyncSignal(self._guard)
+        self._done = AsyncSignal(self._guard)
         self._sending = False
         self._hurried = False
         self._closed = False
         self._error: FieldfareError | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def name(self, space: str, id: str) -> None:
-        """Whose acks these are; known once the subscription exists."""
-        self._space = space
-        self._id = id
+        self._workers = AsyncWorkers("fieldfare-acks")
 
     def ack(self, position: Position) -> None:
         self._add(self._buffer.ack, position)
@@ -62,66 +67,75 @@ class AsyncAckSender:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all that was added is durable; raises what the service refused since the last flush."""
-        self._hurried = True
-        self._work.fire()
-        done = await self._done.wait_for(lambda: not len(self._buffer) and not self._sending, timeout_s)
-        self._hurried = False
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        if not done:
-            raise FlushTimeout(f"{len(self._buffer):,} acks could not be sent within {timeout_s:g} s")
+        with self._guard:
+            self._hurried = True
+            self._work.fire()
+            done = await self._done.wait_for(lambda: not len(self._buffer) and not self._sending, timeout_s)
+            self._hurried = False
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+            if not done:
+                raise FlushTimeout(f"{len(self._buffer):,} acks could not be sent within {timeout_s:g} s")
 
     async def close(self, timeout_s: float) -> None:
         try:
             await self.flush(timeout_s)
         except FieldfareError as error:
             logger.warning(
-                "subscription %s: acks were lost, these messages will come again: %s", self._id, error
+                "subscription %s: acks were lost, these messages will come again: %s", self.id, error
             )
-        self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        with self._guard:
+            self._closed = True
+            self._work.fire()
+        await self._workers.end(timeout_s)
 
     def _add(self, add: Callable[[Position, float], None], position: Position) -> None:
-        if self._closed:
-            raise ClientClosed("this subscriber is closed; the message will come again")
-        was_empty = not len(self._buffer)
-        now_s = time.monotonic()
-        add(position, now_s)
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-        if was_empty or self._buffer.due_in_s(now_s) == 0.0:
-            self._work.fire()
+        with self._guard:
+            if self._closed:
+                raise ClientClosed("this subscriber is closed; the message will come again")
+            was_empty = not len(self._buffer)
+            now_s = time.monotonic()
+            add(position, now_s)
+            if not len(self._workers):
+                self._workers.start(self._run)
+            if was_empty or self._buffer.due_in_s(now_s) == 0.0:
+                self._work.fire()
 
     async def _run(self) -> None:
         chance = random.Random()
         backoff = Backoff(STAY_CONNECTED, 0.0, chance)
-        while True:
-            wait_s = self._buffer.due_in_s(time.monotonic())
-            if wait_s != 0.0 and (wait_s is None or not self._hurried):
-                await self._work.wait(wait_s)
-                continue
-            batch = self._buffer.take()
-            self._sending = True
+        while (batch := await self._next_batch()) is not None:
             error = await self._send(batch)
-            self._sending = False
-            pause_s = None
+            wait_s: float | None = None
             if error is None:
                 backoff = Backoff(STAY_CONNECTED, 0.0, chance)
-            elif (pause_s := backoff.next_wait_s(error, time.monotonic())) is not None:
-                self._buffer.put_back(batch, time.monotonic())
             else:
-                self._error = error
-                logger.warning("subscription %s: acks were refused: %s", self._id, error)
-            self._done.fire()
-            if pause_s is not None:
-                await asyncio.sleep(pause_s)
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+            with self._guard:
+                self._sending = False
+                if wait_s is not None:
+                    self._buffer.put_back(batch, time.monotonic())
+                elif error is not None:
+                    self._error = error
+                    logger.warning("subscription %s: acks were refused: %s", self.id, error)
+                self._done.fire()
+                if wait_s is not None:
+                    await self._work.wait_for(lambda: self._closed, wait_s)
+
+    async def _next_batch(self) -> AckBatch | None:
+        with self._guard:
+            while not self._closed:
+                wait_s = self._buffer.due_in_s(time.monotonic())
+                if wait_s == 0.0 or (wait_s is not None and self._hurried):
+                    self._sending = True
+                    return self._buffer.take()
+                await self._work.wait(wait_s)
+            return None
 
     async def _send(self, batch: AckBatch) -> FieldfareError | None:
         try:
-            for call in describe_acks(self._space, self._id, batch):
+            for call in describe_acks(self._space, self.id, batch):
                 await self._perform(call)
         except FieldfareError as error:
             return error
@@ -129,10 +143,13 @@ class AsyncAckSender:
 
 
 class AsyncSubscriber:
-    """An async iterator over the messages of one subscription; made by `AsyncClient.subscribe`.
+    """An iterator over the messages of one subscription; made by `AsyncClient.subscribe`.
 
-    The promises are those of `Subscriber`. The subscription is made sure of by ``async with`` or by the
-    first message that is asked for.
+    It never ends by itself: when the connection breaks it reconnects and goes on where it was, so the loop
+    sees no message twice unless it was nacked or its ack deadline passed. At most ``window`` messages are
+    under way without ack, so a program that never acks stops receiving. Close it, or use it in an
+    ``async with`` statement, so that the last acks are sent. One loop iterates; `ack`, `flush` and `close`
+    may be called from elsewhere (without asyncio: from any thread).
     """
 
     def __init__(
@@ -156,13 +173,13 @@ class AsyncSubscriber:
         self._ack_deadline_s = ack_deadline_s
         self._auto_ack = auto_ack
         self._timeout_s = timeout_s
-        self._acks = AsyncAckSender(perform)
+        self._acks = AsyncAckSender(perform, space)
         self._seen = SeenPositions()
+        self._guard = AsyncGuard()
         self._ready: deque[Message] = deque()
         self._shown: Message | None = None
-        self._closed = False
-        self._waiting: asyncio.Task[list[Frame]] | None = None
-        self._batches = self._read_forever()
+        self._closing = AsyncFlag()
+        self._reader = AsyncReader(self._read_forever())
 
     async def __aenter__(self) -> AsyncSubscriber:
         await self.open()
@@ -178,74 +195,62 @@ class AsyncSubscriber:
 
     async def __anext__(self) -> Message:
         if self._auto_ack and self._shown is not None:
+            # The loop asks for the next message, so it is done with the last one.
             shown, self._shown = self._shown, None
             shown.ack()
         while not self._ready:
-            if self._closed:
+            if self._closing.is_set():
                 raise StopAsyncIteration
             await self.open()
-            await self._read_more()
+            self._keep_new(await self._reader.next())
         message = self._shown = self._ready.popleft()
-        self._seen.show(message.position)
+        with self._guard:
+            self._seen.show(message.position)
         return message
 
     async def open(self) -> None:
         """Make sure that the subscription exists, where a filter was given. May be called twice."""
-        if self._closed:
+        if self._closing.is_set():
             raise ClientClosed("this subscriber is closed")
         if not self.id:
-            self.id = await self._ensure()
-            self._acks.name(self.space, self.id)
+            self.id = self._acks.id = await self._ensure()
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Make every ack and nack so far durable; raises what kept one from being so."""
         await self._acks.flush(self._timeout_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
-        """Send the last acks and end the stream; a loop in another task ends. May be called twice."""
-        if self._closed:
+        """Send the last acks and end the stream; a loop elsewhere ends. May be called twice."""
+        if self._closing.is_set():
             return
-        self._closed = True
+        self._closing.set()
         await self._acks.close(self._timeout_s)
         self._ready.clear()
-        if self._waiting is not None:
-            self._waiting.cancel()
-        else:
-            await self._batches.aclose()
+        await self._reader.close()
 
     def take_ack(self, position: Position) -> None:
         """`Message.ack` ends here."""
         self._acks.ack(position)
-        self._seen.acked(position)
+        with self._guard:
+            self._seen.acked(position)
 
     def take_nack(self, position: Position) -> None:
         """`Message.nack` ends here."""
         self._acks.nack(position)
-        self._seen.nacked(position)
+        with self._guard:
+            self._seen.nacked(position)
 
-    async def _read_more(self) -> None:
-        # In a task of its own, so that `close` can end the wait without cancelling whoever iterates.
-        self._waiting = asyncio.create_task(self._next_frames())
-        try:
-            frames = await self._waiting
-        except asyncio.CancelledError:
-            if self._closed:
-                raise StopAsyncIteration from None
-            raise
-        finally:
-            self._waiting = None
-        for frame in frames:
-            position = read_position(self.id, frame)
-            if position is not None and self._seen.is_new(position):
-                self._ready.append(Message(position, frame.data, self))
-
-    async def _next_frames(self) -> list[Frame]:
-        return await anext(self._batches)
+    def _keep_new(self, frames: list[Frame]) -> None:
+        with self._guard:
+            for frame in frames:
+                position = read_position(self.id, frame)
+                if position is not None and self._seen.is_new(position):
+                    self._ready.append(Message(position, frame.data, self))
 
     async def _read_forever(self) -> AsyncGenerator[list[Frame], None]:
         backoff: Backoff | None = None
         chance = random.Random()
-        while not self._closed:
+        while not self._closing.is_set():
             try:
                 async with aclosing(self._read_connection()) as connection:
                     async for frames in connection:
@@ -255,13 +260,13 @@ class AsyncSubscriber:
                 error: FieldfareError = ConnectionFailed("the service ended the stream", self._url)
             except FieldfareError as caught:
                 error = caught
-            if self._closed:
+            if self._closing.is_set():
                 return
             if backoff is None or not is_passing(error):
                 raise error
             wait_s = backoff.next_wait_s(error, time.monotonic()) or 0.0
             logger.info("subscription %s: %s; again in %.1f s", self.id, error, wait_s)
-            await asyncio.sleep(wait_s)
+            await self._closing.wait(wait_s)
 
     async def _read_connection(self) -> AsyncGenerator[list[Frame], None]:
         """One connection's frames; first an empty list, when it is open."""
@@ -272,10 +277,14 @@ class AsyncSubscriber:
                 if response.status_code != 200:
                     await response.aread()
                 check_stream(response)
-                self._seen.reconnected()
+                self._reader.response = response
+                with self._guard:
+                    self._seen.reconnected()
                 parser = EventStreamParser()
                 yield []
                 async for chunk in response.aiter_raw():
                     yield parser.feed(chunk)
         except HTTP_ERRORS as error:
             raise_translated(error, self._url)
+        finally:
+            self._reader.response = None

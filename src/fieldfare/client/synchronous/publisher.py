@@ -1,0 +1,364 @@
+# Made from client/asynchronous/publisher.py by `make client`: change it there.
+"""The publisher: callers queue events, workers in the background send them in batches.
+
+Path of an event: `publish` encodes it and puts it into the queue; a worker takes a batch, sends it, repeats
+it under the same producer id and sequence while it fails, and resolves the futures.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from fieldfare.client.batching import (
+    MAX_RECORD_EVENTS,
+    Batch,
+    BatchPolicy,
+    ManyEvents,
+    OneEvent,
+    Receiver,
+    fail_runs,
+)
+from fieldfare.client.dispatch import HAND_OVER_EVENTS, Delivery, Dispatch, PublisherStats, encode_events
+from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.errors import ClientClosed, OutboxError
+from fieldfare.client.outbox import Outbox, OutboxSettings
+from fieldfare.client.protocol import Call, PublishAnswer
+from fieldfare.client.retry import RetrySettings
+from fieldfare.client.stored_queue import NOBODY
+from fieldfare.client.synchronous.concurrency import (
+    Cancelled,
+    Flag,
+    Future,
+    Guard,
+    Lock,
+    Promise,
+    Signal,
+    Workers,
+    call_at_exit,
+    off_the_loop,
+)
+from fieldfare.client.table_delivery import PieceDelivery, TableDelivery, TableTurn
+from fieldfare.client.tables import TablePieces
+from fieldfare.model import Position
+
+logger = logging.getLogger("fieldfare.client")
+
+EXIT_FLUSH_S = 10.0
+"""How long an interpreter that exits waits for a publisher that nobody closed (not on an event loop)."""
+
+
+class Publisher:
+    """Publishes events in the background; made by `Client.publisher`.
+
+    An event whose future has resolved is durable. A request that fails in passing (connection errors,
+    timeouts, 429, 5xx) is repeated with the same producer id and sequence until ``retry.deadline_s``, so
+    it is in the log at most once. With ``max_in_flight=1`` (the default) events are in the log in the order
+    of the calls that published them; see `BatchSettings.max_in_flight` for more.
+    In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
+
+    With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
+    outbox.
+
+    Attributes
+    ----------
+    outbox : Outbox or None
+        What is on disk.
+    """
+
+    def __init__(
+        self,
+        perform: Callable[[Call[PublishAnswer]], PublishAnswer],
+        url: str,
+        space: str,
+        batch: BatchPolicy | Literal["auto"] = "auto",
+        retry: RetrySettings | None = None,
+        outbox: str | Path | OutboxSettings | None = None,
+    ) -> None:
+        self._perform = perform
+        self._dispatch = Dispatch(url, space, batch, retry, outbox)
+        self._queue = self._dispatch.queue
+        self._tables, self._table_lock = TableTurn(), Lock()
+        self._guard = Guard()
+        self._work = Signal(self._guard)  # Workers wait here for a batch,
+        self._progress = Signal(self._guard)  # callers here for room or for the end.
+        self._closed = False
+        self._stopping = Flag()  # What fails from now on is not repeated.
+        self._workers = Workers("fieldfare-publisher")
+        self._forget_exit = call_at_exit(self._end_with_program)
+        if self._workers.can_start():
+            self._start_worker()
+
+    def __enter__(self) -> Publisher:
+        self._start_worker()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def outbox(self) -> Outbox | None:
+        return self._dispatch.outbox
+
+    def publish(self, event: Publishable) -> Future[Position]:
+        """Queue one event; the future resolves to its position when it is durable in the service's log.
+
+        With an outbox the event is stored there when this returns: it survives the end of the program, but
+        only after `store`, or a moment later, a power failure.
+
+        While the queue is full this waits, but not in an asyncio program: one that does not the futures
+        awaits `drain` now and then, so that the queue stays bounded.
+
+        The future fails with PublishError when the service refuses the event, DeliveryTimeout when it could
+        not be reached until the deadline, ApiError when it refuses the request (an unknown space). With an
+        outbox it waits as long as it takes, and fails with PublishError or ApiError when the event was
+        refused and set aside, with KeptInOutbox when the publisher is closed before.
+
+        Raises
+        ------
+        InvalidEvent
+            The event has no source or type, or cannot be written as JSON. Nothing was queued.
+        OutboxError
+            The event could not be stored. Nothing was queued.
+        """
+        line = encode_event(event)
+        promise: Promise[Position] = Promise()
+        self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0)
+        return promise
+
+    def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
+        """Publish events and wait until all of them are durable; their positions in the same order.
+
+        All events are checked and encoded before the first is sent.
+
+        Raises
+        ------
+        InvalidEvent
+            One of the events cannot be sent; its index is in the text. Nothing was sent.
+        PublishError
+            Some events are not in the log; the error accounts for each one.
+        FieldfareError
+            None of them is known to be in the log, all for the same reason.
+        """
+        lines = encode_events(events)
+        if not lines:
+            return []
+        promise: Promise[list[Position]] = Promise()
+        receiver = ManyEvents(len(lines), promise.resolve, promise.refuse)
+        for start in range(0, len(lines), HAND_OVER_EVENTS):
+            self.drain()
+            try:
+                self._hand_over(lines[start : start + HAND_OVER_EVENTS], receiver, start)
+            except OutboxError as error:
+                receiver.fail(start, len(lines) - start, error)
+                break
+        with self._guard:
+            self._queue.hurry()
+            self._work.fire_one()
+        return promise.outcome()
+
+    def store(self, events: Iterable[Publishable]) -> int:
+        """Put events into the outbox and do not wait for the service; how many.
+
+        When this returns they are on the disk itself and survive a power failure too. What the service
+        refuses is in ``outbox.refused()``.
+
+        Raises
+        ------
+        InvalidEvent
+            One of the events cannot be sent; its index is in the text. Nothing was stored.
+        OutboxError
+            They could not be stored; some, from the first on, may have been.
+        """
+        outbox = self._dispatch.require_outbox()
+        lines = encode_events(events)
+        for start in range(0, len(lines), HAND_OVER_EVENTS):
+            self.drain()
+            self._hand_over(lines[start : start + HAND_OVER_EVENTS], NOBODY, start)
+        off_the_loop(outbox.sync)
+        return len(lines)
+
+    def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
+        """Publish an Arrow table and wait until all rows are durable; their positions in the same order.
+
+        They travel as Arrow and stay so in the log: nothing is written or read as JSON but what a subscriber
+        gets. One request follows the other, behind everything that this publisher had queued before. A table
+        does not go through an outbox.
+
+        Parameters
+        ----------
+        events : pyarrow.Table, pyarrow.RecordBatch, or a data frame that speaks Arrow (pandas, polars)
+            Columns are attributes of CloudEvents: ``source`` and ``type`` are needed, ``specversion``, ``id``
+            and ``time`` are filled in where the column is missing, ``data`` is usually a struct. A null is
+            an attribute that the event does not have.
+        max_events : int
+            Events in one request. A request that the service finds too large is sent again in two.
+
+        Raises
+        ------
+        InvalidEvent
+            It is no table, or a column is missing. Nothing was sent.
+        MissingPyarrow
+            An ImportError: pyarrow is not installed.
+        PublishError
+            Some events are not in the log; the error accounts for each one.
+        FieldfareError
+            None of them is known to be in the log, all for the same reason: ApiError for a column that is
+            not as CloudEvents wants it.
+        ValueError
+            This publisher has an outbox.
+        """
+        self._dispatch.require_no_outbox()
+        pieces = TablePieces(events, max_events, datetime.now(UTC))
+        if not pieces.size:
+            return []
+        promise: Promise[list[Position]] = Promise()
+        receiver = ManyEvents(pieces.size, promise.resolve, promise.refuse)
+        with self._table_lock:
+            self.flush()
+            table = TableDelivery(self._dispatch, self._tables, pieces, receiver)
+            for delivery in table.requests(time.monotonic()):
+                try:
+                    self._send_piece(delivery)
+                finally:  # Ctrl-C may come in the middle.
+                    with self._guard:
+                        delivery.close()
+                        self._progress.fire()
+                table.end(delivery)
+        return promise.outcome()
+
+    def _send_piece(self, delivery: PieceDelivery) -> None:
+        while delivery.fate is None:
+            if self._closed:
+                delivery.fate = ClientClosed("the publisher was closed before these events were sent")
+                return
+            try:
+                delivery.succeed(self._perform(delivery.call))
+            except Exception as error:  # Whatever it is, the caller must hear of it.
+                wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
+                if wait_s is not None:
+                    self._stopping.wait(wait_s)
+
+    def drain(self) -> None:
+        """Wait until the queue has room: the back-pressure of a service that is slower than the program."""
+        with self._guard:
+            self._progress.wait_for(lambda: self._queue.has_room() or self._closed)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was published before, or was in the outbox, is acknowledged or has failed."""
+        with self._guard:
+            self._start_worker()
+            self._queue.hurry()
+            self._work.fire()
+            if not self._progress.wait_for(self._dispatch.is_idle, timeout_s):
+                raise self._dispatch.make_flush_error(timeout_s)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Send what is queued, then stop. After ``timeout_s`` the rest fails instead. May be called twice.
+
+        With an outbox nothing is repeated any more: what the service does not take now stays on disk.
+        """
+        with self._guard:
+            self._start_worker()
+            self._closed = True
+            if self._dispatch.outbox is not None:
+                self._stopping.set()
+            self._queue.hurry()
+            self._work.fire()
+            self._progress.fire()
+            in_time = self._progress.wait_for(self._dispatch.is_idle, timeout_s)
+            if not in_time:
+                self._stopping.set()
+            rest = self._dispatch.take_rest()
+            self._work.fire()
+        fail_runs(rest, self._dispatch.make_closing_error())
+        self._workers.end(timeout_s, at_once=not in_time)
+        self._queue.close()
+        self._forget_exit()
+
+    def stats(self) -> PublisherStats:
+        """Counts since the start, and how it batches now."""
+        with self._guard:
+            return self._dispatch.stats()
+
+    def _end_with_program(self) -> None:
+        if self._closed:
+            return
+        self.close(EXIT_FLUSH_S)
+        lost = self.stats().failed_events
+        if lost:
+            logger.warning("the program ended before %d published events were acknowledged", lost)
+
+    def _hand_over(self, lines: list[bytes], receiver: Receiver, start: int) -> None:
+        size_bytes = sum(map(len, lines))
+        with self._guard:
+            if not self._queue.has_room():
+                self._progress.hold_until(lambda: self._queue.has_room() or self._closed)
+            if self._closed:
+                raise ClientClosed("this publisher is closed")
+            was_empty = not len(self._queue)
+            self._queue.add(lines, size_bytes, receiver, start, time.monotonic())
+            self._start_worker()
+            # A worker that already waits out the first event's linger need not hear of each next one.
+            if was_empty or self._queue.is_full():
+                self._work.fire_one()
+
+    def _start_worker(self) -> None:
+        """Start one more, if there is something for it to do and it may be."""
+        if len(self._queue) and len(self._workers) < self._dispatch.policy.limits().max_in_flight:
+            self._workers.start(self._send_forever)
+
+    def _send_forever(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            self._send(batch)
+
+    def _next_batch(self) -> Batch | None:
+        with self._guard:
+            while not self._dispatch.is_parked:
+                wait_s = self._queue.due_in_s(time.monotonic())
+                if wait_s == 0.0:
+                    try:
+                        batch = self._dispatch.take()
+                    except OutboxError as error:
+                        wait_s = self._dispatch.note_disk_trouble(error, self._closed)
+                    else:
+                        self._progress.fire()  # There is room again.
+                        if len(self._queue):
+                            self._start_worker()
+                            self._work.fire_one()  # The rest is for another worker, if there is one.
+                        return batch
+                if self._closed and not len(self._queue):
+                    break
+                self._work.wait(wait_s)
+            self._progress.fire()
+            return None
+
+    def _send(self, batch: Batch) -> None:
+        delivery = Delivery(self._dispatch, batch, time.monotonic())
+        try:
+            while not delivery.is_over:
+                try:
+                    if self._dispatch.outbox is not None:
+                        off_the_loop(delivery.make_durable)
+                    answer = self._perform(delivery.call)
+                except Exception as error:  # Whatever it is, the futures must hear of it.
+                    wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
+                    if wait_s is not None:
+                        self._stopping.wait(wait_s)
+                else:
+                    delivery.succeed(answer)
+        except Cancelled:
+            delivery.give_up()
+            raise
+        finally:
+            with self._guard:
+                delivery.close(time.monotonic())
+                self._progress.fire()
+                self._work.fire()  # Several workers may wait for a request to end.
