@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "fieldfare"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PROGRAMS = sorted(
     path
-    for folder in ("src", "tests", "benchmarks", "examples", "experiments")
+    for folder in ("src", "tests", "benchmarks", "examples", "experiments", "tools")
     for path in (ROOT / folder).rglob("*.py")
 )
 

@@ -1,51 +1,57 @@
-"""A network that loses, doubles and delays, with matchers that come, go and die on it."""
+"""Matchers that come, go and die on a network that loses, doubles and delays."""
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
 from random import Random
 
-from fieldfare.membership import Dispatcher, MatcherMember, State, attribute_space
-from fieldfare.membership.messages import Confirmed, Leave, Restore, Restored, Send, Stop, Stored, Tick, Timer
-from fieldfare.membership.table import Table, overlap
+import simpy
+
+from fieldfare.effects import Machine
+from fieldfare.membership import Dispatcher, MatcherMember, MatcherTable, State, attribute_space
+from fieldfare.membership.messages import Beat, Confirmed, Leave, Restore, Restored, Stored
+from fieldfare.membership.table import overlap
+from fieldfare.runtimes.simulation.network import Network
 
 PATHS = (("x",), ("y",))
 Registry = dict[int, Stored]
 
 
-@dataclass
-class Network:
-    """Runs machines on a clock of its own. Everything random comes from one seed.
+class System:
+    """A founding matcher, two dispatchers, and who joins them. Everything random comes from one seed."""
 
-    `loss` is the share of messages that are lost; as many come twice.
-    """
-
-    seed: int
-    loss: float = 0.0
-    now: float = 0.0
-    registry: Registry = field(default_factory=dict)
-    confirmed: set[int] = field(default_factory=set)
-    matchers: dict[str, MatcherMember] = field(default_factory=dict)
-    dead: set[str] = field(default_factory=set)
-    stopped: set[str] = field(default_factory=set)
-    cut_off: set[str] = field(default_factory=set)
-    """Servers that reach each other and no other."""
-
-    def __post_init__(self) -> None:
-        self.rng = Random(self.seed)
-        self._queue: list[tuple[float, int, str, str, object]] = []
-        self._count = 0
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.registry: Registry = {}
+        self.confirmed: set[int] = set()
+        self.matchers: dict[str, MatcherMember] = {}
+        self.dispatchers: dict[str, Dispatcher] = {}
+        self.stopped_ones: set[str] = set()
+        self._environment = simpy.Environment()
+        self._seed = seed
+        self.network = Network(self._environment, self, lambda: self.rng.uniform(0.001, 0.3), self.rng)
         founder = self._matcher("m0", founding=True)
-        self.dispatchers = {name: Dispatcher(name, [founder.row], Random(name)) for name in ("d0", "d1")}
-        for name, dispatcher in self.dispatchers.items():
-            self._carry_out(name, dispatcher.start(0.0))
+        for name in ("d0", "d1"):
+            self.dispatchers[name] = Dispatcher(name, [founder.row], Random(name))
+            self._add(name, self.dispatchers[name])
+
+    @property
+    def now(self) -> float:
+        return self._environment.now
+
+    def _add(self, name: str, machine: Machine) -> None:
+        self.network.add(name, machine)
 
     def _matcher(self, name: str, founding: bool = False) -> MatcherMember:
-        member = MatcherMember(name, 2, ("d0", "d1"), Random(f"{self.seed}{name}"), founding=founding)
-        self.matchers[name] = member
-        self._carry_out(name, member.start(self.now))
+        rng = Random(f"{self._seed}{name}")
+        member = self.matchers[name] = MatcherMember(name, 2, ("d0", "d1"), rng, founding=founding)
+        self._add(name, member)
         return member
+
+    # What happens to it
+
+    def lose(self, share: float) -> None:
+        """So many messages are lost, and as many come twice."""
+        self.network.loss = self.network.doubled = share
 
     def join(self) -> str:
         name = f"m{len(self.matchers)}"
@@ -53,77 +59,56 @@ class Network:
         return name
 
     def leave(self, name: str) -> None:
-        self._carry_out(name, self.matchers[name].handle(name, Leave(), self.now))
+        self.network.hand_in(name, Leave())
 
     def crash(self, name: str) -> None:
-        self.dead.add(name)
+        self.network.crash(name)
 
     def wake(self, name: str) -> None:
         """One that was crashed goes on as if nothing had been: it was only paused."""
-        self.dead.discard(name)
-        self._carry_out(name, self.matchers[name].handle(name, Tick(), self.now))
+        self.network.revive(name, Beat())
 
     def subscribe(self, stored: Stored) -> None:
         """The registry first, then any dispatcher."""
         self.registry[stored.number] = stored
         dispatcher = self.rng.choice(sorted(self.dispatchers))
-        self._carry_out(dispatcher, self.dispatchers[dispatcher].subscribe(stored, self.now))
+        self.network.carry_out(dispatcher, self.dispatchers[dispatcher].subscribe(stored, self.now))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        if end > self.now:
+            self._environment.run(until=end)
+
+    # The world outside of its network
+
+    def answer(self, name: str, question: object) -> tuple[float, object]:
+        assert isinstance(question, Restore)
+        found = tuple(
+            stored
+            for stored in self.registry.values()
+            if any(overlap(span, question.span) for span in stored.spans[question.dimension])
+        )
+        return self.rng.uniform(0.1, 2), Restored(question.dimension, question.span, found)
+
+    def told(self, name: str, news: object) -> None:
+        assert isinstance(news, Confirmed)
+        self.confirmed.add(news.number)
+
+    def stopped(self, name: str) -> None:
+        self.stopped_ones.add(name)
+
+    # What must hold
 
     def live(self) -> list[str]:
         """The matchers that are neither dead nor stopped nor leaving, and own something."""
         return [
             name
             for name, member in self.matchers.items()
-            if name not in self.dead | self.stopped and member.row.state is State.UP
+            if not self.network.is_down(name) and member.row.state is State.UP
         ]
 
-    def run(self, seconds: float) -> None:
-        """Let time pass."""
-        end = self.now + seconds
-        while self._queue and self._queue[0][0] <= end:
-            self.now, _, to, sender, message = heapq.heappop(self._queue)
-            self._deliver(to, sender, message)
-        self.now = end
-
-    def _deliver(self, to: str, sender: str, message: object) -> None:
-        if to in self.dead or to in self.stopped:
-            return
-        machine = self.matchers.get(to) or self.dispatchers[to]
-        self._carry_out(to, machine.handle(sender, message, self.now))
-
-    def _carry_out(self, me: str, effects: list) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                for _ in range(self._copies() if self._is_linked(me, effect.to) else 0):
-                    self._later(self.rng.uniform(0.001, 0.3), effect.to, me, effect.message)
-            elif isinstance(effect, Timer):
-                self._later(effect.at_s - self.now, me, me, Tick())
-            elif isinstance(effect, Restore):
-                found = tuple(
-                    stored
-                    for stored in self.registry.values()
-                    if any(overlap(span, effect.span) for span in stored.spans[effect.dimension])
-                )
-                self._later(self.rng.uniform(0.1, 2), me, me, Restored(effect.dimension, effect.span, found))
-            elif isinstance(effect, Confirmed):
-                self.confirmed.add(effect.number)
-            elif isinstance(effect, Stop):
-                self.stopped.add(me)
-
-    def _is_linked(self, a: str, b: str) -> bool:
-        return (a in self.cut_off) == (b in self.cut_off)
-
-    def _copies(self) -> int:
-        chance = self.rng.random()
-        return 0 if chance < self.loss else 2 if chance > 1 - self.loss else 1
-
-    def _later(self, seconds: float, to: str, sender: str, message: object) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (self.now + seconds, self._count, to, sender, message))
-
-    # What must hold
-
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MatcherTable]:
         machines = [*self.dispatchers.values(), *(self.matchers[name] for name in self.live())]
         return [machine.table for machine in machines]
 

@@ -8,7 +8,7 @@ from fieldfare.membership.dispatcher import Dispatcher, DispatcherSettings
 from fieldfare.membership.gossip import Gossip
 from fieldfare.membership.holdings import Holdings, stored_of
 from fieldfare.membership.matcher import MatcherMember
-from fieldfare.membership.table import Row, State, Table, attribute_space
+from fieldfare.membership.table import MatcherRow, MatcherTable, State, attribute_space
 from fieldfare.membership.transitions import MembershipSettings
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "Gossip",
     "Holdings",
     "MatcherMember",
+    "MatcherRow",
+    "MatcherTable",
     "MembershipSettings",
-    "Row",
     "State",
-    "Table",
     "attribute_space",
     "stored_of",
 ]

@@ -11,24 +11,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from fieldfare.membership.gossip import Gossip
+from fieldfare.effects import Effect, Send, Tell, Timer
+from fieldfare.membership.gossip import Answer, Gossip, Greeting
 from fieldfare.membership.messages import (
-    Answer,
+    Beat,
     Confirmed,
-    Effect,
-    Greeting,
     JoinRequest,
     LoadMessage,
-    Send,
     Split,
     Stored,
     Subscribe,
     SubscribeDone,
-    Tick,
-    Timer,
     Unreachable,
 )
-from fieldfare.membership.table import Row, Span, State, Table, attribute_space, contains, overlap, uncovered
+from fieldfare.membership.table import (
+    MatcherRow,
+    MatcherTable,
+    Span,
+    State,
+    attribute_space,
+    contains,
+    overlap,
+    uncovered,
+)
 from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import AttributeSpace
 
@@ -68,13 +73,13 @@ class Dispatcher:
     def __init__(
         self,
         name: str,
-        rows: Iterable[Row],
+        rows: Iterable[MatcherRow],
         rng: Random,
         settings: DispatcherSettings | None = None,
         now: float = 0.0,
     ) -> None:
         self.settings = settings or DispatcherSettings()
-        self.table = Table()
+        self.table = MatcherTable()
         self.table.merge(rows, now)
         self.loads: dict[str, float] = {}
         self._rng = rng
@@ -108,7 +113,7 @@ class Dispatcher:
 
     def handle(self, sender: str, message: object, now: float) -> list[Effect]:
         """Take in a message or an input; see ``messages``."""
-        if isinstance(message, Tick):
+        if isinstance(message, Beat):
             return self._beat(now)
         if isinstance(message, SubscribeDone):
             return self._stored(sender, message, now)
@@ -129,7 +134,7 @@ class Dispatcher:
         return []
 
     def _beat(self, now: float) -> list[Effect]:
-        effects: list[Effect] = [Timer(now + self.settings.beat_s)]
+        effects: list[Effect] = [Timer(now + self.settings.beat_s, Beat())]
         if now >= self._pull_at_s:
             live = sorted(self.live(now)) or sorted(self.table.rows)
             effects.append(Send(self._rng.choice(live), Greeting(self.table.digest())))
@@ -157,13 +162,13 @@ class Dispatcher:
             is_news = known is None or known.spans[message.dimension] != message.span
             return [Send(sender, Greeting(self.table.digest()))] if is_news else []
         del self._storing[message.number]
-        return [Confirmed(message.number)]
+        return [Tell(Confirmed(message.number))]
 
     def _send_on(self, storing: _Storing, now: float) -> list[Effect]:
         missing = self._missing(storing, now)
         if not missing:
             self._storing.pop(storing.stored.number, None)
-            return [Confirmed(storing.stored.number)]
+            return [Tell(Confirmed(storing.stored.number))]
         return [Send(name, Subscribe(dimension, storing.stored)) for dimension, name in missing if name]
 
     def _missing(self, storing: _Storing, now: float) -> list[tuple[int, str | None]]:

@@ -26,10 +26,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fieldfare.membership.gossip import Gossip
+from fieldfare.effects import Ask, Effect, Send, Stop, Timer
+from fieldfare.membership.gossip import Gossip, Rows
 from fieldfare.membership.holdings import Holdings
 from fieldfare.membership.messages import (
-    Effect,
+    Beat,
     HandOver,
     HandOverDone,
     JoinRequest,
@@ -37,20 +38,15 @@ from fieldfare.membership.messages import (
     LoadMessage,
     Restore,
     Restored,
-    Rows,
-    Send,
     Split,
-    Stop,
     Subscribe,
     SubscribeDone,
-    Tick,
-    Timer,
 )
 from fieldfare.membership.table import (
-    Row,
+    MatcherRow,
+    MatcherTable,
     Span,
     State,
-    Table,
     contains,
     hull,
     overlap,
@@ -83,11 +79,11 @@ class MatcherMember:
     ) -> None:
         self.name = name
         self.settings = settings or MembershipSettings()
-        self.table = Table()
+        self.table = MatcherTable()
         self.holdings = Holdings(dimension_count)
         everything: Span = (AXIS_START, AXIS_END)
         spans = (everything if founding else None,) * dimension_count
-        self.row = Row(name, 0, State.UP if founding else State.JOINING, spans)
+        self.row = MatcherRow(name, 0, State.UP if founding else State.JOINING, spans)
         self.stopped = False
         self._dispatchers = tuple(dispatchers)
         self._rng = rng
@@ -104,7 +100,7 @@ class MatcherMember:
         self._load: float | None = None
         self._told_load = (-1.0, 0.0)
         self._handlers: dict[type, Any] = {
-            Tick: self._beat,
+            Beat: self._beat,
             Leave: self._leave,
             Split: self._split,
             HandOver: self._receive,
@@ -118,7 +114,7 @@ class MatcherMember:
         """Begin to beat."""
         self._beaten_s = now
         self.table.merge([self.row], now)
-        return self._beat(self.name, Tick(), now)
+        return self._beat(self.name, Beat(), now)
 
     def handle(self, sender: str, message: object, now: float) -> list[Effect]:
         """Take in a message or an input; see ``messages``."""
@@ -144,8 +140,8 @@ class MatcherMember:
 
     # The beat
 
-    def _beat(self, sender: str, message: Tick, now: float) -> list[Effect]:
-        effects: list[Effect] = [Timer(now + self.settings.beat_s)]
+    def _beat(self, sender: str, message: Beat, now: float) -> list[Effect]:
+        effects: list[Effect] = [Timer(now + self.settings.beat_s, Beat())]
         if now - self._beaten_s > self.settings.dead_after_s / 2:
             self._wake(now)
         self._beaten_s = now
@@ -355,7 +351,7 @@ class MatcherMember:
         for dimension, restoring in self._restoring.items():
             if now - restoring.asked_s > self.settings.linger_s:
                 restoring.asked_s = now
-                effects.append(Restore(dimension, restoring.asked))
+                effects.append(Ask(Restore(dimension, restoring.asked)))
         for dimension, own in enumerate(self.row.spans):
             silent = [
                 (name, span) for name, span in self.table.owned(dimension) if not self._is_live(name, now)
@@ -372,7 +368,7 @@ class MatcherMember:
             asked = (missing[0][0], missing[-1][1]) if missing else wanted
             self._restoring[dimension] = Restoring(wanted, {name for name, _ in mine}, asked, now)
             if missing:
-                effects.append(Restore(dimension, asked))
+                effects.append(Ask(Restore(dimension, asked)))
             else:
                 self._absorb(dimension, now)
         return effects

@@ -1,10 +1,10 @@
-"""What matchers and dispatchers say to each other, and what they ask of their runtime."""
+"""What matchers and dispatchers say to each other besides gossip, ask for, and tell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fieldfare.membership.table import Digest, Row, Span
+from fieldfare.membership.table import MatcherRow, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,31 +16,6 @@ class Stored:
 
     number: int
     spans: tuple[tuple[Span, ...], ...]
-
-
-# Gossip: a three-way exchange after which both have the later version of every row.
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """What I know, in short."""
-
-    digest: Digest
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What I know and you do not, and what I know in short."""
-
-    digest: Digest
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What you did not know. Also a dispatcher's answer to its pull, and to a stale table."""
-
-    rows: tuple[Row, ...]
 
 
 # Joining, leaving, taking over
@@ -72,7 +47,7 @@ class HandOver:
     number: int
     spans: tuple[Span | None, ...]
     subscriptions: tuple[tuple[Stored, ...], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MatcherRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +55,7 @@ class HandOverDone:
     """The subscriptions of a hand-over are here. `rows` is the receiver's whole table."""
 
     number: int
-    rows: tuple[Row, ...]
+    rows: tuple[MatcherRow, ...]
 
 
 # Subscribing
@@ -114,8 +89,8 @@ class LoadMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """The time that a `Timer` asked for has come."""
+class Beat:
+    """It is time to look around: what its timers bring to a matcher and to a dispatcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,35 +114,15 @@ class Restored:
     subscriptions: tuple[Stored, ...]
 
 
-# Effects
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a message; it may be lost."""
-
-    to: str
-    message: object
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """Hand in a `Tick` at this time."""
-
-    at_s: float
+# What they ask for and tell
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Read the subscriptions that overlap a span from the snapshot, and hand in `Restored`."""
+    """Read the subscriptions that overlap a span from the snapshot; the answer is `Restored`."""
 
     dimension: int
     span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Nothing depends on this matcher any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +130,3 @@ class Confirmed:
     """From a dispatcher: the subscription is stored wherever an event may ask for it."""
 
     number: int
-
-
-Effect = Send | Timer | Restore | Stop | Confirmed

@@ -1,9 +1,7 @@
 """The table of matchers: who owns which span of each attribute's axis, as gossip spreads it.
 
 Li et al. 2011, section III.C: each matcher keeps a table with the contact information and the segment
-boundaries, one pair on each dimension, of all matchers. A row is written by its own matcher alone, which
-counts its `version` up; so tables merge row by row, the later version wins, and any order of merging
-ends in the same table.
+boundaries, one pair on each dimension, of all matchers. How tables spread and merge is in ``gossip``.
 
 What may not happen is a gap: a place that nobody owns. An overlap does no harm, since every owner has
 every subscription of its span. So all changes extend before they shrink, and whoever learns that a span
@@ -17,15 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from fieldfare.membership.gossip import Table
 from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place
 
 Span = tuple[Place, Place]
 """From one place of an axis to another."""
-
-Digest = Mapping[str, int]
-"""The version of every row that a table has."""
 
 
 class State(Enum):
@@ -37,70 +33,42 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A matcher, as all others shall see it.
+class MatcherRow:
+    """A matcher, as all others shall see it: a row of gossip.
 
     Attributes
     ----------
-    matcher : its name, which is its address; a matcher that starts again takes a new one
-    version : goes up with every change, and with every beat of its heart
+    name, version : as gossip wants them
     spans : the span that it owns on each dimension, None for none
     absorbed : (matcher, dimension, version): it took over the span that this version of a silent
         matcher's row had. A later version is a sign of life, and counts again.
     """
 
-    matcher: str
+    name: str
     version: int
     state: State
     spans: tuple[Span | None, ...]
     absorbed: frozenset[tuple[str, int, int]] = frozenset()
 
+    @property
+    def is_gone(self) -> bool:
+        return self.state is State.LEFT
 
-class Table:
-    """The rows that one server knows, and when each last moved on."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
-        self._advanced_s: dict[str, float] = {}
-
-    def merge(self, rows: Iterable[Row], now: float) -> list[Row]:
-        """Take in rows that are newer than the known ones; return them."""
-        newer = []
-        for row in rows:
-            known = self.rows.get(row.matcher)
-            if known is None or row.version > known.version:
-                self.rows[row.matcher] = row
-                self._advanced_s[row.matcher] = now
-                newer.append(row)
-        return newer
-
-    def digest(self) -> Digest:
-        """What is known, in short."""
-        return {name: row.version for name, row in self.rows.items()}
-
-    def newer_than(self, digest: Digest) -> tuple[Row, ...]:
-        """Every row of which the other one has an older version, or none."""
-        return tuple(row for name, row in self.rows.items() if row.version > digest.get(name, -1))
-
-    def silent_s(self, matcher: str, now: float) -> float:
-        """For how long nothing new was heard of a matcher."""
-        return now - self._advanced_s.get(matcher, now)
-
-    def forgive(self, now: float) -> None:
-        """Count everybody's silence from now on: it was this server that did not listen."""
-        self._advanced_s = dict.fromkeys(self.rows, now)
+class MatcherTable(Table[MatcherRow]):
+    """What gossip has told one server of all matchers."""
 
     def is_outlived(self, matcher: str, by: Callable[[str], bool]) -> bool:
         """Whether some matcher that is up, one of these, has taken over a span of another."""
         return any(
-            row.state is State.UP and by(row.matcher) and any(name == matcher for name, _, _ in row.absorbed)
+            row.state is State.UP and by(row.name) and any(name == matcher for name, _, _ in row.absorbed)
             for row in self.rows.values()
         )
 
     def taken_over_from(self, matcher: str) -> frozenset[tuple[str, int, int]]:
         """(who, dimension, version): what has been taken over from a matcher."""
         return frozenset(
-            (row.matcher, dimension, version)
+            (row.name, dimension, version)
             for row in self.rows.values()
             for name, dimension, version in row.absorbed
             if name == matcher
@@ -170,7 +138,10 @@ def uncovered(span: Span, covers: Iterable[Span]) -> Iterator[Span]:
 
 
 def attribute_space(
-    table: Table, paths: Iterable[Path], matchers: Mapping[str, int], live: frozenset[str] | None = None
+    table: MatcherTable,
+    paths: Iterable[Path],
+    matchers: Mapping[str, int],
+    live: frozenset[str] | None = None,
 ) -> AttributeSpace:
     """The partitioning that a table describes.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fieldfare.membership.messages import Effect, Restore
+from fieldfare.effects import Ask, Effect
+from fieldfare.membership.messages import Restore
 from fieldfare.membership.table import Span
 
 
@@ -88,7 +89,7 @@ class Rereadings:
         due = {asked: reading for asked, reading in self._waiting.items() if reading.due_s <= now}
         for reading in due.values():
             reading.due_s, reading.asked = now + self._delay_s, True
-        return [Restore(dimension, span) for dimension, span in due]
+        return [Ask(Restore(dimension, span)) for dimension, span in due]
 
     def answered(self, dimension: int, span: Span) -> None:
         """A snapshot has been read, for whatever reason."""

@@ -8,7 +8,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "membership"))
 
-from membership_support import PATHS, Network
+from membership_support import PATHS, System
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.values import ABSENT
@@ -16,32 +16,32 @@ from fieldfare.membership import stored_of
 from fieldfare.model import Path as AttributePath
 
 
-def grown(size: int) -> tuple[Network, dict[int, str]]:
+def grown(size: int) -> tuple[System, dict[int, str]]:
     """Matchers that joined one after another, and 120 subscriptions that came in between."""
-    network, texts, rng = Network(11), {}, Random(5)
+    system, texts, rng = System(11), {}, Random(5)
     for _ in range(size):
         for _ in range(120 // size):
             x, y = rng.uniform(0, 100), rng.uniform(0, 100)
             texts[len(texts)] = f"x >= {x:.1f} AND x < {x + 15:.1f} AND y BETWEEN {y:.1f} AND {y + 15:.1f}"
-        for number in range(len(network.registry), len(texts)):
-            network.subscribe(stored_of(number, compile_filter(texts[number]).normal_form, PATHS))
-        network.run(6)
-        if len(network.live()) < size:
-            network.join()
-    network.run(60)
-    return network, texts
+        for number in range(len(system.registry), len(texts)):
+            system.subscribe(stored_of(number, compile_filter(texts[number]).normal_form, PATHS))
+        system.run(6)
+        if len(system.live()) < size:
+            system.join()
+    system.run(60)
+    return system, texts
 
 
 def test_each_candidate_matcher_finds_all_matching_subscriptions_by_the_dispatchers_table() -> None:
     """Sections III.A.1 and III.C: any dispatcher examines the global assignment, and forwards in one hop."""
-    network, texts = grown(6)
-    assert len(network.live()) == 6
-    names = sorted(network.matchers)
+    system, texts = grown(6)
+    assert len(system.live()) == 6
+    names = sorted(system.matchers)
     filters = {number: compile_filter(text) for number, text in texts.items()}
     rng = Random(6)
-    for dispatcher in network.dispatchers.values():
+    for dispatcher in system.dispatchers.values():
         numbers = {name: i for i, name in enumerate(names)}
-        space = dispatcher.partitioning(PATHS, numbers, network.now)
+        space = dispatcher.partitioning(PATHS, numbers, system.now)
         for _ in range(50):
             event = {"x": rng.uniform(-5, 120), "y": rng.uniform(-5, 120)}
             expected = {number for number, found in filters.items() if found.matches(event)}
@@ -51,17 +51,17 @@ def test_each_candidate_matcher_finds_all_matching_subscriptions_by_the_dispatch
 
             for candidate in space.route_one(value_of).candidates:
                 part = space.slices[candidate]
-                held = network.matchers[names[part.matcher]].holdings.sets[part.dimension or 0]
+                held = system.matchers[names[part.matcher]].holdings.sets[part.dimension or 0]
                 assert {number for number in held if filters[number].matches(event)} == expected
 
 
 def test_leaving_is_simply_the_reverse_of_joining() -> None:
     """Section III.C: the segments and subscriptions are handed back to adjacent matchers."""
-    network, _ = grown(3)
-    before = [network.dispatchers["d0"].table.owned(i) for i in range(2)]
-    name = network.join()
-    network.run(40)
-    assert name in network.live()
-    network.leave(name)
-    network.run(60)
-    assert [network.dispatchers["d0"].table.owned(i) for i in range(2)] == before
+    system, _ = grown(3)
+    before = [system.dispatchers["d0"].table.owned(i) for i in range(2)]
+    name = system.join()
+    system.run(40)
+    assert name in system.live()
+    system.leave(name)
+    system.run(60)
+    assert [system.dispatchers["d0"].table.owned(i) for i in range(2)] == before

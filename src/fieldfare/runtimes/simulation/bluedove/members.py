@@ -23,22 +23,17 @@ from fieldfare.membership import Dispatcher as TableKeeper
 from fieldfare.membership import (
     DispatcherSettings,
     MatcherMember,
+    MatcherRow,
     MembershipSettings,
-    Row,
     State,
     stored_of,
 )
 from fieldfare.membership.messages import (
-    Effect,
     Leave,
     LoadMessage,
     Restore,
     Restored,
-    Send,
-    Stop,
     Stored,
-    Tick,
-    Timer,
     Unreachable,
 )
 from fieldfare.membership.table import Span, overlap
@@ -49,6 +44,7 @@ from fieldfare.runtimes.simulation.bluedove.matcher import Matcher
 from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, Trace
 from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory, Process, Service, search_boxes
 from fieldfare.runtimes.simulation.bluedove.workload import PATHS, Boxes
+from fieldfare.runtimes.simulation.network import Network
 
 LOOK_S = 0.1
 """How often a dispatcher makes a new view of its table."""
@@ -102,7 +98,7 @@ class _TableView:
             self._look_at_s = now + LOOK_S
             live = self._keeper.live(now)
             rows = self._keeper.table.rows.values()
-            seen = (live, [(row.matcher, row.state, row.spans, row.absorbed) for row in rows])
+            seen = (live, [(row.name, row.state, row.spans, row.absorbed) for row in rows])
             if seen != self._seen:
                 self._seen = seen
                 self._view = self._look(live, now)
@@ -151,8 +147,9 @@ class ElasticService(Service):
         views = [_TableView(keeper, self._numbers) for keeper in self.keepers.values()]
         super().__init__(environment, model, trace, policy, views, seed, searches)
         placed = replace(space, replicated=False).place(boxes.extents)
+        self.network = Network(environment, self, self.delay_s, Random(f"loss {seed}"))
         for row in rows:
-            member = self._new_member(row.matcher, len(PATHS))
+            member = self._new_member(row.name, len(PATHS))
             member.row = row
             member.table.merge(rows, environment.now)
         for i, part in enumerate(replace(space, replicated=False).slices):
@@ -161,7 +158,7 @@ class ElasticService(Service):
         for name, member in self.members.items():
             self._begin(name, member)
         for name, keeper in self.keepers.items():
-            self._carry_out(name, keeper.start(environment.now))
+            self.network.add(name, keeper)
 
     def _new_member(self, name: str, dimensions: int) -> MatcherMember:
         member = MatcherMember(
@@ -180,7 +177,7 @@ class ElasticService(Service):
         number = self._numbers[name]
         matcher = Matcher(self.environment, number, store, self.model, self.trace, self.searches)
         self.start(matcher)
-        self._carry_out(name, member.start(self.environment.now))
+        self.network.add(name, member)
         self.environment.process(self._tell_load(name, matcher))
 
     # What happens to it
@@ -193,18 +190,17 @@ class ElasticService(Service):
 
     def leave(self, number: int) -> None:
         """A matcher hands over what it has, and goes."""
-        name = _name(number)
-        self._carry_out(name, self.members[name].handle(name, Leave(), self.environment.now))
+        self.network.hand_in(_name(number), Leave())
 
     def crash(self, number: int) -> None:
         """A matcher is gone, with all that waits there."""
         self.matchers[number].crash()
+        self.network.crash(_name(number))
 
     def unreachable(self, dispatcher: int, matcher: int, messages: Sequence[int]) -> None:
         if self._members_model.connections_fail:
             self.dispatchers[dispatcher].hold(messages)
-            name = f"d{dispatcher}"
-            self._hear(name, name, Unreachable(_name(matcher)))
+            self.network.hand_in(f"d{dispatcher}", Unreachable(_name(matcher)))
 
     # The machines
 
@@ -215,31 +211,20 @@ class ElasticService(Service):
             yield self.environment.timeout(self.model.report_s)
             load = (matcher.busy_s - before_s) / self.model.report_s + matcher.backlog_s
             before_s = matcher.busy_s
-            self._hear(name, name, LoadMessage(load))
+            self.network.hand_in(name, LoadMessage(load))
 
-    def _hear(self, to: str, sender: str, message: object) -> None:
-        now = self.environment.now
-        member = self.members.get(to)
-        if member is None:
-            self._carry_out(to, self.keepers[to].handle(sender, message, now))
-        elif self.matchers[self._numbers[to]].is_up:
-            self._carry_out(to, member.handle(sender, message, now))
+    def answer(self, name: str, question: object) -> tuple[float, object]:
+        """A matcher reads the snapshot."""
+        assert isinstance(question, Restore)
+        found = self._overlapping(question.dimension, question.span)
+        return self._members_model.restore_s, Restored(question.dimension, question.span, found)
 
-    def _hear_later(self, delay_s: float, to: str, sender: str, message: object) -> None:
-        self.later(delay_s, lambda: self._hear(to, sender, message))
+    def told(self, name: str, news: object) -> None:
+        """A dispatcher has stored a subscription; here all are there from the start."""
 
-    def _carry_out(self, me: str, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._hear_later(self.delay_s(), effect.to, me, effect.message)
-            elif isinstance(effect, Timer):
-                self._hear_later(max(0.0, effect.at_s - self.environment.now), me, me, Tick())
-            elif isinstance(effect, Restore):
-                found = self._overlapping(effect.dimension, effect.span)
-                answer = Restored(effect.dimension, effect.span, found)
-                self._hear_later(self._members_model.restore_s, me, me, answer)
-            elif isinstance(effect, Stop):
-                self.matchers[self._numbers[me]].is_up = False
+    def stopped(self, name: str) -> None:
+        """A matcher has left."""
+        self.matchers[self._numbers[name]].is_up = False
 
     def _overlapping(self, dimension: int, span: Span) -> tuple[Stored, ...]:
         return tuple(
@@ -253,14 +238,14 @@ def _name(number: int) -> str:
     return f"m{number:03d}"
 
 
-def _row(number: int, space: AttributeSpace) -> Row:
+def _row(number: int, space: AttributeSpace) -> MatcherRow:
     """The row of a founder."""
     spans: list[Span | None] = []
     for axis, owners in zip(space.axes, space.owners, strict=True):
         places = [AXIS_START, *axis.boundaries, AXIS_END]
         segment = owners.index(number)
         spans.append((places[segment], places[segment + 1]))
-    return Row(_name(number), 0, State.UP, tuple(spans))
+    return MatcherRow(_name(number), 0, State.UP, tuple(spans))
 
 
 def simulate_members(
