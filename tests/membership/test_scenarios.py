@@ -1,4 +1,4 @@
-"""Joining, leaving and dying as text: ``scenarios/*.txt`` hold what happens, and below ``----`` who says what.
+"""Joining, leaving and dying as text: ``scenarios/*.txt`` hold what happens; below ``----`` who says what.
 
 A story is commands, one a line: ``subscribe X1 X2 Y1 Y2`` (a box), ``join``, ``leave NAME``, ``crash NAME``,
 ``wake NAME``, ``cut NAME ...``, ``heal``, ``run SECONDS``, ``owners`` (as the first dispatcher knows them).
