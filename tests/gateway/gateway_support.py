@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -151,11 +151,13 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]]:
+def served(
+    data: Path, *, loop: Literal["auto", "asyncio"] = "auto", **settings: Any
+) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
     config = uvicorn.Config(
-        create_app(gateway), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
+        create_app(gateway), port=0, loop=loop, log_config=None, access_log=False, timeout_graceful_shutdown=5
     )
     server = _Server(config, gateway)
     thread = threading.Thread(target=server.run)
