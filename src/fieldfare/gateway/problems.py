@@ -18,12 +18,17 @@ MEDIA_TYPE = "application/problem+json"
 TITLES = {
     400: "Bad request",
     404: "Not found",
+    403: "Forbidden",
     405: "Method not allowed",
+    408: "Too slow",
     409: "Conflict",
     413: "Too large",
     415: "Unsupported content type",
+    421: "Misdirected request",
     429: "Too many requests",
+    431: "Head too large",
     500: "Internal error",
+    501: "Not implemented",
     503: "Not available",
 }
 
