@@ -38,8 +38,8 @@ class GatewaySettings(BaseSettings):
     allowed_hosts: Names = Field(
         (),
         description="Names, with commas between them, that requests may give as Host beside localhost, "
-        "addresses and the machine's own name; * is any. A stranger can have a name of his lead to this service, "
-        "and his web page then reads all.",
+        "addresses and the machine's own name; * is any. A stranger can have a name of his lead to this "
+        "service, and his web page then reads all.",
     )
     cors_origins: Names = Field(
         (),
