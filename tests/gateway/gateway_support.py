@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -18,6 +18,7 @@ import uvicorn
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.app import Gateway, create_app
+from fieldfare.gateway.connections import server_config
 from fieldfare.gateway.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.match_block import NewMatchBlock
@@ -125,7 +126,7 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     app = create_app(gateway)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Running(gateway, client)
 
 
@@ -151,11 +152,13 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def served(data: Path, **settings: Any) -> Iterator[tuple[Gateway, httpx.Client]]:
+def served(
+    data: Path, *, loop: Literal["auto", "asyncio"] = "auto", **settings: Any
+) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
-    config = uvicorn.Config(
-        create_app(gateway), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
+    config = server_config(
+        create_app(gateway), gateway.settings, port=0, loop=loop, timeout_graceful_shutdown=5
     )
     server = _Server(config, gateway)
     thread = threading.Thread(target=server.run)

@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 
 from fieldfare.gateway.app import Gateway, create_app
+from fieldfare.gateway.connections import server_config
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.parents import end_with_parent
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
@@ -81,14 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     host, port = listener.getsockname()[:2]
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)
-    config = uvicorn.Config(
-        create_app(gateway),
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        server_header=False,
-    )
+    config = server_config(create_app(gateway), settings, timeout_graceful_shutdown=SHUTDOWN_S)
     server = _Server(config, gateway, f"http://{host}:{port}")
     server.run(sockets=[listener])
     return 0 if server.started else 1

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ from fieldfare.gateway import (
     subscription_routes,
 )
 from fieldfare.gateway.background import Background
+from fieldfare.gateway.door import Door
 from fieldfare.gateway.events import Limits
 from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.metrics import Metrics, Timer
@@ -32,7 +34,7 @@ from fieldfare.gateway.problems import (
 )
 from fieldfare.gateway.pump import Pump
 from fieldfare.gateway.records import RecordCache
-from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.settings import ANY, GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import DEFAULT_SPACE
@@ -194,11 +196,22 @@ def create_app(gateway: Gateway) -> Starlette:
             HTTPException: http_exception_response,
             StorageError: _storage_error_response,
             WriterClosed: _closing_response,
+            ClientDisconnect: _gone_response,
             Exception: internal_error_response,
         },
     )
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics)
+    if gateway.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=gateway.settings.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=(ANY,),
+            allow_private_network=True,
+            expose_headers=("Location", "Retry-After"),
+        )
+    app.add_middleware(Door, settings=gateway.settings)
     app.state.gateway = gateway
     return app
 
@@ -212,3 +225,8 @@ async def _storage_error_response(request: Request, error: Exception) -> Respons
 async def _closing_response(request: Request, error: Exception) -> Response:
     detail = "The gateway is stopping; nothing of this request was done."
     return Problem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
+
+
+async def _gone_response(request: Request, error: Exception) -> Response:
+    """Nobody reads this: the client went away, or was cut off, before its request was complete."""
+    return Problem(400, "incomplete", "The request's body did not come to its end.").response()

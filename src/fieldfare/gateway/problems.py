@@ -10,6 +10,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -18,12 +19,17 @@ MEDIA_TYPE = "application/problem+json"
 TITLES = {
     400: "Bad request",
     404: "Not found",
+    403: "Forbidden",
     405: "Method not allowed",
+    408: "Too slow",
     409: "Conflict",
     413: "Too large",
     415: "Unsupported content type",
+    421: "Misdirected request",
     429: "Too many requests",
+    431: "Head too large",
     500: "Internal error",
+    501: "Not implemented",
     503: "Not available",
 }
 
@@ -92,12 +98,21 @@ async def http_exception_response(request: Request, error: Exception) -> Respons
     if error.status_code == 404:
         problem = Problem(404, "unknown-route", f"There is nothing at {path}; /openapi.json lists what is.")
     elif error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(_methods_of(request))
         detail = f"{path} does not take {request.method}; it takes {allowed}."
-        problem = Problem(405, "wrong-method", detail, headers=error.headers)
+        problem = Problem(405, "wrong-method", detail, headers={"Allow": allowed})
     else:
         problem = Problem(error.status_code, "http", str(error.detail), headers=error.headers)
     return problem.response()
+
+
+def _methods_of(request: Request) -> list[str]:
+    """What the request's path takes: there is a route for each of its methods."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 async def internal_error_response(request: Request, error: Exception) -> Response:

@@ -64,17 +64,21 @@ def _too_large(size_bytes: int, max_bytes: int) -> Problem:
 
 async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int) -> S:
     """The body as the JSON that a route takes; an empty body is ``{}``. Problem 400 names the place."""
-    content_type = request.headers.get("content-type", "application/json")
-    media = content_type.partition(";")[0].strip().lower()
-    if media != "application/json" and not media.endswith("+json"):
-        raise Problem(
-            415,
-            "content-type",
-            f"This takes application/json, not {media[:80]}.",
-            accepted=["application/json"],
-        )
+    content_type = request.headers.get("content-type")
+    media = (content_type or "").partition(";")[0].strip().lower()
+    if content_type is not None and media != "application/json" and not media.endswith("+json"):
+        await drain(request, 0)
+        raise _not_json(media or "an empty Content-Type")
     body = await read_body(request, max_bytes)
+    if body and content_type is None:
+        # Any web page may have a browser send a body without one, and nobody is asked first.
+        raise _not_json("a body without Content-Type")
     return parse_json(body or b"{}", decoder)
+
+
+def _not_json(what: str) -> Problem:
+    detail = f"This takes application/json, not {what[:80]}."
+    return Problem(415, "content-type", detail, accepted=["application/json"])
 
 
 def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
+
+ANY = "*"
+
+
+def _listed(value: Any) -> Any:
+    """A list as an environment variable gives it: parts with commas between them."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
 class GatewaySettings(BaseSettings):
@@ -22,6 +34,59 @@ class GatewaySettings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="The address to listen on. 0.0.0.0 opens it to the network.")
     port: int = Field(7737, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+
+    allowed_hosts: Names = Field(
+        (),
+        description="Names, with commas between them, that requests may give as Host beside localhost, "
+        "addresses and the machine's own name; * is any. A stranger can have a name of his lead to this "
+        "service, and his web page then reads all.",
+    )
+    cors_origins: Names = Field(
+        (),
+        description="Origins, with commas between them, whose web pages may use the service (CORS), such as "
+        "https://app.example.com; * is any page that the service's users visit.",
+    )
+    connections_max: int = Field(
+        10_000,
+        ge=1,
+        description="Connections at a time; the process's limit of open files may allow fewer. Up: more "
+        "streams, more memory. Down: the longest idle are closed sooner, then new ones are refused.",
+    )
+    head_max_bytes: int = Field(
+        64 * KIB,
+        ge=KIB,
+        description="Bytes of a request's line and headers. Up: longer attributes in binary mode, more "
+        "memory for each connection. Down: refused sooner.",
+    )
+    headers_max: int = Field(
+        200,
+        ge=16,
+        description="Headers of one request. Up: more attributes in binary mode. Down: refused sooner.",
+    )
+    head_timeout_s: float = Field(
+        20.0,
+        gt=0,
+        description="Seconds in which a request's head must come, and the first of a connection begin. "
+        "Up: patience with slow links. Down: connections that are only held are gone sooner.",
+    )
+    body_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds in which a request's body must come after its head. Up: large bodies over slow "
+        "links. Down: bodies that trickle hold memory for less time.",
+    )
+    send_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        description="Seconds that a client may leave its answer or stream unread before it is cut off. "
+        "Up: readers may pause longer. Down: what was sent to dead ones is free sooner.",
+    )
+    keep_alive_s: float = Field(
+        75.0,
+        gt=0,
+        description="Seconds that a connection stays open without a request. Up: clients connect less often. "
+        "Down: fewer idle connections; clients that keep theirs longer find them closed.",
+    )
 
     event_max_bytes: int = Field(
         MIB,
@@ -134,3 +199,11 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="Seconds without the pipeline's heartbeat after which /readyz says not ready.",
     )
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s,*]+", origin.lower()):
+                raise ValueError(f"{origin!r} is no origin such as https://app.example.com, nor *")
+        return tuple(origin.lower() for origin in origins)

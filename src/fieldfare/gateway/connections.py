@@ -1,0 +1,367 @@
+"""One HTTP connection: uvicorn's protocol, made safe against requests that no honest client sends.
+
+What a route sees is a request whose head is complete and within its bounds. Everything before that is here:
+requests that cannot be parsed, heads without end, bodies that trickle, connections that are only held, and
+offers to speak another protocol, which a server may ignore but must not lose the request over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import httptools
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from fieldfare.gateway.problems import MEDIA_TYPE, Problem
+from fieldfare.gateway.settings import GatewaySettings
+
+PIPELINED_MAX = 32
+"""Requests that may wait on one connection for the answer to an earlier one."""
+
+PIECE_BYTES = 16 << 10
+PIECES_OF_BODY_MAX = 2_000
+"""So much is parsed at once, so that no other connection waits long: 16 KiB may be thousands of chunks."""
+
+LINGER_S = 2.0
+"""A refused client may go on sending so long: closing at once would reset the connection under the answer."""
+
+SURPLUS_MAX = 100
+"""Connections beyond the most that may be, which still hear why they are refused."""
+
+FILES_KEPT = 200
+"""Open files that are for the gateway itself: databases, blocks, its own listening socket."""
+
+_OF_AN_OFFER = frozenset((b"upgrade", b"http2-settings"))
+
+
+def server_config(app: ASGIApp, settings: GatewaySettings, **more: Any) -> uvicorn.Config:
+    """How uvicorn runs the gateway, in its own process and in tests."""
+    return uvicorn.Config(
+        app,
+        http=cast(Any, connection_class(settings)),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_keep_alive=cast(Any, settings.keep_alive_s),
+        **more,
+    )
+
+
+def connection_class(settings: GatewaySettings) -> type[Connection]:
+    """The protocol class of one server, with its limits and the connections that are idle."""
+    most = min(settings.connections_max, _open_files_most() - FILES_KEPT)
+    members = {"settings": settings, "connections_max": max(most, 1), "idle": {}}
+    return type("GatewayConnection", (Connection,), members)
+
+
+def _open_files_most() -> int:
+    """The open files this process may have, after asking for as many as it may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):
+            pass  # some systems have a lower bound of their own
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+class Connection(HttpToolsProtocol):
+    """The states of a connection's newest request: none, in its head, in its body, complete.
+
+    Attributes
+    ----------
+    settings, connections_max, idle
+        Of the server: its knobs, the most connections, and those without a request, the longest idle first.
+    """
+
+    settings: GatewaySettings
+    connections_max: int
+    idle: dict[Connection, None]
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._head_max_bytes = self.settings.head_max_bytes
+        self._headers_max = self.settings.headers_max
+        self._head_bytes = 0
+        self._in_head = False
+        self._open = False  # a request has begun to arrive and is not complete
+        self._pieces = 0
+        self._waiting = b""
+        self._running: RequestResponseCycle | None = None
+        self._why: Problem | None = None
+        self._ended = False  # what still comes is dropped
+        self._surplus = False
+        self._arrival: asyncio.TimerHandle | None = None
+        self._sending: asyncio.TimerHandle | None = None
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_max and self.idle:
+            other = next(iter(self.idle))
+            del self.idle[other]
+            other.transport.close()
+        elif len(self.connections) > self.connections_max:
+            self._surplus = True
+            if len(self.connections) > self.connections_max + SURPLUS_MAX:
+                transport.abort()
+                return
+        self.idle[self] = None
+        self._arrival = self.loop.call_later(self.settings.head_timeout_s, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        for timer in (self._arrival, self._sending):
+            if timer is not None:
+                timer.cancel()
+        self._ended = True
+        self._unset_keepalive_if_required()
+        running = self._running
+        if running is not None and running is not self.cycle:  # uvicorn looks at the newest only
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._unset_keepalive_if_required()
+        self.idle.pop(self, None)
+        if self._waiting or len(data) > PIECE_BYTES:
+            self._waiting += data
+            self._feed_waiting()
+        else:
+            self._feed(data)
+
+    def _feed_waiting(self) -> None:
+        """Parse what has come piece by piece; after a piece of very many parts let others have their turn."""
+        self._pieces = 0
+        data, at = self._waiting, 0
+        self._waiting = b""
+        while at < len(data) and not self._ended:
+            if self._pieces > PIECES_OF_BODY_MAX:
+                self._waiting = data[at:]
+                self.transport.pause_reading()
+                self.loop.call_soon(self._go_on)
+                return
+            self._feed(data[at : at + PIECE_BYTES])
+            at += PIECE_BYTES
+
+    def _go_on(self) -> None:
+        if not self._ended:
+            self._feed_waiting()
+            if not self._waiting and not self.flow.read_paused:
+                self.transport.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
+        begun = self._open
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._refuse_offer(data[offer.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            said = str(error).strip() or "it cannot be parsed"
+            detail = f"This is no HTTP/1.1 request that can be read: {said[:200]}."
+            self._fail(self._why or Problem(400, "bad-http", detail))
+            return
+        if self._open:
+            self._more_to_come(len(data) if begun else 0)
+
+    def _refuse_offer(self, rest: bytes) -> None:
+        """Take a request that offers to upgrade as the HTTP/1.1 request that it also is.
+
+        The parser gives the body up after such an offer (Java's HttpClient and ``curl --http2`` make one with
+        every first request), so a new one gets the head without it.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        if method == b"CONNECT":
+            self._fail(Problem(405, "wrong-method", "This is no proxy: it does not take CONNECT."))
+            return
+        head = [method, b" ", self.url, b" HTTP/", version.encode(), b"\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() not in _OF_AN_OFFER)
+            if name not in _OF_AN_OFFER:
+                head += [name, b": ", value.replace(b"\r", b" ").replace(b"\n", b" "), b"\r\n"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._feed(b"".join((*head, b"\r\n", rest)))
+
+    # From the parser
+
+    def on_message_begin(self) -> None:
+        self._open = self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_bytes += len(url)
+        if self._head_bytes > self._head_max_bytes:
+            self._stop(self._head_too_large())
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._head_max_bytes:
+            self._stop(self._head_too_large())
+        if not self._in_head:
+            return  # a trailer: nothing here has a use for one, and it must not pass for a header
+        if len(self.headers) >= self._headers_max:
+            detail = f"A request has at most {self._headers_max} headers."
+            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
+        name = name.lower()
+        value = value.strip(b" \t")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._in_head = False
+        if len(self.pipeline) >= PIPELINED_MAX:
+            detail = f"At most {PIPELINED_MAX} requests may wait on one connection for an earlier answer."
+            self._in_head = True
+            self._stop(Problem(429, "pipelined", detail))
+        if self._surplus:
+            served, self.app = self.app, _full
+            super().on_headers_complete()
+            self.app = served
+        else:
+            super().on_headers_complete()
+        if not self.pipeline:
+            self._running = self.cycle
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces += 1
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._open = False
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+        super().on_message_complete()
+
+    # From the answers
+
+    def on_response_complete(self) -> None:
+        self._running = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+        if self._running is None and not self._open:
+            self.idle[self] = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending = self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        super().resume_writing()
+
+    # Time and bounds
+
+    def _more_to_come(self, added_bytes: int) -> None:
+        """After a piece that did not complete its request: only such requests are watched at all."""
+        if self._in_head:
+            # Bytes of a header that has no end yet; those complete were counted one by one.
+            self._head_bytes += added_bytes
+            if self._head_bytes > self._head_max_bytes:
+                self._fail(self._head_too_large())
+                return
+        if self._arrival is None:
+            limit_s = self.settings.head_timeout_s if self._in_head else self.settings.body_timeout_s
+            self._arrival = self.loop.call_later(limit_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._arrival = None
+        if self._ended or self.transport.is_closing():
+            return
+        if not self._open:
+            self.transport.close()
+        elif self._waiting or self.flow.read_paused:
+            self._more_to_come(0)  # it is the gateway that does not read
+        elif self._in_head:
+            limit_s = self.settings.head_timeout_s
+            detail = f"The request's head did not come within {limit_s:g} s."
+            self._fail(Problem(408, "too-slow", detail))
+        else:
+            limit_s = self.settings.body_timeout_s
+            self._fail(Problem(408, "too-slow", f"The request's body did not come within {limit_s:g} s."))
+
+    def _head_too_large(self) -> Problem:
+        detail = f"A request's line and headers may have {self._head_max_bytes} bytes."
+        return Problem(431, "head-too-large", detail, max_bytes=self._head_max_bytes)
+
+    def _stop(self, problem: Problem) -> NoReturn:
+        """Stop the parser from one of its callbacks."""
+        self._why = problem
+        raise ValueError(problem.name)
+
+    def _fail(self, problem: Problem) -> None:
+        """Answer the newest request with a problem, after which the connection cannot be used any more."""
+        self._ended = True
+        own = self.cycle if self._open and not self._in_head else None
+        if own is not None and self.pipeline and self.pipeline[0][0] is own:
+            self.pipeline.popleft()
+            own = None
+        running = self._running
+        if running is not None and running is not own:
+            # Earlier requests get their answers, and the last of them closes the connection.
+            last = self.pipeline[0][0] if self.pipeline else running
+            last.keep_alive = False
+            return
+        if running is not None:
+            started = running.response_started
+            running.disconnected = True
+            running.message_event.set()
+            if started:
+                self.transport.close()
+                return
+        self._answer(problem)
+
+    def _answer(self, problem: Problem) -> None:
+        response = problem.response()
+        headers = [
+            *self.server_state.default_headers,
+            *((name, value) for name, value in response.raw_headers if name != b"content-type"),
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"connection", b"close"),
+        ]
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self.transport.write(b"".join((STATUS_LINE[problem.status], *lines, b"\r\n", bytes(response.body))))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+
+async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:
+    detail = "The gateway has as many connections as it may have."
+    headers = {"Retry-After": "1", "Connection": "close"}
+    await Problem(503, "connections", detail, headers=headers).response()(scope, receive, send)
