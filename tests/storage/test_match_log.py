@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storage_support import block_of, files_of, of_number, read_on, some_matches, write_in_blocks
 
 from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage import MatchBlock, MatchLog, NewMatchBlock
@@ -21,56 +22,10 @@ from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.match_block import write_block
 from fieldfare.storage.match_folder import BlockRange
 
-Matches = dict[tuple[int, int], list[int]]
-"""What each event (offset, index) matched: the naive match log."""
-
-
-def block_of(matches: Matches, start: int, end: int, **extra: float) -> NewMatchBlock:
-    """The block of a range of records from the naive match log, which holds every event."""
-    places = sorted(place for place in matches if start <= place[0] < end)
-    counts = np.bincount([offset - start for offset, _ in places], minlength=end - start)
-    lists = [matches[place] for place in places]
-    indptr = np.concatenate(([0], np.cumsum([len(found) for found in lists], dtype=np.int64)))
-    numbers = np.array([number for found in lists for number in found], np.uint32)
-    return NewMatchBlock.by_event(start, end, counts.astype(np.int32), indptr, numbers, extra)
-
-
-def some_matches(records: int, seed: int = 1, most_events: int = 4, subscriptions: int = 30) -> Matches:
-    chance = random.Random(seed)
-    return {
-        (offset, index): sorted(chance.sample(range(subscriptions), chance.randint(0, 5)))
-        for offset in range(records)
-        for index in range(chance.randint(1, most_events))
-    }
-
-
-def of_number(matches: Matches, number: int, from_offset: int = 0) -> list[tuple[int, int]]:
-    return sorted(place for place, found in matches.items() if number in found and place[0] >= from_offset)
-
-
-def read_on(log: MatchLog, number: int, at: int = 0) -> tuple[list[tuple[int, int]], int]:
-    """What a reader meets who steps from position to position, and where it stops."""
-    met: list[tuple[int, int]] = []
-    while (block := log.block_at(at)) is not None:
-        assert block.start <= at < block.end
-        offsets, indexes = block.matches_of(number, at)
-        met += zip(offsets.tolist(), indexes.tolist(), strict=True)
-        at = block.end
-    return met, at
-
-
-def write_in_blocks(log: MatchLog, matches: Matches, cuts: list[int]) -> None:
-    for start, end in pairwise(cuts):
-        log.write(block_of(matches, start, end))
-
 
 @pytest.fixture
 def log(tmp_path: Path) -> MatchLog:
     return MatchLog(tmp_path / "matches")
-
-
-def files_of(log: MatchLog) -> list[Path]:
-    return sorted(path for path in log.folder.rglob("*") if path.is_file())
 
 
 def test_a_block_reads_back_by_subscription_and_by_event(log: MatchLog) -> None:
@@ -162,8 +117,9 @@ def test_a_block_without_matches_is_a_block(log: MatchLog) -> None:
     ("change", "complaint"),
     [
         ({"end": 0}, "range is empty"),
-        ({"end": 3}, "a positive number for each record"),
-        ({"counts": np.array([2, 0], np.int32)}, "a positive number for each record"),
+        ({"end": 3}, "a number for each record"),
+        ({"counts": np.array([2, -1], np.int32)}, "a number for each record"),
+        ({"end": 65_537, "counts": np.ones(65_537, np.int32)}, "more than 65536"),
         ({"counts": np.array([2, 65_535], np.int32)}, "more than 65536"),
         ({"indptr": np.array([0, 1, 2])}, "must ascend from 0 and hold 4 entries"),
         ({"indptr": np.array([0, 2, 1, 3])}, "must ascend"),
@@ -314,6 +270,7 @@ CRASH = """if True:
     import os
     import numpy as np
     from fieldfare.storage import MatchLog, NewMatchBlock
+    from fieldfare.storage.match_compaction import Compaction
     log = MatchLog({folder!r})
     def die(*_):
         os._exit(9)
@@ -348,7 +305,7 @@ def test_a_killed_write_leaves_a_whole_block_or_none(
     "patch",
     [
         "os.rename = die",
-        "MatchLog._delete = lambda self, blocks: blocks and die()",
+        "Compaction._delete = lambda self, blocks: blocks and die()",
         "unlink = os.unlink; os.unlink = lambda path, **_: (unlink(path), die())",
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class StorageError(Exception):
     """Something durable could not be read or written."""
@@ -37,6 +39,14 @@ class SpaceExistsError(RegistryError):
 
 class MatchLogError(StorageError):
     """A block of the match log could not be read or written."""
+
+
+class BrokenBlockError(MatchLogError):
+    """A block's file does not hold what it should; `path` is its file."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(reason)
+        self.path = path
 
 
 class IndexStoreError(StorageError):

@@ -36,10 +36,12 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.storage import match_kernels
-from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
 
 FORMAT = 2
 MAX_BLOCK_EVENTS = 65_536
+MAX_BLOCK_RECORDS = 65_536
+"""So far before a record may begin a block that holds it."""
 BATCH_MATCHES = 65_536
 NOISE_MATCHES = 16
 """With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
@@ -77,7 +79,8 @@ class NewMatchBlock:
     start, end
         The range of records.
     counts
-        int32[end - start]: the number of events of each record; 65,536 together at most.
+        int32[end - start]: the number of events of each record; 65,536 records and events at most. 0 where
+        nothing is known of a record: its matches were lost.
     lists
         The events of each subscription, counted over all records of the block.
     extra
@@ -89,6 +92,11 @@ class NewMatchBlock:
     counts: NDArray[np.int32]
     lists: MatchLists
     extra: Mapping[str, int | float] = field(default_factory=dict)
+
+    @classmethod
+    def gap(cls, start: int, end: int) -> Self:
+        """A block that stands for matches that were lost: it says nothing about its records."""
+        return cls(start, end, np.zeros(end - start, np.int32), _NO_MATCHES, {"gap": 1})
 
     @classmethod
     def by_event(
@@ -123,8 +131,10 @@ class NewMatchBlock:
         numbers, starts, ordinals = self.lists
         if not 0 <= self.start < self.end:
             raise self.refusal("the range is empty")
-        if self.counts.size != self.end - self.start or (self.counts < 1).any():
-            raise self.refusal("counts must hold a positive number for each record")
+        if self.end - self.start > MAX_BLOCK_RECORDS:
+            raise self.refusal(f"its records are more than {MAX_BLOCK_RECORDS}")
+        if self.counts.size != self.end - self.start or (self.counts < 0).any():
+            raise self.refusal("counts must hold a number for each record, 0 or more")
         if events > MAX_BLOCK_EVENTS:
             raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
         if starts.size != numbers.size + 1 or starts[0] != 0 or starts[-1] != ordinals.size:
@@ -264,8 +274,9 @@ class MatchBlock:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
-            raise MatchLogError(f"{path} is not a match block: {error}") from error
+            raise BrokenBlockError(path, f"{path} is not a match block: {error}") from error
         if header.format != FORMAT:
+            # Not broken: another version's, and so to be left alone.
             raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
         if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
             raise self._broken("its columns are not those of a match block")
@@ -352,6 +363,10 @@ class MatchBlock:
             raise self._broken("the number of matches is wrong")
         return indptr, subscriptions
 
+    def check(self) -> None:
+        """Read all of it; MatchLogError when something is broken."""
+        self.by_event()
+
     def _all_batches(self) -> list[_Batch]:
         return [self._decode(index, self._lists(index)) for index in range(self._checksums.size)]
 
@@ -391,4 +406,4 @@ class MatchBlock:
         return _Batch(numbers, starts, lists["low"], high)
 
     def _broken(self, reason: str) -> MatchLogError:
-        return MatchLogError(f"{self.path} is broken: {reason}")
+        return BrokenBlockError(self.path, f"{self.path} is broken: {reason}")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from fieldfare.storage.match_block import MAX_BLOCK_EVENTS
+from fieldfare.storage.match_block import MAX_BLOCK_RECORDS
 
 SHARD_RECORDS = 1_000
 SUFFIX = ".arrow"
@@ -25,8 +26,8 @@ SUFFIX = ".arrow"
 _SETTLED_NS = 50_000_000
 """A folder that changed less than this before it was listed may change again with the same time."""
 
-MAX_BLOCK_RECORDS = MAX_BLOCK_EVENTS
-"""A record has an event at least."""
+_LISTINGS = 1_024
+"""So many folders' listings are kept: those of readers far behind go first."""
 
 
 class BlockRange(NamedTuple):
@@ -52,25 +53,27 @@ class _Listing:
     blocks: tuple[BlockRange, ...] = ()
     """By start; of several with the same start the longest last."""
     end: int = 0
-    shards: tuple[int, ...] = ()
+
+
+_NOTHING = _Listing(0, False)
 
 
 class BlockFolder:
-    """The listing of a match log's folder, which need not exist yet."""
+    """The listings of a match log's folder, which need not exist yet.
+
+    No question needs the list of all shards, which are 120,000 in a week of a thousand records a second.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._listings: dict[int | None, _Listing] = {}
+        self._listings: OrderedDict[int, _Listing] = OrderedDict()
 
     def covering(self, offset: int) -> BlockRange | None:
         """A block that holds the record at an offset, or None."""
         nearest = offset // SHARD_RECORDS
         farthest = max(0, offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
-        shards = self._root().shards
-        for place in range(bisect_right(shards, nearest) - 1, -1, -1):
-            if shards[place] < farthest:
-                break
-            listing = self._shard(shards[place])
+        for shard in range(nearest, farthest - 1, -1):
+            listing = self._list(shard)
             if listing.end <= offset:
                 continue
             first = bisect_right(listing.blocks, offset, key=attrgetter("start"))
@@ -79,55 +82,65 @@ class BlockFolder:
                     return block
         return None
 
-    def blocks(self, from_offset: int = 0) -> Iterator[BlockRange]:
-        """The blocks that hold records from an offset on, by start; of the same start the longest first."""
-        farthest = max(0, from_offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
-        for shard in self._root().shards:
-            if shard >= farthest:
-                for block in sorted(self._shard(shard).blocks, key=lambda block: (block.start, -block.end)):
-                    if block.end > from_offset:
-                        yield block
-
-    def shards(self) -> tuple[int, ...]:
-        """The numbers of the folders that there are."""
-        return self._root().shards
-
     def forget(self) -> None:
         """List everything anew when asked next."""
         self._listings.clear()
 
-    def _root(self) -> _Listing:
-        return self._list(None, self.folder)
-
-    def _shard(self, shard: int) -> _Listing:
-        return self._list(shard, shard_path(self.folder, shard))
-
-    def _list(self, key: int | None, folder: Path) -> _Listing:
+    def _list(self, shard: int) -> _Listing:
+        folder = shard_path(self.folder, shard)
         try:
             changed_ns = os.stat(folder).st_mtime_ns
-            known = self._listings.get(key)
+            known = self._listings.get(shard)
             if known is not None and known.settled and known.changed_ns == changed_ns:
                 return known
             settled = time.time_ns() - changed_ns > _SETTLED_NS
             names = os.listdir(folder)
         except FileNotFoundError:
-            self._listings.pop(key, None)
-            return _Listing(0, False)
-        if key is None:
-            listing = _Listing(
-                changed_ns, settled, shards=tuple(sorted(map(int, filter(str.isdecimal, names))))
-            )
-        else:
-            blocks = tuple(sorted(block for name in names if (block := _parse(name)) is not None))
-            end = max((block.end for block in blocks), default=0)
-            listing = _Listing(changed_ns, settled, blocks, end)
-        self._listings[key] = listing
+            self._listings.pop(shard, None)
+            return _NOTHING
+        blocks = tuple(sorted(block for name in names if (block := _parse(name)) is not None))
+        listing = _Listing(changed_ns, settled, blocks, max((block.end for block in blocks), default=0))
+        self._listings.pop(shard, None)
+        self._listings[shard] = listing
+        if len(self._listings) > _LISTINGS:
+            self._listings.popitem(last=False)
         return listing
+
+
+def list_shards(folder: Path) -> list[int]:
+    """The numbers of the folders that there are, ascending."""
+    try:
+        return sorted(map(int, filter(str.isdecimal, os.listdir(folder))))
+    except FileNotFoundError:
+        return []
+
+
+def list_blocks(folder: Path, shard: int) -> list[BlockRange]:
+    """The blocks of one shard, by start; of the same start the longest first."""
+    try:
+        names = os.listdir(shard_path(folder, shard))
+    except FileNotFoundError:
+        return []
+    blocks = (block for name in names if (block := _parse(name)) is not None)
+    return sorted(blocks, key=lambda block: (block.start, -block.end))
+
+
+def blocks_from(folder: Path, from_offset: int = 0) -> Iterator[BlockRange]:
+    """The blocks that hold records from an offset on, in the same order, as they are listed now."""
+    farthest = max(0, from_offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
+    for shard in list_shards(folder):
+        if shard >= farthest:
+            yield from (block for block in list_blocks(folder, shard) if block.end > from_offset)
 
 
 def shard_path(folder: Path, shard: int) -> Path:
     """The folder of one shard."""
     return folder / f"{shard:04d}"
+
+
+def range_of(path: Path) -> BlockRange | None:
+    """The records of the block that a file of this name holds; None for another name."""
+    return _parse(path.name)
 
 
 def _parse(name: str) -> BlockRange | None:

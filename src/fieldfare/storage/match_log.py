@@ -13,20 +13,30 @@ and meets nothing twice.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.files import make_folder, sync_folder, write_file
+from fieldfare.storage.match_block import MAX_BLOCK_RECORDS, MatchBlock, NewMatchBlock, write_block
+from fieldfare.storage.match_compaction import Compaction
+from fieldfare.storage.match_folder import (
+    SUFFIX,
+    BlockFolder,
+    BlockRange,
+    blocks_from,
+    list_blocks,
+    list_shards,
+    range_of,
+    shard_path,
+)
 
-from fieldfare.storage.errors import MatchLogError
-from fieldfare.storage.files import remove_abandoned, write_file
-from fieldfare.storage.match_block import MAX_BLOCK_EVENTS, MatchBlock, NewMatchBlock, write_block
-from fieldfare.storage.match_folder import BlockFolder, BlockRange, shard_path
-
-MAX_COMPACTED_MATCHES = 8_000_000
-"""Compaction makes no block with more matches: it bounds the memory that it takes to about 100 MB."""
+SET_ASIDE = "set-aside"
+"""The folder, within the match log's, of blocks that have rotted."""
 
 _OPEN_BLOCKS = 16
 _ATTEMPTS = 100
@@ -46,7 +56,9 @@ class MatchLog:
         self._listing = BlockFolder(self.folder)
         self._lock = threading.Lock()
         self._open: OrderedDict[BlockRange, MatchBlock] = OrderedDict()
-        self._sizes: dict[BlockRange, tuple[int, int]] = {}
+        self.on_broken: Callable[[BrokenBlockError], None] | None = None
+        """Called with the error of a block that compaction finds broken."""
+        self._compaction = Compaction(self.folder, self._read, self.write, self._report)
 
     def __reduce__(self) -> tuple[type[MatchLog], tuple[str]]:
         return MatchLog, (str(self.folder),)
@@ -105,119 +117,170 @@ class MatchLog:
     def end(self, from_offset: int = 0) -> int:
         """Up to which offset everything from ``from_offset`` on is there."""
         end = from_offset
-        for block in self._blocks(from_offset):
-            if block.start > end:
-                break
-            end = max(end, block.end)
+        for block in self._steps(from_offset):
+            end = block.end
         return end
 
-    def compact(self, before: int) -> int:
+    def sync(self, from_offset: int) -> int:
+        """Make sure that a power failure takes no block any more, from an offset on up to the end given.
+
+        A block's file is synced before it has its name; the names are synced here once more, for the process
+        that wrote one may have been killed before it could. Only what lies before the end given may be
+        reported as committed: the registry forgets what matching it again would need.
+
+        Returns
+        -------
+        int
+            Up to which offset everything from ``from_offset`` on is there for good.
+        """
+        end = from_offset
+        folders = {self.folder.parent, self.folder}
+        for block in self._steps(from_offset):
+            end = block.end
+            folders.add(shard_path(self.folder, block.shard))
+        for folder in folders:
+            with suppress(FileNotFoundError):  # A compaction or retention was quicker.
+                sync_folder(folder)
+        return end
+
+    def recover(self, from_offset: int) -> int:
+        """For the pipeline when it starts: drop the torn blocks that start at an offset or after it.
+
+        What lies there was not committed, so it can be matched again, and is: from the end given on. What
+        lies before was, and cannot: see `set_aside`.
+
+        Returns
+        -------
+        int
+            Up to which offset everything from ``from_offset`` on is there, whole, and for good.
+        """
+        for block in list(blocks_from(self.folder, from_offset)):
+            if block.start >= from_offset and self.trouble(block) is not None:
+                block.path(self.folder).unlink(missing_ok=True)
+        self._forget()
+        return self.sync(from_offset)
+
+    def greatest_end(self) -> int:
+        """Behind the last record that any block holds; 0 when there is none."""
+        for shard in reversed(list_shards(self.folder)):
+            ends = [block.end for block in list_blocks(self.folder, shard)]
+            if ends:
+                # A block that begins in an earlier folder may reach farther.
+                farthest = max(0, max(ends) - MAX_BLOCK_RECORDS)
+                return max(block.end for block in blocks_from(self.folder, farthest))
+        return 0
+
+    def next_start(self, offset: int) -> int | None:
+        """Where the first block after an offset begins that does not hold it; None when there is none."""
+        starts = (block.start for block in blocks_from(self.folder, offset) if block.start > offset)
+        return min(starts, default=None)
+
+    def trouble(self, block: BlockRange) -> str | None:
+        """What is wrong with a block, all of which is read; None when nothing is, or when it has gone."""
+        try:
+            self._read(block).check()
+        except FileNotFoundError:
+            return None
+        except BrokenBlockError as error:
+            return str(error)
+        return None
+
+    def set_aside(self, block: BlockRange) -> Path:
+        """Take a broken block out of the log, and fill the gap that it leaves; returns where its file lies.
+
+        It can be killed between any two steps: until the broken block is gone, the next one begins again.
+        """
+        path = block.path(self.folder)
+        kept = self.folder / SET_ASIDE / path.name
+        try:
+            make_folder(kept.parent)
+            with suppress(FileExistsError):
+                os.link(path, kept)
+            sync_folder(kept.parent)
+            # One of the same name replaces it; other names are for what other blocks leave open.
+            filled = self.fill(block.start, block.end, besides=block)
+            if block not in filled:
+                path.unlink()
+                sync_folder(path.parent)
+        except OSError as error:
+            raise MatchLogError(f"{path} could not be set aside: {error}") from error
+        with self._lock:
+            self._open.pop(block, None)
+        return kept
+
+    def fill(self, start: int, end: int, besides: BlockRange | None = None) -> list[BlockRange]:
+        """Write blocks that say nothing for the records that no block holds, ``besides`` not counted."""
+        gaps: list[BlockRange] = []
+        for block in blocks_from(self.folder, start):
+            if block.start >= end:
+                break
+            if block != besides:
+                if block.start > start:
+                    gaps.append(BlockRange(start, block.start))
+                start = max(start, block.end)
+        if start < end:
+            gaps.append(BlockRange(start, end))
+        pieces = [
+            BlockRange(first, min(first + MAX_BLOCK_RECORDS, gap.end))
+            for gap in gaps
+            for first in range(gap.start, gap.end, MAX_BLOCK_RECORDS)
+        ]
+        for piece in pieces:
+            self.write(NewMatchBlock.gap(*piece))
+        return pieces
+
+    def aside(self) -> list[Path]:
+        """The files of the blocks that were set aside, and are kept for a person to look at."""
+        return sorted((self.folder / SET_ASIDE).glob(f"*{SUFFIX}"))
+
+    def compact(self, before: int, most_blocks: int = 1 << 30) -> int:
         """Merge neighbouring blocks that end at or before an offset; returns how many files that saved.
 
         Blocks grow up to 65,536 events. In a merge no block makes up more than three quarters: a large one
         is not written again for a small one's sake. A block made so has no ``extra``: its parts' figures
         have no common meaning. To be called by one process at a time, which no one else needs to know of.
+        It goes on where the last call ended, and looks at about ``most_blocks``. A broken block is left
+        alone, and reported to `on_broken`.
         """
-        blocks = self._remove_contained([block for block in self._blocks(0) if block.end <= before])
-        saved = 0
-        for run in self._runs(blocks):
-            merged = self._merge(run)
-            self.write(merged)
-            whole = BlockRange(merged.start, merged.end)
-            saved += self._delete([block for block in run if block != whole]) - 1
-        self._forget()
-        return saved
+        return self._compaction.compact(before, most_blocks)
 
     def trim(self, before: int) -> int:
         """Delete the blocks that end at or before an offset; returns how many those were."""
-        removed = self._delete([block for block in self._blocks(0) if block.end <= before])
-        for shard in self._listing.shards():
-            folder = shard_path(self.folder, shard)
-            remove_abandoned(folder)
-            try:
-                folder.rmdir()
-            except OSError:
-                pass  # It is not empty.
-        self._forget()
-        return removed
+        for path in self.aside():
+            block = range_of(path)
+            if block is not None and block.end <= before:
+                path.unlink(missing_ok=True)
+        return self._compaction.trim(before)
 
     def size_bytes(self) -> int:
         """The size of all files."""
         total = 0
-        for block in self._blocks(0):
-            try:
+        for block in blocks_from(self.folder):
+            with suppress(FileNotFoundError):
                 total += block.path(self.folder).stat().st_size
-            except FileNotFoundError:
-                pass
         return total
 
-    def _blocks(self, from_offset: int) -> list[BlockRange]:
-        with self._lock:
-            return list(self._listing.blocks(from_offset))
+    def _steps(self, offset: int) -> Iterator[BlockRange]:
+        """The blocks that a reader meets who goes on from an offset."""
+        while True:
+            with self._lock:
+                block = self._listing.covering(offset)
+            if block is None:
+                return
+            yield block
+            offset = block.end
 
     def _read(self, block: BlockRange) -> MatchBlock:
         opened = MatchBlock(block.path(self.folder))
         if (opened.start, opened.end) != block:
-            raise MatchLogError(f"{opened.path} holds the records {opened.start}-{opened.end}")
+            raise BrokenBlockError(
+                opened.path, f"{opened.path} holds the records {opened.start}-{opened.end}"
+            )
         return opened
 
-    def _remove_contained(self, blocks: Sequence[BlockRange]) -> list[BlockRange]:
-        """Delete the blocks whose records another block holds too."""
-        kept: list[BlockRange] = []
-        contained = []
-        for block in blocks:
-            if kept and block.end <= kept[-1].end:
-                contained.append(block)
-            else:
-                kept.append(block)
-        self._delete(contained)
-        return kept
-
-    def _size(self, block: BlockRange) -> tuple[int, int]:
-        opened = self._read(block)
-        return opened.events, opened.matches
-
-    def _runs(self, blocks: Sequence[BlockRange]) -> Iterator[list[BlockRange]]:
-        """The runs of neighbours that are worth merging."""
-        sizes = {block: self._sizes.get(block) or self._size(block) for block in blocks}
-        self._sizes = sizes
-        first = 0
-        while first < len(blocks):
-            events, matches = sizes[blocks[first]]
-            largest, last = events, first + 1
-            while last < len(blocks) and blocks[last].start <= blocks[last - 1].end:
-                more_events, more_matches = sizes[blocks[last]]
-                if events + more_events > MAX_BLOCK_EVENTS or matches + more_matches > MAX_COMPACTED_MATCHES:
-                    break
-                events, matches = events + more_events, matches + more_matches
-                largest, last = max(largest, more_events), last + 1
-            if last - first > 1 and 4 * largest <= 3 * events:
-                yield list(blocks[first:last])
-                first = last
-            else:
-                first += 1
-
-    def _merge(self, run: Sequence[BlockRange]) -> NewMatchBlock:
-        at = run[0].start
-        counts, lengths, subscriptions = [], [], []
-        for block in run:
-            opened = self._read(block)
-            skipped = at - block.start
-            first_event = int(opened.counts[:skipped].sum())
-            indptr, numbers = opened.by_event()
-            counts.append(opened.counts[skipped:])
-            lengths.append(np.diff(indptr[first_event:]))
-            subscriptions.append(numbers[indptr[first_event] :])
-            at = block.end
-        indptr = np.concatenate(([0], np.cumsum(np.concatenate(lengths), dtype=np.int64)))
-        return NewMatchBlock.by_event(
-            run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
-        )
-
-    def _delete(self, blocks: Sequence[BlockRange]) -> int:
-        for block in blocks:
-            block.path(self.folder).unlink(missing_ok=True)
-        return len(blocks)
+    def _report(self, error: BrokenBlockError) -> None:
+        if self.on_broken is not None:
+            self.on_broken(error)
 
     def _forget(self) -> None:
         with self._lock:
