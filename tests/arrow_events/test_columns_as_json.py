@@ -100,9 +100,11 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S") + ("Z" if kind.tz else "")
+        moment, _, fraction = value.replace(tzinfo=None).isoformat().partition(".")
+        fraction = "." + fraction.rstrip("0") if fraction else ""
+        return moment + fraction + ("+00:00" if kind.tz else "")
     if isinstance(value, date | time):
-        return value.isoformat()
+        return value.isoformat().rstrip("0") if "." in value.isoformat() else value.isoformat()
     return float(value) if isinstance(value, Decimal) else value
 
 

@@ -137,7 +137,7 @@ def rounded(value: Any, *digits: Any) -> Fraction:
 def as_number(value: Any) -> Fraction:
     if isinstance(value, str):
         if (
-            not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", value, re.ASCII)
+            not re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", value, re.ASCII)
             or len(value) > 1000
         ):
             raise NoValue

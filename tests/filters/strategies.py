@@ -18,7 +18,7 @@ NUMBERS = [
 FLOATS = [0.1, 0.3, 0.1 + 0.2, 1.0, -0.0, 1e23, float(BIG), float(BIG + 2), 1e308, 5e-324, -0.5]
 ODD_FLOATS = [float("inf"), float("-inf"), float("nan")]
 STRINGS = ["", "a", "ab", "abc", "b", "%", "a_c", "aXc", "é", "a\U0010ffff", "it's", 'a"b', "\x00"]
-ODD_STRINGS = [" AB ", "Abc", "Straße", "STRASSE", "ΑΣ", "İ", "ΐb", "ﬀ", "-12.50", "1e3", "x" * 3_000]
+ODD_STRINGS = [" AB ", "Abc", "Straße", "STRASSE", "ΑΣ", "İ", "ΐb", "ﬀ", "-12.50", " 1e3\t", "x" * 3_000]
 TIMES = [
     *(
         "2026-01-01T00:00:00Z",

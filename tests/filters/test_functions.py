@@ -196,6 +196,43 @@ def test_examples_of_functions_are_true(text: str) -> None:
     assert compile_filter(text).matches(event)
 
 
+@pytest.mark.parametrize("white_space", [" ", "  ", "\t", "\n", "\r\n", "\v", "\f"])
+def test_a_number_may_have_white_space_around_it(white_space: str) -> None:
+    """Exports pad their columns: `'  18.50'` is 18.5 for SQL's CAST, for Spark and for DuckDB."""
+    for text in (white_space + "18.50", "18.50" + white_space, white_space + "+18.50" + white_space):
+        assert compile_filter("NUMBER(a) = 18.5").matches({"a": text}), repr(text)
+    for text in (
+        white_space,
+        f"18{white_space}.5",
+        f"-{white_space}5",
+        "\u00a018.50",
+        "\u200318.50",
+        "\x1f5",
+    ):
+        assert compile_filter("NUMBER(a) IS NULL").matches({"a": text}), repr(text)
+
+
+def test_an_infinity_has_an_order_and_nothing_else() -> None:
+    """A sensor's overflow is above all numbers; what is not exact is never calculated with."""
+    true = ["a > 1e300", "a <> 5", "NOT a < 0", "a = b"]
+    true += [
+        f"{call} IS NULL" for call in ("ABS(a)", "ROUND(a)", "ROUND(a, 2)", "FLOOR(a)", "CEIL(a)", "a + 1")
+    ]
+    for text in true:
+        assert compile_filter(text).matches({"a": float("inf"), "b": float("inf")}), text
+
+
+def test_places_and_counts_of_characters_are_those_of_the_standard() -> None:
+    """Databases differ in what is before the first character; here it is what SQL's standard says."""
+    true = [
+        "SUBSTRING(a, 0, 2) = 'h' AND SUBSTRING(a, -1, 3) = 'h' AND SUBSTRING(a, -2) = 'hello'",
+        "SUBSTRING(a, 2, -1) IS NULL AND LEFT(a, -1) IS NULL AND RIGHT(a, -1) IS NULL",
+        "SUBSTRING(a, 1.5) IS NULL AND LEFT(a, 1.5) IS NULL AND SUBSTRING(a, 1, 0.5) IS NULL",
+    ]
+    for text in true:
+        assert compile_filter(text).matches({"a": "hello", "n": -3}), text
+
+
 def test_what_becomes_too_long_has_no_value() -> None:
     just = {"a": "x" * (MAX_CHARACTERS // 2)}
     assert compile_filter(f"LENGTH(a || a) = {MAX_CHARACTERS}").matches(just)

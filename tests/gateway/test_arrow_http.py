@@ -80,7 +80,7 @@ FILTERS = [
         "data.list[0] = 1",
     ),
     *("data.x = 9007199254740993", "EXISTS(data.none)", "EXISTS(n) OR id = '4'", "specversion = '1.0'"),
-    *("time > '2020-01-01T00:00:00Z'", "time = '2024-05-06T07:08:09.250000Z'", "data IS NULL"),
+    *("time > '2020-01-01T00:00:00Z'", "time = '2024-05-06T07:08:09.25+00:00'", "data IS NULL"),
 ]
 
 
@@ -96,7 +96,7 @@ def test_subscribers_get_the_same_from_arrow_as_from_json(tmp_path):
         async with running(tmp_path) as r:
             for number, text in enumerate(FILTERS):
                 await r.subscribe(f"s{number}", text)
-            complete = [{"time": "2024-05-06T07:08:09.250000Z"} | each for each in TYPED_EVENTS]
+            complete = [{"time": "2024-05-06T07:08:09.25+00:00"} | each for each in TYPED_EVENTS]
             # An attribute that is null in JSON stays null there; as a column, null says that there is none.
             plain = [{name: value for name, value in each.items() if value is not None} for each in complete]
             await r.client.post(EVENTS, content=encode(plain), headers=BATCH)
@@ -148,7 +148,7 @@ def test_values_that_json_has_no_type_for_come_as_json_would_carry_them(tmp_path
                 "price": 18.5, "day": "2022-01-08", "at": "1970-01-01T00:00:00", "float": None, "small": 0.1,
                 "bytes": "AP8=", "word": "a", "map": {"k": 1},
             }  # fmt: skip
-            assert second["data"]["at"] == "1970-01-01T00:00:01.500" and second["data"]["float"] is None
+            assert second["data"]["at"] == "1970-01-01T00:00:01.5" and second["data"]["float"] is None
             assert second["data"]["price"] == -0.25 and second["data"]["map"] is None
             assert "data" not in third and third["data_base64"] == "AQI="
 

@@ -229,8 +229,23 @@ def test_moments_read_as_json_would_carry_them() -> None:
         ["local", "utc"],
     )
     columns = columns_from_arrow(batch, [("local",), ("utc",)])
-    assert seen(columns, ("local",)) == ["2013-01-01T05:15:00", "2013-01-01T05:15:00.250"]
-    assert seen(columns, ("utc",)) == ["2013-01-01T05:15:00Z", "2013-01-01T05:15:00.250000Z"]
+    assert seen(columns, ("local",)) == ["2013-01-01T05:15:00", "2013-01-01T05:15:00.25"]
+    assert seen(columns, ("utc",)) == ["2013-01-01T05:15:00+00:00", "2013-01-01T05:15:00.25+00:00"]
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"], ids=["local", "zoned"])
+def test_moments_compare_as_moments_whatever_the_digits_of_their_columns(zone: str | None) -> None:
+    """A flight that left at 12:00:00.5 was found to have left before 12:00:00: `.` is below `Z`."""
+    start = 1_700_000_000_000_000_000
+    steps = [0, 1, 500, 5_000, 5_000_000, 50_000_000, 500_000_000, 510_000_000, 1_000_000_000]
+    found: list[tuple[int, str]] = []
+    for unit, ns in ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1):
+        moments = [start + step for step in steps if step % ns == 0]
+        column = pa.array([moment // ns for moment in moments], pa.int64()).cast(pa.timestamp(unit, zone))
+        columns = columns_from_arrow(pa.RecordBatch.from_arrays([column], ["at"]), [("at",)])
+        found += zip(moments, seen(columns, ("at",)), strict=True)
+    assert len(dict(found)) == len(steps) == len({text for _, text in found})
+    assert [text for _, text in sorted(found)] == sorted(text for _, text in found)
 
 
 def test_of_fields_of_one_name_the_last_counts() -> None:

@@ -102,6 +102,8 @@ def required(e: Expression, wanted: ValueSet) -> Needed:
     if isinstance(e, Arithmetic):
         if e.operator in ("+", "-") and (found := _moved(e, wanted.numbers)):
             return required(found[0], ValueSet(numbers=found[1]))[0], False
+        if e.operator in ("/", "%") and _constant_number(e.right) == 0:
+            return _IMPOSSIBLE
         return required(e.left, sets.NUMBERS)[0] + required(e.right, sets.NUMBERS)[0], False
     if isinstance(e, Call):
         return _required_by_call(e, wanted)

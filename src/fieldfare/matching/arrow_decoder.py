@@ -10,8 +10,10 @@ float64, float32, float16              the shortest decimal that reads back as t
                                        float32 that prints as 0.1 equals 0.1. NaN is `other`.
 decimals                               themselves
 dates, times, timestamps               their ISO 8601 text, as JSON would carry it: ``2013-01-01``,
-                                       ``05:15:00``, ``2013-01-01T05:15:00Z``. With a time zone it is
-                                       in UTC with a ``Z``; a fraction is there if it is not zero.
+                                       ``05:15:00``, ``2013-01-01T05:15:00``; with a time zone in UTC:
+                                       ``2013-01-01T05:15:00+00:00``. A fraction has no zeros at its end,
+                                       whatever the unit. So such texts are equal, and in order, as the
+                                       moments are; with a ``Z`` at the end ``00.5Z`` would be below ``00Z``.
 struct, list, map                      `other`; their parts are named by paths: a struct's field and a
                                        map's value by a string, a list's element by an integer
 binary, duration, interval, union      `other`
@@ -279,9 +281,9 @@ def time_texts(values: pa.Array) -> pa.Array:
     text = pc.cast(values, pa.string())
     if pa.types.is_timestamp(kind):
         text = pc.replace_substring(text, " ", "T")
-    if not pa.types.is_date(kind):
-        text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
-    return text
+    if not pa.types.is_date(kind) and kind.unit != "s":
+        text = pc.replace_substring_regex(text, r"\.?0+(Z?)$", r"\1")
+    return pc.replace_substring(text, "Z", "+00:00") if pa.types.is_timestamp(kind) else text
 
 
 def _is_text(kind: pa.DataType) -> bool:

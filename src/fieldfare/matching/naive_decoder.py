@@ -174,7 +174,7 @@ def _arrow_value(scalar: Any) -> Any:
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):
         return float(str(kind.to_pandas_dtype()(scalar.as_py())))
     if pa.types.is_timestamp(kind):
-        return _iso(scalar.value, kind.unit, "%Y-%m-%dT%H:%M:%S") + ("Z" if kind.tz else "")
+        return _iso(scalar.value, kind.unit, "%Y-%m-%dT%H:%M:%S") + ("+00:00" if kind.tz else "")
     if pa.types.is_time(kind):
         return _iso(scalar.value, kind.unit, "%H:%M:%S")
     if pa.types.is_date(kind):
@@ -192,4 +192,4 @@ def _iso(since_epoch: int, unit: str, form: str) -> str:
     seconds, fraction = divmod(since_epoch, _UNITS_PER_S[unit])
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
     digits = len(str(_UNITS_PER_S[unit])) - 1
-    return moment.strftime(form) + (f".{fraction:0{digits}}" if fraction else "")
+    return moment.strftime(form) + (f".{fraction:0{digits}}".rstrip("0") if fraction else "")

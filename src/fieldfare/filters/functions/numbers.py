@@ -24,6 +24,7 @@ MAX_NUMERAL_CHARACTERS = 1_000
 Number = int | Fraction
 
 _EXACT = Context(prec=4_000)
+_WHITE_SPACE = " \t\n\v\f\r"
 _NUMERAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -37,11 +38,12 @@ def round_half_away(number: Number, digits: Number = 0) -> Number | None:
 
 
 def number_of(value: Any) -> Number | None:
-    """A number, or the number that a text writes."""
+    """A number, or the number that a text writes, white space around it aside (as SQL's CAST has it)."""
     if isinstance(value, str):
-        if len(value) > MAX_NUMERAL_CHARACTERS or not _NUMERAL.fullmatch(value):
+        if len(value) > MAX_NUMERAL_CHARACTERS:
             return None
-        return exact.rational(Decimal(value))
+        numeral = value.strip(_WHITE_SPACE)
+        return exact.rational(Decimal(numeral)) if _NUMERAL.fullmatch(numeral) else None
     return exact.rational(value)
 
 
@@ -156,7 +158,7 @@ FUNCTIONS = [
         name="NUMBER",
         parameters=(Parameter("value", Type.ANY),),
         result=Type.NUMBER,
-        summary="the number that a string writes (`'18.50'`, `'-1e3'`), or a number as it is",
+        summary="the number that a string writes (`'18.50'`, `' -1e3 '`), or a number as it is",
         group="Numbers",
         compute=number_of,
     ),

@@ -9,7 +9,7 @@ from fieldfare.filters.expression import Expression, Like, Literal, Wild
 from fieldfare.filters.functions import cases
 from fieldfare.filters.functions.table import MAX_CHARACTERS, Function, Parameter, Requirements, Type
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
-from fieldfare.filters.values import ValueSet
+from fieldfare.filters.values import NO_VALUES, ValueSet
 
 _TEXT = Parameter("text", Type.STRING)
 _PART = Parameter("part", Type.STRING)
@@ -81,6 +81,29 @@ def _pattern(before: bool, after: bool) -> Callable[[tuple[Expression, ...]], Ex
     return expand
 
 
+def _with_numbers(
+    least: int, implied: Callable[[tuple[Expression, ...], ValueSet], Requirements | None] | None = None
+) -> Callable[[tuple[Expression, ...], ValueSet], Requirements | None]:
+    """What a text must be for a part of it: nothing will do where a literal is no place or no count.
+
+    Parameters
+    ----------
+    least : which operand is the first that must not be below 0.
+    """
+
+    def implied_by_part(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
+        for place, operand in enumerate(operands[1:], 1):
+            if isinstance(operand, Literal) and not _is_whole(operand.value, 0 if place >= least else None):
+                return [(operands[0], NO_VALUES)], True
+        return implied(operands, wanted) if implied else None
+
+    return implied_by_part
+
+
+def _is_whole(value: object, least: int | None) -> bool:
+    return type(value) is int and (least is None or value >= least)
+
+
 def _beginning(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:
     """What a text must be for its first characters to lie in a set: it starts with what they start with."""
     targets = cases.targets_of(wanted.strings)
@@ -116,8 +139,11 @@ _IMPLIED: dict[str, Callable[[tuple[Expression, ...], ValueSet], Requirements | 
     "LOWER": cases.implied(cases.lower),
     "UPPER": cases.implied(cases.upper),
     "CASEFOLD": cases.implied(cases.fold),
-    "LEFT": _beginning,
-    "SUBSTRING": lambda operands, wanted: _beginning(operands, wanted) if len(operands) == 3 else None,
+    "LEFT": _with_numbers(1, _beginning),
+    "RIGHT": _with_numbers(1),
+    "SUBSTRING": _with_numbers(
+        2, lambda operands, wanted: _beginning(operands, wanted) if len(operands) == 3 else None
+    ),
 }
 
 FUNCTIONS = [

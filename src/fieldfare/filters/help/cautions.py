@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 
 from fieldfare.filters.expression import (
     And,
@@ -33,8 +33,10 @@ from fieldfare.filters.expression import (
     attribute_paths,
     walk,
     with_element,
+    with_parts,
 )
 from fieldfare.filters.functions import FUNCTIONS, Type
+from fieldfare.filters.functions.times import timestamp
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.normal_form import normal_form
 from fieldfare.filters.predicate_sets import INVERSE
@@ -43,6 +45,7 @@ MAX_WORK = 20_000
 """How many parts of a filter are looked at, counting a part once for each part that it is in."""
 
 _MAX_OPERANDS_TO_PAIR = 30
+_MAX_PARTS_TO_TRY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,12 @@ class _Search:
             element = Attribute((e.variable,))
             yield from self.part(with_element(e.condition, e.variable, element), wanted)
         elif _is_mismatched(e) or never(e, wanted):
-            yield _why_never(e, wanted)
+            valueless = next(_without_value(e), None)
+            yield _why_never(e, wanted) if valueless is None else _has_no_value(e, valueless, wanted)
         else:
             yield from _useless_items(e)
+            yield from _texts_for_moments(e)
+            yield from _places_from_the_end(e)
 
     def joined(self, e: And | Or | AndThen | OrElse, wanted: bool) -> Iterator[Caution]:
         """The operands' cautions; if they have none, those of the whole."""
@@ -110,6 +116,50 @@ class _Search:
                 yield _contradiction(e, wanted)
             elif not all_are_needed and _says_nothing(e, wanted):
                 yield _tautology(e, wanted)
+
+
+def _without_value(e: Expression) -> Iterator[Expression]:
+    """Parts that have no value whatever the event, as `a / 0`; the innermost first."""
+    for part in reversed(list(islice(walk(e), _MAX_PARTS_TO_TRY))):
+        if isinstance(part, Call | Arithmetic | Negate) and never(IsNull(part), False):
+            yield part
+
+
+def _has_no_value(e: Expression, part: Expression, wanted: bool) -> Caution:
+    why = "has no value, whatever the event"
+    if isinstance(part, Arithmetic) and part.operator in ("/", "%"):
+        why = "divides by 0, which has no value"
+    elif isinstance(part, Call) and part.function in ("LEFT", "RIGHT", "SUBSTRING"):
+        why = "has no value: places and counts are whole numbers, and a count is not below 0"
+    return Caution(f"{_quoted(e, wanted)} is never true: `{written(part)}` {why}")
+
+
+def _places_from_the_end(e: Expression) -> Iterator[Caution]:
+    """A place below 1, which other databases count from the end."""
+    for part in walk(e):
+        if isinstance(part, Call) and part.function == "SUBSTRING":
+            start = part.operands[1]
+            if isinstance(start, Literal) and type(start.value) is int and start.value < 0:
+                hint = f"write RIGHT({written(part.operands[0])}, {-start.value}) for the last characters"
+                message = f"`{written(part)}` counts from before the first character, not from the end"
+                yield Caution(message, hint)
+
+
+def _texts_for_moments(e: Expression) -> Iterator[Caution]:
+    """Whether something comes before or after a text that writes a timestamp."""
+    bounds: list[Expression] = []
+    if isinstance(e, Comparison) and e.operator not in ("=", "<>"):
+        bounds = [e.left, e.right]
+    elif isinstance(e, Between):
+        bounds = [e.low, e.high]
+    if any(_as_moment(bound) is not bound for bound in bounds):
+        message = f"{_quoted(e, True)} compares texts, not moments: 12:00:00.5Z is before 12:00:00Z as a text"
+        yield Caution(message, f"write {written(with_parts(e, _as_moment))}")
+
+
+def _as_moment(e: Expression) -> Expression:
+    is_moment = isinstance(e, Literal) and isinstance(e.value, str) and timestamp(e.value) is not None
+    return Call("TIMESTAMP", (e,)) if is_moment else e
 
 
 def _contradiction(e: And | Or | AndThen | OrElse, wanted: bool) -> Caution:

@@ -29,12 +29,25 @@ _NOT_HERE = {
     "ALL": "write it on the right of a comparison, as in 5 < ALL(data.items)",
     "ANY": "write it on the right of a comparison, as in 'red' = ANY(data.tags)",
     "CAST": "write NUMBER(...) or TIMESTAMP(...); strings and numbers are not converted otherwise",
-    "CURRENT_TIMESTAMP": _NO_CLOCK,
+    **dict.fromkeys(("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"), _NO_CLOCK),
+    **dict.fromkeys(("LOCALTIME", "LOCALTIMESTAMP"), _NO_CLOCK),
     "EXTRACT": "write HOUR(time), WEEKDAY(time), YEAR(time) and so on",
     "IF": "write AND and OR, or COALESCE for a value instead of a missing one",
     "NOW": _NO_CLOCK,
 }
 """What to write instead of functions that SQL has and filters have not."""
+
+
+_NO_INFINITY = "there is no such constant; compare with the largest number that you mean"
+_NULL = "write IS NULL for what is null or missing"
+MISTAKEN_NAMES = {
+    **dict.fromkeys(("current_date", "current_time", "current_timestamp"), _NO_CLOCK),
+    **dict.fromkeys(("localtime", "localtimestamp", "sysdate", "systimestamp"), _NO_CLOCK),
+    "nan": "NaN is no number here, and cannot be compared; a filter over numbers never meets one",
+    **dict.fromkeys(("inf", "infinity"), _NO_INFINITY),
+    **dict.fromkeys(("nil", "none", "undefined"), _NULL),
+}
+"""Names without quotes that are constants elsewhere, and what to write instead."""
 
 
 def chained(token: Token, *, joined: bool) -> Mistake:

@@ -19,7 +19,7 @@ from fieldfare.filters.functions.table import MAX_OPERANDS
 from fieldfare.filters.sql import cursor, mistakes
 from fieldfare.filters.sql.cursor import COMPUTED_SIZE, Cursor
 from fieldfare.filters.sql.literals import INTERVAL_UNITS, interval, number
-from fieldfare.filters.sql.mistakes import shown
+from fieldfare.filters.sql.mistakes import shortened, shown
 from fieldfare.filters.sql.paths import read_path, unquoted
 from fieldfare.filters.sql.types import SHOWN, arithmetic_type, as_timestamp, literal_type
 
@@ -135,8 +135,14 @@ class Operands(Cursor):
         if path[0] in self.variables:
             return Element(str(path[0]), path[1:])
         attribute = Attribute(path)
-        if self.index == first + 1 and not self.variables and self.kinds[first] == "path":
-            self.names[self.texts[first]] = attribute
+        if self.index == first + 1 and self.kinds[first] == "path":
+            name = self.texts[first]
+            if not self.variables:
+                self.names[name] = attribute
+            hint = mistakes.MISTAKEN_NAMES.get(name.lower())
+            if hint is not None:
+                message = f"{shortened(name)} is the name of an attribute here, and no constant"
+                self.warn(first, message, f'{hint} (or write ("{name}") if you mean the attribute)')
         return attribute
 
     def exists(self) -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -214,6 +215,12 @@ class Predicates(Operands):
             escape = self.string_after("ESCAPE", rf"{keyword} '50\%' ESCAPE '\'")
             if len(escape) != 1:
                 raise self.mistake(self.index - 1, "the escape character is exactly one character")
+        elif found := _ESCAPED.search(text):
+            message = (
+                f"{found[0]} is a backslash and a wildcard: no character escapes another unless it is named"
+            )
+            shortest = mistakes.shortened(self.texts[token])
+            self.warn(token, message, rf"write {keyword} {shortest} ESCAPE '\' to find a {found[0][1]}")
         if len(text) > MAX_PATTERN_CHARACTERS:
             raise self.mistake(token, f"a pattern has at most {MAX_PATTERN_CHARACTERS:,} characters")
         try:
@@ -272,6 +279,9 @@ class Predicates(Operands):
 
 
 _ENDS = ("=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "AND", "NOT", ",", "end")
+
+
+_ESCAPED = re.compile(r"\\[%_]")
 
 
 def _variables() -> Iterator[str]:

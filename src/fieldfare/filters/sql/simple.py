@@ -17,6 +17,7 @@ from typing import Any
 from fieldfare.filters.encoding import encode_layout
 from fieldfare.filters.expression import And, Attribute, Between, Comparison, Expression, In, Literal
 from fieldfare.filters.sql.lexer import KEYWORDS
+from fieldfare.filters.sql.mistakes import MISTAKEN_NAMES
 from fieldfare.filters.sql.paths import unquoted
 from fieldfare.model import Path
 
@@ -142,9 +143,11 @@ def _is_utf8(text: str) -> bool:
 
 @lru_cache(65_536)
 def _path(text: str) -> Path | None:
-    """The path that a name, or names with dots between, stand for; None if the first is a keyword."""
+    """The path that a name, or names with dots between, stand for; None if the parser has a word on it."""
     path = tuple(text.split("."))
-    return None if path[0].upper() in KEYWORDS or len(path) > 32 else path
+    if path[0].upper() in KEYWORDS or len(path) > 32:
+        return None
+    return None if text.lower() in MISTAKEN_NAMES else path
 
 
 def _number(text: str) -> int | Decimal:

@@ -25,15 +25,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from fieldfare.matching.arrow_decoder import columns_from_arrow
 from fieldfare.matching.json_decoder import DecodeError
 from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark.compile import compile_subscriptions
+from fieldfare.runtimes.spark.event_columns import EventColumns, by_place
 from fieldfare.runtimes.spark.json_lines import Chunk, chunks_of, json_line_files, read_chunk
 from fieldfare.runtimes.spark.match import open_shipped, ship_index
-from fieldfare.runtimes.spark.matching_rows import OUTPUT_ROWS, matching_rows
+from fieldfare.runtimes.spark.matching_rows import OUTPUT_ROWS, match_rows, matching_rows
 from fieldfare.runtimes.spark.output import OUTPUT_FORMATS, PieceWriter, join_pieces
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.saved_index import SavedIndex
@@ -116,9 +116,15 @@ def match_files(
         SavedIndex.write(Path(scratch) / "index", compiled)
         shipped = ship_index(running, Path(scratch) / "index")
         task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-        kind = MatchParquet if attributes is not None else MatchJsonLines
-        task = kind(shipped, str(pieces), suffix)
-        counts = _collect(frame.mapInArrow(task, _COUNTS_SQL))
+        if attributes is None:
+            task = MatchJsonLines(shipped, str(pieces), suffix)
+        elif output is None:
+            columns = EventColumns.of(attributes, SavedIndex.open(Path(scratch) / "index").index.paths)
+            frame = by_place(frame).select(*columns.columns)
+            task = MatchParquet(shipped, str(pieces), suffix, columns.names)
+        else:
+            frame, task = by_place(frame), MatchParquet(shipped, str(pieces), suffix, tuple(frame.columns))
+        counts = _collect(by_place(frame).mapInArrow(task, _COUNTS_SQL))
         if output is not None:
             output.parent.mkdir(parents=True, exist_ok=True)
             join_pieces(sorted(pieces.iterdir()), output, schema)
@@ -234,18 +240,19 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class MatchParquet(_Task):
-    """A task over batches of rows whose columns are the attributes."""
+    """A task over batches of rows whose columns are the attributes; Spark knows them by their places."""
+
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         saved, writer, events, matches = open_shipped(self.shipped), self.writer(), 0, 0
-        for batch in batches:
+        for columns in batches:
+            batch = columns.rename_columns(list(self.names))
             events += batch.num_rows
             if writer is None:
-                columns = columns_from_arrow(batch, saved.index.paths)
-                found = saved.index.match(columns, np.zeros(batch.num_rows, np.int64))
-                matches += len(found.subscriptions)
+                matches += len(match_rows(batch, saved.index)[1])
                 continue
-            for rows in matching_rows(batch, saved.index, saved.ids, batch.schema.names):
+            for rows in matching_rows(batch, saved.index, saved.ids):
                 matches += rows.num_rows
                 writer.write(rows)
         if writer is not None:

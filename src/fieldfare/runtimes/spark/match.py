@@ -8,17 +8,19 @@ candidate of a filter that the index cannot decide alone.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscriptions
-from fieldfare.runtimes.spark.matching_rows import matching_rows
+from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, place_name
+from fieldfare.runtimes.spark.matching_rows import matching_ids
 from fieldfare.runtimes.spark.partitioned.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.saved_index import NAMES_FILE, PART_FILE, SavedIndex
 from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
@@ -100,36 +102,52 @@ def match(
     """
     kept = _kept_columns(events, keep)
     attributes = schema or events.schema
-    output = StructType([StructField("subscription", StringType(), False), *(events.schema[k] for k in kept)])
     if partitioned is not None:
         if isinstance(subscriptions, DataFrame):
             compiled = compile_subscriptions(subscriptions, attributes)
         else:
             names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
             compiled = compile_subscriptions(zip(*names.to_pydict().values(), strict=True), attributes)
-        return match_partitioned(events, compiled, kept, output, partitioned)
-    if isinstance(subscriptions, DataFrame):
+        found = match_partitioned(events, compiled, partitioned)
+    elif isinstance(subscriptions, DataFrame):
         compiled = compile_subscriptions(subscriptions, attributes)
         with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
             SavedIndex.write(Path(folder) / "index", compiled)
-            shipped = ship_index(events.sparkSession, Path(folder) / "index")
+            found = _match_all(events, Path(folder) / "index")
     else:
         SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
-        shipped = ship_index(events.sparkSession, Path(subscriptions))
-    return events.mapInArrow(MatchRows(shipped, tuple(kept)), output)
+        found = _match_all(events, Path(subscriptions))
+    columns = [F.explode("found"), *(F.col(place_name(place)) for place in kept)]
+    return found.select(*columns).toDF("subscription", *(events.columns[place] for place in kept))
 
 
-def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[str]:
-    kept = list(events.columns if keep is None else keep)
-    unknown = [name for name in kept if name not in events.columns]
-    if unknown:
-        raise ValueError(f"keep names {unknown[0]!r}, which is no column of the events: {events.columns}")
-    if "subscription" in kept:
-        raise ValueError(
-            "the events have a column called 'subscription', and so has the result:"
-            " rename it, or leave it out of keep"
-        )
-    return kept
+def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[int]:
+    """The places of the columns to keep."""
+    names = events.columns
+    if keep is None:
+        places = list(range(len(names)))
+    else:
+        places = []
+        for name in keep:
+            if name not in names:
+                raise ValueError(f"keep names {name!r}, which is no column of the events: {names}")
+            if names.count(name) > 1:
+                raise ValueError(f"keep names {name!r}, and the events have two columns of this name")
+            places.append(names.index(name))
+    for name in (names[place] for place in places):
+        if name.lower() == "subscription":
+            raise ValueError(
+                f"the events have a column called {name!r}, and so has the result:"
+                " rename it, or leave it out of keep"
+            )
+    return places
+
+
+def _match_all(events: DataFrame, index: Path) -> DataFrame:
+    """The events by place, and in `found` the ids of what each matches; executors have the whole index."""
+    columns = EventColumns.of(events.schema, SavedIndex.open(index).index.paths)
+    shipped = ship_index(events.sparkSession, index)
+    return by_place(events).withColumn("found", columns.call(MatchRows(shipped), "string"))
 
 
 def ship_index(session: SparkSession, index: Path) -> str:
@@ -146,12 +164,10 @@ def open_shipped(shipped: str) -> SavedIndex:
 
 @dataclass(frozen=True, slots=True)
 class MatchRows:
-    """The function that ``mapInArrow`` runs: batches of events in, a row for each match out."""
+    """What a Python worker does with a batch of events: for each the ids of what it matches."""
 
     shipped: str
-    keep: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, events: pa.RecordBatch, _more: Sequence[pa.Array]) -> Iterable[pa.Array]:
         saved = open_shipped(self.shipped)
-        for batch in batches:
-            yield from matching_rows(batch, saved.index, saved.ids, self.keep)
+        return matching_ids(events, saved.index, saved.ids)

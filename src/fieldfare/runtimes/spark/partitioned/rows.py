@@ -1,6 +1,6 @@
 """Matching a DataFrame with the subscriptions spread over matchers.
 
-    events ─▶ route (AP) ─▶ shuffled by matcher ─▶ match each slice's events (M) ─▶ a row for each match
+    events ─▶ route (AP) ─▶ shuffled by matcher ─▶ match each slice's events (M) ─▶ ids of what each matches
 
 A subscription meets an event once, wherever it is stored, so there is nothing to merge after M.
 """
@@ -8,25 +8,30 @@ A subscription meets an event once, wherever it is stored, so there is nothing t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql import functions as F
 
 from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Part
+from fieldfare.model import Path as AttributePath
 from fieldfare.pipeline.dispatch import dispatch
 from fieldfare.runtimes.spark.compile import CompiledSubscriptions
-from fieldfare.runtimes.spark.matching_rows import matching_rows
+from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, place_name
+from fieldfare.runtimes.spark.matching_rows import lists_of_ids, match_rows
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning, read_extents
 from fieldfare.runtimes.spark.partitioned.tasks import policy_of
 from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
 
-MATCHER, SLICE = "__fieldfare_matcher", "__fieldfare_slice"
+VISIT, MATCHER, SLICE = "visit", "matcher", "slice"
 SAMPLE_EVENTS = 4096
 IDS_FILE = "ids.arrow"
 
@@ -62,14 +67,8 @@ class Partitioned:
     sample: DataFrame | None = None
 
 
-def match_partitioned(
-    events: DataFrame,
-    compiled: CompiledSubscriptions,
-    keep: Sequence[str],
-    output: StructType,
-    settings: Partitioned,
-) -> DataFrame:
-    """The matches of events with compiled subscriptions; see `match`."""
+def match_partitioned(events: DataFrame, compiled: CompiledSubscriptions, settings: Partitioned) -> DataFrame:
+    """The events, by place, and in `found` the ids of what each matches at one matcher; see `match`."""
     session = events.sparkSession
     matchers = settings.matchers if settings.matchers is not None else session.sparkContext.defaultParallelism
     looked_at = settings.sample
@@ -79,7 +78,7 @@ def match_partitioned(
         looked_at = events
     entries = list(compiled.entries())
     extents = read_extents(entries)
-    sample = columns_from_arrow(_first_batch(looked_at), tuple(extents.attributes))
+    sample = columns_from_arrow(_first_batch(looked_at, extents.attributes), tuple(extents.attributes))
     partitioning = choose_partitioning(
         settings.partitioning, matchers, extents, sample, settings.segments_per_matcher
     )
@@ -91,60 +90,83 @@ def match_partitioned(
             writer.write_table(compiled.table.select(["id"]).combine_chunks().cast(_IDS))
         files = [Path(file) for file in dict.fromkeys(sliced.files)]
         shipped = ship_files(session, [*files, ids])
+        searched = {path for file in files for path in Index((Part.open(file),)).paths}
     there = SlicedIndex(partitioning, tuple(f"{shipped}.{Path(f).name}" for f in sliced.files), sliced.sizes)
-    routed = StructType(
-        [*events.schema, StructField(MATCHER, IntegerType()), StructField(SLICE, IntegerType())]
-    )
-    return (
-        events.mapInArrow(RouteRows(there, settings.forwarding), routed)
-        .repartitionById(there.matcher_count, MATCHER)
-        .mapInArrow(MatchSlices(there, shipped, tuple(keep)), output)
-    )
+    routing = EventColumns.of(events.schema, partitioning.paths)
+    matching = EventColumns.of(events.schema, searched)
+    route = routing.call(RouteRows(there, settings.forwarding), f"struct<{MATCHER}: int, {SLICE}: int>")
+    visits = by_place(events).withColumn(VISIT, F.explode(route))
+    visits = visits.withColumns({name: F.col(VISIT).getField(name) for name in (MATCHER, SLICE)})
+    found = matching.call(MatchSlices(there, shipped), "string", F.col(SLICE))
+    return visits.repartitionById(there.matcher_count, MATCHER).withColumn("found", found)
 
 
 _IDS = pa.schema([pa.field("id", pa.string())])
 
 
-def _first_batch(events: DataFrame) -> pa.RecordBatch:
-    batches = events.limit(SAMPLE_EVENTS).toArrow().combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], events.limit(0).toArrow().schema)
+def _first_batch(events: DataFrame, paths: Iterable[AttributePath]) -> pa.RecordBatch:
+    """The first events with some attributes."""
+    columns = EventColumns.of(events.schema, paths)
+    named = [column.alias(place_name(place)) for place, column in enumerate(columns.columns)]
+    found = by_place(events).select(*named).limit(SAMPLE_EVENTS).toArrow().combine_chunks()
+    return pa.RecordBatch.from_arrays([_chunk(column) for column in found.columns], names=columns.names)
+
+
+def _chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRows:
-    """AP: rows of events in; each once for every slice that it visits, with slice and matcher, out."""
+    """AP: for each event the slices that it visits, and their matchers."""
 
     sliced: SlicedIndex
     forwarding: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, events: pa.RecordBatch, _more: Sequence[pa.Array]) -> Iterator[pa.Array]:
         loads, policy = self.sliced.loads(), policy_of(self.forwarding, self.sliced, [0])
         partitioning = self.sliced.partitioning
-        for batch in batches:
-            columns = columns_from_arrow(batch, partitioning.paths)
-            for part in dispatch(columns, partitioning, policy, loads, 0.0):
-                for number, positions in zip(part.slices, part.positions, strict=True):
-                    rows = batch.take(pa.array(part.events[positions]))
-                    places = [pa.array(np.full(len(positions), n, np.int32)) for n in (part.matcher, number)]
-                    names = [*batch.schema.names, MATCHER, SLICE]
-                    yield pa.RecordBatch.from_arrays([*rows.columns, *places], names=names)
+        columns = columns_from_arrow(events, partitioning.paths)
+        visits: list[NDArray[np.int64]] = [np.zeros((0, 3), np.int64)]
+        for part in dispatch(columns, partitioning, policy, loads, 0.0):
+            for number, positions in zip(part.slices, part.positions, strict=True):
+                visit = np.full((len(positions), 3), (0, part.matcher, number), np.int64)
+                visit[:, 0] = part.events[positions]
+                visits.append(visit)
+        found = np.concatenate(visits)
+        event, matcher, numbers = found[np.argsort(found[:, 0], kind="stable")].T
+        bounds = np.searchsorted(event, np.arange(events.num_rows + 1))
+        places = [pa.array(matcher, pa.int32()), pa.array(numbers, pa.int32())]
+        yield pa.ListArray.from_arrays(
+            pa.array(bounds, pa.int32()), pa.StructArray.from_arrays(places, [MATCHER, SLICE])
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class MatchSlices:
-    """M: events and the slices that they visit in, a row for each match out."""
+    """M: for each event the ids of what it matches in the slice that it visits here."""
 
     sliced: SlicedIndex
     shipped: str
-    keep: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ids = _ids(self.shipped)
-        for batch in batches:
-            slices = batch.column(SLICE).to_numpy()
-            for number in np.unique(slices).tolist():
-                events = batch.take(pa.array(np.flatnonzero(slices == number)))
-                yield from matching_rows(events, self.sliced.index_of(number), ids, self.keep)
+    def __call__(self, events: pa.RecordBatch, more: Sequence[pa.Array]) -> Iterator[pa.Array]:
+        slices = more[0].to_numpy()
+        order = np.argsort(slices, kind="stable")
+        counts, found = np.zeros(len(slices), np.int64), [pa.array([], pa.uint32())]
+        for number in np.unique(slices).tolist():
+            rows = np.flatnonzero(slices == number)
+            bounds, subscriptions = match_rows(events.take(pa.array(rows)), self.sliced.index_of(number))
+            counts[rows] = np.diff(bounds)
+            found.append(pa.array(subscriptions, pa.uint32()))
+        starts = pa.array(_starts(counts[order]), pa.int32())
+        by_slice = pa.ListArray.from_arrays(starts, pa.concat_arrays(found))
+        numbers = by_slice.take(pa.array(np.argsort(order))).flatten().to_numpy()
+        yield from lists_of_ids(_starts(counts), numbers, _ids(self.shipped))
+
+
+def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of some lists begins that lie one after the other, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
 
 @lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyspark import SparkFiles
 
 from fieldfare.filters import decode_normal_form
+from fieldfare.filters.normal_form import path_order
 from fieldfare.forwarding import LoadReport, LoadTable
 from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.columns import ColumnBatch
@@ -115,7 +116,7 @@ def read_extents(entries: Sequence[IndexEntry]) -> Extents:
         for entry in entries
     ]
     counts = constrained_paths(forms)
-    paths = sorted(counts, key=lambda path: (-counts[path], path))[:LOOKED_AT]
+    paths = sorted(counts, key=lambda path: (-counts[path], path_order(path)))[:LOOKED_AT]
     return extents_of(((entry.number, form) for entry, form in zip(entries, forms, strict=True)), paths)
 
 

@@ -1,0 +1,162 @@
+"""Tables that nobody planned for: what of them `match` gives to Python, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fieldfare.spark import Partitioned, match
+
+pytestmark = pytest.mark.spark
+
+
+def matched(
+    session: SparkSession, events: DataFrame, filters: dict[str, str], **options: Any
+) -> dict[str, list[tuple[Any, ...]]]:
+    """For each filter the rows that it matches, without the subscription's id."""
+    subscriptions = session.createDataFrame(list(filters.items()), "id string, filter string")
+    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in filters}
+    for row in match(events, subscriptions, **options).collect():
+        found[row[0]].append(tuple(row)[1:])
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def test_only_the_columns_that_filters_name_go_to_python(session: SparkSession) -> None:
+    """A table of two hundred columns was shipped whole for a filter over one, and took most of the time."""
+    events = session.range(3).select(
+        "id",
+        F.struct(F.col("id").alias("price"), F.lit("x" * 1000).alias("unread")).alias("data"),
+        *(F.lit(f"text {i}").alias(f"wide_{i}") for i in range(20)),
+    )
+    filters = {"dear": "data.price >= 2", "second": "id = 1"}
+    subscriptions = session.createDataFrame(list(filters.items()), "id string, filter string")
+    frame = match(events, subscriptions)
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    (shipped,) = [line.split("ArrowEvalPython")[1] for line in plan.split("\n") if "ArrowEvalPython" in line]
+    assert "wide_" not in shipped and shipped.split("]")[0].count("c0#") == 1, plan
+    (given,) = [line for line in plan.split("\n") if "price" in line and "Project" in line][:1]
+    assert "unread" not in given.split("named_struct")[1].split(")")[0], plan
+    assert {(row.subscription, row.id, row.wide_3) for row in frame.collect()} == {
+        ("dear", 2, "text 3"),
+        ("second", 1, "text 3"),
+    }
+
+
+def test_a_column_of_months_that_no_filter_names_is_kept_as_it_is(session: SparkSession) -> None:
+    """A table of contracts with an INTERVAL MONTH could not be matched at all: Arrow has no such type."""
+    events = session.sql(
+        "SELECT 1 AS id, INTERVAL '3' MONTH AS term, named_struct('term', INTERVAL '2' YEAR, 'n', 5) AS data,"
+        " array(INTERVAL '1' MONTH) AS terms, map('a', INTERVAL '1' MONTH) AS named,"
+        " parse_json('{\"a\": 1}') AS anything, make_interval(1, 2) AS odd, NULL AS nothing"
+    )
+    filters = {
+        "id": "id = 1",
+        "field": "data.n = 5",
+        "there": "term IS NOT NULL AND data IS NOT NULL AND terms IS NOT NULL AND named.a IS NOT NULL",
+        "incomparable": "term = 3 OR data.term = 'x' OR terms[0] = 1 OR odd = 1 OR anything = 1",
+        "null": "nothing IS NULL AND terms[0] IS NOT NULL AND odd IS NOT NULL AND anything IS NOT NULL",
+    }
+    found = matched(session, events, filters, keep=["id"])
+    assert {name for name, rows in found.items() if rows == [(1,)]} == {"id", "field", "there", "null"}
+    subscriptions = session.createDataFrame([("id", "id = 1")], "id string, filter string")
+    kept = match(events, subscriptions, keep=["id", "term", "odd"])
+    assert kept.schema["term"].dataType == events.schema["term"].dataType
+    assert kept.select(F.col("term").cast("string")).collect() == [("INTERVAL '3' MONTH",)]
+
+
+@pytest.mark.parametrize("partitioned", [None, Partitioned("hash", matchers=2)], ids=["whole", "partitioned"])
+def test_names_with_dots_and_names_that_differ_in_case_are_names_like_others(
+    session: SparkSession, partitioned: Partitioned | None
+) -> None:
+    """Exports of web analytics have columns such as `utm.source`; Spark takes such a name for a path."""
+    events = session.createDataFrame([(1, 2, "x", 5), (2, 1, "y", 6)]).toDF(
+        "a", "A", "utm.source", "odd `name`"
+    )
+    filters = {
+        "lower": "a = 1",
+        "upper": "A = 1",
+        "dotted": "\"utm.source\" = 'y'",
+        "quotes": '"odd `name`" = 5',
+        "all": "TRUE",
+    }
+    found = matched(session, events, filters, partitioned=partitioned)
+    one, two = (1, 2, "x", 5), (2, 1, "y", 6)
+    assert found == {"lower": [one], "upper": [two], "dotted": [two], "quotes": [one], "all": [one, two]}
+    kept = matched(session, events, filters, keep=["utm.source", "A"], partitioned=partitioned)
+    assert kept["all"] == [("x", 2), ("y", 1)]
+
+
+def test_fields_of_a_struct_that_differ_in_case_are_told_apart(session: SparkSession) -> None:
+    """JSON has `id` and `ID` side by side; Spark calls the name of either ambiguous."""
+    events = session.createDataFrame(
+        [(1, (1, 2)), (2, (2, 1)), (3, None)], "n int, data struct<id: int, ID: int>"
+    )
+    filters = {"lower": "data.id = 1", "upper": "data.ID = 1", "missing": "NOT EXISTS(data.id)"}
+    found = matched(session, events, filters, keep=["n"])
+    assert found == {"lower": [(1,)], "upper": [(2,)], "missing": [(3,)]}
+
+
+def test_two_columns_of_one_name_are_refused_where_one_of_them_is_named(session: SparkSession) -> None:
+    """A join gives two columns `id`: which one a filter means nobody can tell, but others still work."""
+    events = session.range(2).select("id", F.lit("x").alias("id"), F.col("id").alias("n"))
+    assert matched(session, events, {"n": "n = 1"}) == {"n": [(1, "x", 1)]}
+    with pytest.raises(ValueError, match="two columns of this name"):
+        matched(session, events, {"id": "id = 1"})
+    with pytest.raises(ValueError, match="two columns of this name"):
+        matched(session, events, {"n": "n = 1"}, keep=["id"])
+
+
+def test_a_column_called_like_the_result_s_is_refused_whatever_its_case(session: SparkSession) -> None:
+    """Spark does not tell `Subscription` from `subscription`: the result could not be queried."""
+    events = session.range(1).select("id", F.lit("gold").alias("Subscription"))
+    with pytest.raises(ValueError, match="called 'Subscription'"):
+        matched(session, events, {"id": "id = 0"})
+    found = matched(session, events, {"gold": "Subscription = 'gold'"}, keep=["id"])
+    assert found == {"gold": [(0,)]}
+
+
+def test_a_filter_that_matches_everything_does_not_fill_the_memory(session: SparkSession) -> None:
+    """Fifty match-all filters over ten thousand rows come back in pieces, and all of them."""
+    events = session.range(0, 10_000, 1, 2)
+    filters = [(f"s{i}", "id >= 0") for i in range(50)]
+    subscriptions = session.createDataFrame(filters, "id string, filter string")
+    assert match(events, subscriptions).count() == 500_000
+    counted = match(events, subscriptions).groupBy("subscription").agg(F.sum("id").alias("sum")).collect()
+    assert {row.sum for row in counted} == {sum(range(10_000))} and len(counted) == 50
+
+
+def test_empty_tables_and_tables_without_rows_match_nothing(session: SparkSession) -> None:
+    """The first run of a nightly job is over an empty table, and must end with an empty result."""
+    empty = session.createDataFrame([], "id int, data struct<x: int>")
+    assert matched(session, empty, {"x": "data.x = 1", "all": "TRUE"}) == {"x": [], "all": []}
+    rows = session.range(2)
+    none = session.createDataFrame([], "id string, filter string")
+    assert match(rows, none).collect() == []
+
+
+def test_values_of_every_type_are_what_the_manual_says(session: SparkSession) -> None:
+    """Spark 4.2 has types that no filter can look into; they are there, and compare with nothing."""
+    events = session.sql(
+        "SELECT CAST('12345678901234567890123456789012345.678' AS DECIMAL(38, 3)) AS exact,"
+        " X'00FF' AS raw, TIME'12:30:00.5' AS clock, TIMESTAMP_NTZ'2026-01-02 03:04:05' AS local,"
+        " INTERVAL '1' DAY AS wait, "
+        " array(named_struct('x', 1), named_struct('x', CAST(NULL AS INT))) AS items,"
+        " map(1, 'one') AS by_number, map('k', CAST(NULL AS STRING)) AS by_name,"
+        " named_struct('inner', CAST(NULL AS STRUCT<y: INT>)) AS outer"
+    )
+    true = {
+        "exact": "exact = 12345678901234567890123456789012345.678",
+        "raw": "raw IS NOT NULL AND NOT IS_SCALAR(raw)",
+        "clock": "clock = '12:30:00.5'",
+        "local": "local = '2026-01-02T03:04:05'",
+        "wait": "wait IS NOT NULL",
+        "items": "ANY item IN items SATISFIES (item.x = 1) AND items[1].x IS NULL AND EXISTS(items[1].x)",
+        "by_number": "by_number IS NOT NULL",
+        "by_name": "EXISTS(by_name.k) AND by_name.k IS NULL AND NOT EXISTS(by_name.other)",
+        "outer": "EXISTS(outer.inner) AND outer.inner IS NULL AND NOT EXISTS(outer.inner.y)",
+    }
+    found = matched(session, events, true, keep=[])
+    assert {name: len(rows) for name, rows in found.items()} == dict.fromkeys(true, 1)
