@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,14 +83,27 @@ class RunningService:
     ----------
     data
         The data directory.
+    console
+        Where its console goes; default: a file in the data directory.
+    environment
+        Variables that it is started with besides those of the tests; ``PYTHONPATH`` goes before theirs.
     settings
         The gateway's knobs, as in ``maintenance_s=1``.
     """
 
-    def __init__(self, data: Path, **settings: object) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        console: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> None:
         self.folder = DataFolder(data)
         data.mkdir(parents=True, exist_ok=True)
-        self._console_path = data / "console.txt"
+        self._console_path = console or data / "console.txt"
+        extra = dict(environment or {})
+        paths = [*filter(None, [extra.pop("PYTHONPATH", "")]), *sys.path]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
         knobs = {f"FIELDFARE_{name.upper()}": str(value) for name, value in settings.items()}
         with self._console_path.open("wb") as console:
@@ -98,7 +111,7 @@ class RunningService:
                 [sys.executable, "-c", SERVE, "serve", "--data", str(data), "--port", "0"],
                 stdout=console,
                 stderr=subprocess.STDOUT,
-                env={**clean, **knobs, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**clean, **knobs, **extra, "PYTHONPATH": os.pathsep.join(paths)},
             )
         found = until(lambda: re.search(r"starting on (http://[\d.:]+)", self.console) or self._ended())
         self.url = found[1]
@@ -154,6 +167,23 @@ class RunningService:
             until(ready, why=self.console)
         return self
 
+    def freeze(self) -> None:
+        """Stop every process where it is, the one that would start others again first."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        for pid in descendants(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End every process at once, as a power failure does; nothing is written any more on return."""
+        self.freeze()
+        family = descendants(self.process.pid)
+        for pid in [*family, self.process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        until(lambda: not any(map(is_running, family)))
+
     def stop(self) -> None:
         """Stop it as Ctrl-C does; everything must end, and in peace."""
         if self.process.poll() is None:
@@ -162,18 +192,20 @@ class RunningService:
 
 
 @contextmanager
-def running_service(data: Path, **settings: object) -> Iterator[RunningService]:
-    """A service that is ready, and is stopped in the end."""
-    service = RunningService(data, **settings)
+def running_service(data: Path, **options: Any) -> Iterator[RunningService]:
+    """A service that is ready, and is stopped in the end; with the options of `RunningService`."""
+    service = RunningService(data, **options)
     try:
         service.wait_ready()
         yield service
     except BaseException:
         print(service.console)
-        service.process.send_signal(signal.SIGTERM)
-        service.process.wait(DEADLINE_S)
+        if service.process.poll() is None:
+            service.process.send_signal(signal.SIGTERM)
+            service.process.wait(DEADLINE_S)
         raise
-    service.stop()
+    if service.process.returncode != -signal.SIGKILL:
+        service.stop()
 
 
 class Api:

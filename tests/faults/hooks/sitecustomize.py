@@ -1,0 +1,85 @@
+"""Faults inside the service's Python processes: found through PYTHONPATH, ruled by files.
+
+``FAULT_CLOCK`` names a file with the seconds by which the wall clock is wrong; ``FAULT_POISON`` one with a
+text: matching a record that holds it raises, or, when a second line says ``kill``, ends the process.
+Both are read at each use, so a test changes them while the service runs. Nothing in the product knows of it.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import signal
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+POISONED = ("fieldfare.pipeline.match_batch", "find_matches")
+
+
+def _skew_s(path: str) -> float:
+    try:
+        with open(path) as file:
+            return float(file.read() or 0)
+    except OSError:
+        return 0.0
+
+
+def _bend_the_clock(path: str) -> None:
+    real, real_ns = time.time, time.time_ns
+    time.time = lambda: real() + _skew_s(path)
+    time.time_ns = lambda: real_ns() + int(_skew_s(path) * 1e9)
+
+
+def _is_poisoned(records: Any, path: str) -> str | None:
+    """How matching these records goes wrong; None for well."""
+    try:
+        with open(path) as file:
+            mark, _, how = file.read().partition("\n")
+    except OSError:
+        return None
+    payloads = records.column("payload").to_pylist()
+    return (how or "raise") if mark and any(mark.encode() in payload for payload in payloads) else None
+
+
+def _poison(module: ModuleType, path: str) -> None:
+    matched = getattr(module, POISONED[1])
+
+    def wrapped(records: Any, *rest: Any, **named: Any) -> Any:
+        how = _is_poisoned(records, path)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how is not None:
+            raise RuntimeError("this record cannot be matched")
+        return matched(records, *rest, **named)
+
+    setattr(module, POISONED[1], wrapped)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Wraps one function of one module as soon as that is imported."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != POISONED[0]:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_poison(module: ModuleType) -> None:
+                execute(module)
+                _poison(module, self._path)
+
+            spec.loader.exec_module = execute_and_poison  # type: ignore[method-assign]
+        return spec
+
+
+if clock := os.environ.get("FAULT_CLOCK"):
+    _bend_the_clock(clock)
+if poison := os.environ.get("FAULT_POISON"):
+    sys.meta_path.insert(0, _Finder(poison))

@@ -1,0 +1,143 @@
+"""What a service owes: written down from calls and answers, worked out with the naive evaluator.
+
+Nothing here looks into the service's files. An event is known by a number of its own (``data.n``), a
+subscription's version by its text and the ``valid_from`` that the answer to its PUT gave.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fieldfare.filters import compile_filter
+from fieldfare.model import Position
+
+Event = dict[str, Any]
+Key = tuple[str, str]
+"""The space and the id of a subscription."""
+
+
+@dataclass
+class Promise:
+    """A filter of a subscription, and the records for which it counts."""
+
+    text: str
+    valid_from: int
+    matches: Callable[[Event], bool]
+
+
+@dataclass
+class Ledger:
+    """All that was sent, answered and received; used by many threads.
+
+    Attributes
+    ----------
+    events
+        Every event that was sent, by its number, with its space.
+    records
+        The acknowledged records, by their offsets.
+    watched, waiting
+        All that a subscription is owed, and what of it has not been confirmed.
+    refusals
+        How often an answer said that it cannot be done now, by status and kind.
+    """
+
+    events: dict[int, tuple[str, Event]] = field(default_factory=dict)
+    records: dict[int, tuple[str, list[Event]]] = field(default_factory=dict)
+    promises: dict[Key, list[Promise]] = field(default_factory=dict)
+    sizes_bytes: dict[int, int] = field(default_factory=dict)
+    watched: dict[Key, dict[Position, int]] = field(default_factory=dict)
+    waiting: dict[Key, set[Position]] = field(default_factory=dict)
+    refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
+    acknowledged: int = 0
+    _early: dict[tuple[Key, int], set[Position]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def sending(self, space: str, events: Iterable[Event]) -> None:
+        """These may be delivered from now on."""
+        self.events.update((event["data"]["n"], (space, event)) for event in events)
+
+    def acknowledge(self, space: str, offset: int, events: list[Event], size_bytes: int) -> None:
+        """A record was acknowledged: whoever matches it is owed it."""
+        with self.lock:
+            assert offset not in self.records, f"two requests were told that they became record {offset}"
+            self.records[offset] = space, events
+            self.sizes_bytes[offset] = size_bytes
+            self.acknowledged += len(events)
+            for key, owed in self.watched.items():
+                if key[0] == space:
+                    new = self._owed(key, offset, events)
+                    owed.update(new)
+                    self.waiting[key].update(new.keys() - self._early.pop((key, offset), set()))
+
+    def confirm(self, key: Key, positions: Iterable[Position]) -> None:
+        """A subscription's acks were answered."""
+        with self.lock:
+            for position in positions:
+                if key not in self.waiting:
+                    continue
+                if position.offset in self.records:
+                    self.waiting[key].discard(position)
+                else:  # The publisher has not had its answer yet.
+                    self._early.setdefault((key, position.offset), set()).add(position)
+
+    def behind_bytes(self, keys: Iterable[Key]) -> int:
+        """The bytes of all records from the oldest on that some of these subscriptions wait for."""
+        with self.lock:
+            oldest = [min(self.waiting[key]).offset for key in keys if self.waiting.get(key)]
+            return sum(
+                size for offset, size in self.sizes_bytes.items() if offset >= min(oldest, default=1 << 62)
+            )
+
+    def promise(self, key: Key, text: str, valid_from: int) -> None:
+        """A filter stands from a record on, until the next one of the same subscription does."""
+        with self.lock:
+            promises = self.promises.setdefault(key, [])
+            if not promises or (promises[-1].text, promises[-1].valid_from) != (text, valid_from):
+                assert not promises or promises[-1].valid_from <= valid_from
+                promises.append(Promise(text, valid_from, compile_filter(text).matches))
+
+    def watch(self, key: Key) -> None:
+        """Keep account of what is owed to a subscription while events come; its filter must not change."""
+        self.watched[key], self.waiting[key] = {}, set()
+
+    def owed(self, key: Key) -> dict[Position, int]:
+        """The positions, with the numbers of their events, that a subscription must have been given."""
+        with self.lock:
+            if key in self.watched:
+                return dict(self.watched[key])
+            found: dict[Position, int] = {}
+            for offset, (space, events) in self.records.items():
+                if space == key[0]:
+                    found.update(self._owed(key, offset, events))
+            return found
+
+    def matches(self, key: Key, offset: int, event: Event) -> bool:
+        """Whether a subscription's filter, as it stood at a record, matches an event."""
+        standing = [each for each in self.promises.get(key, []) if each.valid_from <= offset]
+        return bool(standing) and standing[-1].matches(event)
+
+    def _owed(self, key: Key, offset: int, events: list[Event]) -> dict[Position, int]:
+        standing = [each for each in self.promises.get(key, []) if each.valid_from <= offset]
+        if not standing:
+            return {}
+        matches = standing[-1].matches
+        return {
+            Position(0, offset, index): event["data"]["n"]
+            for index, event in enumerate(events)
+            if matches(event)
+        }
+
+    def forget_from(self, end: int) -> None:
+        """Somebody put back a log that ends there: what came later is gone, by no fault of the service."""
+        with self.lock:
+            for offset in [offset for offset in self.records if offset >= end]:
+                for event in self.records.pop(offset)[1]:
+                    del self.events[event["data"]["n"]]
+            for key, owed in self.watched.items():
+                self.watched[key] = {at: n for at, n in owed.items() if at.offset < end}
+                self.waiting[key] = {at for at in self.waiting[key] if at.offset < end}
+            self.sizes_bytes = {at: size for at, size in self.sizes_bytes.items() if at < end}

@@ -1,0 +1,61 @@
+"""A disk that is full for a while: clear answers, nothing lost, nobody given up, and it goes on by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from accidents import MIB, fill, readiness, small_disk
+from scene import BUSY, Scene, scene
+from service_support import until
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+
+DISK_BYTES = 192 * MIB
+
+
+def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0) -> None:
+    """Fill the disk, watch for a while, and free it again."""
+    known = sum(played.load.ledger.refusals.values())
+    ballast = fill(played.data, leave_bytes=leave_bytes)
+    try:
+        until(
+            lambda: readiness(played.service) or played.load.check() < 0, 60, "(it says that it is not ready)"
+        )
+        until(lambda: sum(played.load.ledger.refusals.values()) > known, 60, "(publishers are told)")
+        played.linger(full_s)
+    finally:
+        ballast.unlink()
+    until(lambda: readiness(played.service) == {}, 120, "(ready again)")
+    played.load.flow(100)
+
+
+def test_a_full_disk_stops_nobody_for_good(tmp_path: Path) -> None:
+    """Not a byte is left, for the log, the matches, the heartbeat and the logs; then somebody tidies up."""
+    options = {**BUSY, "disk_free_min_bytes": 0, "console": tmp_path / "console.txt"}
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk, scene(disk / "data", 91, **options) as played:
+        played.load.flow(100)
+        fill_and_free(played, full_s=6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_disk_that_is_full_again_and_again_stops_nobody_for_good(tmp_path: Path) -> None:
+    """Also for longer than any patience with deaths, with processes killed, and the console on it."""
+    options = {**BUSY, "disk_free_min_bytes": 0}
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk, scene(disk / "data", 92, **options) as played:
+        for full_s, killed in ((30, None), (5, "driver"), (5, "gateway"), (60, None)):
+            played.load.flow(played.random.randrange(1, 500))
+            if killed:
+                played.strike(killed)
+            fill_and_free(played, full_s=full_s)
+
+
+@pytest.mark.slow
+def test_publishers_are_held_back_before_the_disk_is_full(tmp_path: Path) -> None:
+    """Below the reserve they get 429, subscribers go on, and nothing fails."""
+    options = {**BUSY, "disk_free_min_bytes": 64 * MIB, "console": tmp_path / "console.txt"}
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk, scene(disk / "data", 93, **options) as played:
+        played.load.flow(100)
+        fill_and_free(played, full_s=5, leave_bytes=32 * MIB)
+        assert set(played.load.ledger.refusals) == {(429, "overloaded")}

@@ -1,0 +1,41 @@
+"""A process that hangs instead of dying: readiness says so, and it mends itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from accidents import frozen, readiness, victims_of
+from scene import BUSY, scene
+from service_support import until
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+
+NOTICED_S = 60.0
+MENDED_S = 180.0
+
+
+def hang(data: Path, seed: int, kinds: list[str]) -> None:
+    """Stop the processes of one kind after the other with SIGSTOP, and never let them go on."""
+    with scene(data, seed, **BUSY) as played:
+        for kind in kinds:
+            played.load.flow(played.random.randrange(1, 100))
+            with frozen(victims_of(played.service, kind)):
+                if kind != "snapshot":
+                    said = until(lambda: readiness(played.service) != {}, NOTICED_S, f"({kind}: not ready)")
+                    assert said
+                until(lambda: readiness(played.service) == {}, MENDED_S, f"({kind}: ready again)")
+                played.load.flow(50, MENDED_S)
+
+
+def test_a_planning_process_that_hangs_is_noticed_and_replaced(tmp_path: Path) -> None:
+    """Events wait, nothing dies: "ready" for as long as one looks would leave everybody waiting."""
+    hang(tmp_path / "data", 81, ["source"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["driver", "java", "task", "gateway", "source"])
+def test_whatever_hangs_is_noticed_and_replaced(tmp_path: Path, kind: str) -> None:
+    """A process in a debugger, on a dead network disk, or in a loop; twice, as the first time may be luck."""
+    hang(tmp_path / "data", 82, [kind, kind])

@@ -1,0 +1,92 @@
+"""What was not synced may be empty, torn or gone when the power is back: the service goes on where it can."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from accidents import empty, lossy_disk, newest, tear
+from scene import BUSY, Scene, scene
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+
+
+def checkpoint_files(data: Path, which: str, count: int = 1) -> list[Path]:
+    """The newest batches' files of Spark's checkpoint."""
+    files = [path for path in (data / "checkpoint" / which).iterdir() if path.name.isdigit()]
+    return sorted(files, key=lambda path: int(path.name))[-count:]
+
+
+def remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "the newest offsets are empty": lambda data: empty(checkpoint_files(data, "offsets")),
+    "the newest commits are empty": lambda data: empty(checkpoint_files(data, "commits")),
+    "the last three of both are empty": lambda data: empty(
+        checkpoint_files(data, "offsets", 3) + checkpoint_files(data, "commits", 3)
+    ),
+    "all offsets and commits are empty": lambda data: empty(
+        checkpoint_files(data, "offsets", 999) + checkpoint_files(data, "commits", 999)
+    ),
+    "the newest offsets are torn": lambda data: tear(checkpoint_files(data, "offsets")),
+    "the newest commits are gone": lambda data: remove(checkpoint_files(data, "commits", 3)),
+    "the metadata is empty": lambda data: empty([data / "checkpoint" / "metadata"]),
+    "the checkpoint is gone": lambda data: shutil.rmtree(data / "checkpoint"),
+    "the heartbeat is empty": lambda data: empty([data / "run" / "pipeline.json"]),
+    "the heartbeat is torn": lambda data: tear([data / "run" / "pipeline.json"]),
+    "the newest manifest is empty": lambda data: empty(newest(data / "index" / "manifests")),
+    "the newest manifests are torn": lambda data: tear(newest(data / "index" / "manifests", 3)),
+    "the newest index files are empty": lambda data: empty(newest(data / "index" / "files", 3)),
+    "the index is gone": lambda data: shutil.rmtree(data / "index"),
+    "all of run is gone": lambda data: shutil.rmtree(data / "run"),
+}
+
+
+def damage(played: Scene, names: list[str]) -> None:
+    """Kill everything at once, damage files, start again."""
+    played.load.flow(played.random.randrange(1, 300))
+    played.service.kill()
+    for name in names:
+        print(name)
+        DAMAGES[name](played.data)
+    played.restart()
+    played.load.flow(100)
+
+
+def test_it_starts_after_a_power_failure_that_emptied_the_newest_unsynced_files(tmp_path: Path) -> None:
+    """Spark never syncs its checkpoint: ext4 leaves empty files where the newest were."""
+    names = ["the newest offsets are empty", "the newest commits are empty", "the heartbeat is empty"]
+    with scene(tmp_path / "data", 111, **BUSY) as played:
+        damage(played, names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_it_goes_on_when(tmp_path: Path, name: str) -> None:
+    """One kind of damage at a time, twice: the second hits what the first mend has left."""
+    with scene(tmp_path / "data", 112, **BUSY) as played:
+        for _ in range(2):
+            damage(played, [name])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [113, 114, 115])
+def test_the_power_fails_at_any_moment(tmp_path: Path, seed: int) -> None:
+    """A real file system loses all that nobody has synced: three times, at random moments of the load."""
+    with lossy_disk(tmp_path) as disk, scene(disk.at / "data", seed, **BUSY) as played:
+        for _ in range(3):
+            played.load.flow(played.random.randrange(1, 500))
+            played.service.freeze()  # Nothing is answered any more that is not on the disk.
+            after = disk.fail()
+            played.service.kill()
+            disk.drop_old()
+            played.data = after / "data"
+            played.restart()
+            played.load.flow(100)
