@@ -134,6 +134,10 @@ ROUTES = [
     Route("/v1/spaces/{space}/subscriptions/{id}/pull", delivery_routes.pull, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/ack", delivery_routes.ack, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/nack", delivery_routes.nack, methods=["POST"]),
+    # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
+    Route(
+        "/v1/spaces/{space}/subscriptions/{id}/stream", subscription_routes.head_of_stream, methods=["HEAD"]
+    ),
     Route("/v1/spaces/{space}/subscriptions/{id}/stream", delivery_routes.stream, methods=["GET"]),
     Route("/v1/filters:check", filter_routes.check_filter, methods=["POST"]),
     Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),

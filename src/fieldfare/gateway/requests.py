@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
 
-from fieldfare.gateway.json_array import line_and_column
+from fieldfare.gateway.json_array import count_bytes, line_and_column
 from fieldfare.gateway.problems import Problem
 
 DRAINED_MAX_BYTES = 64 << 20
 """Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
+
+JSON_INLINE_BYTES = 64 << 10
+"""Larger bodies are parsed on a thread, so that other requests go on."""
+
+JSON_MAX_COMMAS = 200_000
+"""The parser works on a body without a pause: this bounds how long."""
 
 S = TypeVar("S")
 
@@ -73,7 +80,12 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_byte
     if body and content_type is None:
         # Any web page may have a browser send a body without one, and nobody is asked first.
         raise _not_json("a body without Content-Type")
-    return parse_json(body or b"{}", decoder)
+    if len(body) <= JSON_INLINE_BYTES:
+        return parse_json(body or b"{}", decoder)
+    if count_bytes(body, b",") > JSON_MAX_COMMAS:
+        detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
+        raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
+    return await asyncio.to_thread(parse_json, body, decoder)
 
 
 def _not_json(what: str) -> Problem:
