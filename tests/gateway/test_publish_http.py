@@ -127,6 +127,20 @@ def test_what_cannot_be_taken_at_all_is_a_problem_and_appends_nothing(tmp_path):
     run(work)
 
 
+def test_an_empty_batch_is_a_batch(tmp_path):
+    """CloudEvents allows it, and a publisher that sends what it has may have nothing."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for body in (b"[]", b" [ \n] "):
+                answer = await r.client.post(EVENTS, content=body, headers=BATCH)
+                assert answer.status_code == 200
+                assert answer.json() == {"partition": 0, "offset": None, "count": 0, "duplicate": False}
+            assert r.gateway.log.end() == 0
+
+    run(work)
+
+
 async def _chunks(count: int, size_bytes: int):
     for _ in range(count):
         yield b" " * size_bytes
