@@ -108,6 +108,24 @@ def test_a_trailer_does_not_pass_for_a_header(tmp_path):
         assert "subject" not in stored(gateway)[0]
 
 
+def test_a_body_that_is_asked_for_first_is_sent_only_where_it_is_wanted(tmp_path):
+    """curl asks before it sends more than a megabyte: of a refused 60 MB not a byte need be sent."""
+    asking = POST + BINARY + b"Expect: 100-continue\r\nContent-Length: "
+    with served(tmp_path) as (gateway, client):
+        with connect(client) as connection:
+            connection.sendall(asking + b"2\r\n\r\n")
+            assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            connection.sendall(b"{}")
+            assert read_answer(connection)[0] == 200
+        refused = asking.replace(b"ce-specversion", b"x")
+        for head, status in ((asking + b"60000000", 413), (refused + b"60000", 415)):
+            with connect(client) as connection:
+                connection.sendall(head + b"\r\n\r\n")
+                problem(read_answer(connection), status)
+                assert connection.recv(1) == b""
+        assert gateway.log.end() == 1
+
+
 UNREADABLE = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS hello\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

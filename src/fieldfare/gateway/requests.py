@@ -49,6 +49,8 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 async def drain(request: Request, size_bytes: int) -> int:
     """Read the rest of a body and drop it, within bounds; returns its size as far as it is known."""
+    if size_bytes == 0 and request.headers.get("expect", "").lower() == "100-continue":
+        return 0  # it is not sent before it is asked for, and it is not wanted
     while size_bytes <= DRAINED_MAX_BYTES:
         message = await request.receive()
         if message["type"] != "http.request":
@@ -116,10 +118,10 @@ def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
 
 def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
     """A whole number of the query; Problem 400 when it is none, or out of its range."""
-    text = request.query_params.get(name)
+    text = query_text(request, name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 12 and low <= int(text) <= high):
+    if not (re.fullmatch(r"[0-9]{1,12}", text) and low <= int(text) <= high):
         raise Problem(
             400, "bad-parameter", f"{name} must be a whole number from {low} to {high}.", parameter=name
         )
@@ -128,13 +130,11 @@ def query_int(request: Request, name: str, default: int, low: int, high: int) ->
 
 def query_seconds(request: Request, name: str, default: float, high: float) -> float:
     """A time in seconds of the query, more than 0."""
-    text = request.query_params.get(name)
+    text = query_text(request, name)
     if text is None:
         return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    # Not all that Python reads as a number: nan, infinity, 1_0, other scripts' digits.
+    value = float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text) else 0.0
     if not 0 < value <= high:
         raise Problem(
             400,
@@ -143,3 +143,11 @@ def query_seconds(request: Request, name: str, default: float, high: float) -> f
             parameter=name,
         )
     return value
+
+
+def query_text(request: Request, name: str) -> str | None:
+    """A parameter of the query, None where it is not given; Problem 400 when it comes more than once."""
+    texts = request.query_params.getlist(name)
+    if len(texts) > 1:
+        raise Problem(400, "bad-parameter", f"{name} comes more than once.", parameter=name)
+    return texts[0] if texts else None
