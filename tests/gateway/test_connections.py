@@ -210,6 +210,23 @@ def test_a_body_that_trickles_is_cut_off_however_often_a_byte_comes(tmp_path):
         assert b" 408 " in answer.splitlines()[0]
 
 
+def test_bodies_that_are_held_back_do_not_fill_the_memory(tmp_path):
+    """Ten thousand connections that each send all of 8 MiB but its end would take 80 GB for a minute."""
+    most = 1 << 20
+    with served(tmp_path, bodies_max_bytes=most) as (gateway, client):
+        held = [connect(client) for _ in range(4)]
+        for connection in held:
+            connection.sendall(POST + BINARY + b"Content-Length: 300000\r\n\r\n" + b" " * 299_999)
+        until(lambda: gateway.bodies.held_bytes > most - 300_000)
+        answer = client.post(EVENTS, content=b" " * 300_000, headers={"content-type": "application/x-ndjson"})
+        assert answer.status_code == 429 and answer.json()["why"] == "bodies"
+        assert gateway.bodies.held_bytes <= most
+        for connection in held:
+            connection.close()
+        until(lambda: gateway.bodies.held_bytes == 0)
+        assert client.get("/healthz").status_code == 200
+
+
 def test_when_connections_run_out_idle_ones_give_way_and_then_new_ones_are_told(tmp_path):
     with served(tmp_path, connections_max=3) as (_, client):
         held = [connect(client) for _ in range(3)]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Scope
 
 from fieldfare.gateway.json_array import count_bytes, line_and_column
 from fieldfare.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.app import Gateway
 
 DRAINED_MAX_BYTES = 64 << 20
 """Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
@@ -21,11 +25,43 @@ JSON_INLINE_BYTES = 64 << 10
 JSON_MAX_COMMAS = 200_000
 """The parser works on a body without a pause: this bounds how long."""
 
+_BODY_BYTES = "fieldfare.body_bytes"
+
 S = TypeVar("S")
 
 
+class BodyBytes:
+    """The memory that bodies take whose requests are not answered yet.
+
+    Parameters
+    ----------
+    most_bytes
+        How much that may be. One body is small; ten thousand connections have one each.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.held_bytes = 0
+
+    def add(self, scope: Scope, size_bytes: int) -> bool:
+        """Count a piece of a request's body; False when there is no room for it."""
+        if self.held_bytes + size_bytes > self._most_bytes:
+            return False
+        self.held_bytes += size_bytes
+        scope[_BODY_BYTES] = scope.get(_BODY_BYTES, 0) + size_bytes
+        return True
+
+    def release(self, scope: Scope) -> None:
+        """The request is answered, or given up."""
+        self.held_bytes -= scope.pop(_BODY_BYTES, 0)
+
+
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed."""
+    """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed.
+
+    Problem 429 when others' bodies leave no room for it.
+    """
+    gateway: Gateway = request.app.state.gateway
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         await drain(request, 0)
@@ -44,6 +80,10 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
             chunks.clear()
             size_bytes = await drain(request, size_bytes)
             raise _too_large(size_bytes, max_bytes)
+        if not gateway.bodies.add(request.scope, len(chunk)):
+            chunks.clear()
+            await drain(request, size_bytes)
+            raise gateway.overloaded("bodies", "Too many bodies are being received at this moment.")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
