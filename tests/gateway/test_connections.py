@@ -108,6 +108,24 @@ def test_a_trailer_does_not_pass_for_a_header(tmp_path):
         assert "subject" not in stored(gateway)[0]
 
 
+def test_a_body_that_is_asked_for_first_is_sent_only_where_it_is_wanted(tmp_path):
+    """curl asks before it sends more than a megabyte: of a refused 60 MB not a byte need be sent."""
+    asking = POST + BINARY + b"Expect: 100-continue\r\nContent-Length: "
+    with served(tmp_path) as (gateway, client):
+        with connect(client) as connection:
+            connection.sendall(asking + b"2\r\n\r\n")
+            assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            connection.sendall(b"{}")
+            assert read_answer(connection)[0] == 200
+        refused = asking.replace(b"ce-specversion", b"x")
+        for head, status in ((asking + b"60000000", 413), (refused + b"60000", 415)):
+            with connect(client) as connection:
+                connection.sendall(head + b"\r\n\r\n")
+                problem(read_answer(connection), status)
+                assert connection.recv(1) == b""
+        assert gateway.log.end() == 1
+
+
 UNREADABLE = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS hello\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -190,6 +208,23 @@ def test_a_body_that_trickles_is_cut_off_however_often_a_byte_comes(tmp_path):
             except BlockingIOError:
                 connection.send(b" ")
         assert b" 408 " in answer.splitlines()[0]
+
+
+def test_bodies_that_are_held_back_do_not_fill_the_memory(tmp_path):
+    """Ten thousand connections that each send all of 8 MiB but its end would take 80 GB for a minute."""
+    most = 1 << 20
+    with served(tmp_path, bodies_max_bytes=most) as (gateway, client):
+        held = [connect(client) for _ in range(4)]
+        for connection in held:
+            connection.sendall(POST + BINARY + b"Content-Length: 300000\r\n\r\n" + b" " * 299_999)
+        until(lambda: gateway.bodies.held_bytes > most - 300_000)
+        answer = client.post(EVENTS, content=b" " * 300_000, headers={"content-type": "application/x-ndjson"})
+        assert answer.status_code == 429 and answer.json()["why"] == "bodies"
+        assert gateway.bodies.held_bytes <= most
+        for connection in held:
+            connection.close()
+        until(lambda: gateway.bodies.held_bytes == 0)
+        assert client.get("/healthz").status_code == 200
 
 
 def test_when_connections_run_out_idle_ones_give_way_and_then_new_ones_are_told(tmp_path):

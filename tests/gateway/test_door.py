@@ -308,6 +308,27 @@ def test_a_request_without_host_is_refused_unless_it_is_old(tmp_path):
         assert ask(client, b"GET /healthz HTTP/1.0\r\n\r\n")[0] == 200
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["", "0", "-1", "+5", "1_0", " 5", "5 ", "5.5.5", "9" * 30, "1e400", "nan", "inf", "٥", "0x10", "1&{}=2"],
+)
+def test_numbers_of_a_query_are_digits_within_their_bounds(tmp_path, value):
+    """What Python reads as a number is more than a client can mean: 1_0 was ten, and the last of two won."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            for path, name in [
+                (SUBSCRIPTIONS, "limit"),
+                (f"{SUBSCRIPTIONS}/a/stream", "window"),
+                (f"{SUBSCRIPTIONS}/a/stream", "ack_deadline_s"),
+            ]:
+                answer = await r.client.get(f"{path}?{name}={value.format(name)}".replace("+", "%2B"))
+                assert problem(answer, 400, "bad-parameter")["parameter"] == name
+
+    run(work)
+
+
 def test_publishing_is_not_hindered(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -105,7 +105,7 @@ def test_what_cannot_be_taken_at_all_is_a_problem_and_appends_nothing(tmp_path):
             assert (broken["line"], broken["column"]) == (2, 2)
             several = problem(await post(EVENTS, content=b"[{},{}]", headers=BATCH), 400)
             assert [each["index"] for each in several["refused"]] == [0, 1]
-            problem(await post(EVENTS, content=b"[]", headers=BATCH), 400)
+            problem(await post(EVENTS, content=b"", headers=BATCH), 400)
             problem(await post(EVENTS, content=b"", headers=LINES), 400)
             problem(await post(EVENTS, content=b"{}", headers=BATCH), 400)
             large = encode(event(1, "x" * 20_000))
@@ -122,6 +122,20 @@ def test_what_cannot_be_taken_at_all_is_a_problem_and_appends_nothing(tmp_path):
             problem(await post(EVENTS, content=large, headers=latin), 415)
             unknown = problem(await post("/v1/spaces/defualt/events", content=large, headers=STRUCTURED), 404)
             assert "default" in unknown["hint"]
+            assert r.gateway.log.end() == 0
+
+    run(work)
+
+
+def test_an_empty_batch_is_a_batch(tmp_path):
+    """CloudEvents allows it, and a publisher that sends what it has may have nothing."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for body in (b"[]", b" [ \n] "):
+                answer = await r.client.post(EVENTS, content=body, headers=BATCH)
+                assert answer.status_code == 200
+                assert answer.json() == {"partition": 0, "offset": None, "count": 0, "duplicate": False}
             assert r.gateway.log.end() == 0
 
     run(work)

@@ -122,8 +122,10 @@ def test_every_route_is_described_and_nothing_else():
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def fits(value: object, schema: dict) -> bool:
+def fits(value: object, schema: dict | bool) -> bool:
     """Whether a value fits a schema, as far as the description uses JSON Schema."""
+    if isinstance(schema, bool):
+        return schema
     if "$ref" in schema:
         return fits(value, DOCUMENT["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
     if "oneOf" in schema:
@@ -196,6 +198,51 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                         if kind == "application/json":
                             assert fits(answer.json(), form["schema"]), (path, answer.text)
                 r.pipeline.step()
+
+    run(work)
+
+
+def test_what_is_refused_is_described_as_refused(tmp_path):
+    """A generated client sent members that nothing knows, and met statuses that nothing told it of."""
+
+    async def work() -> None:
+        async with running(tmp_path, body_max_bytes=20_000) as r:
+            await r.subscribe("cheap-yahoo", "data.x = 1")
+            bodies = 0
+            for path, item in DOCUMENT["paths"].items():
+                for method, operation in item.items():
+                    form = operation.get("requestBody", {}) if method != "parameters" else {}
+                    if "application/json" not in form.get("content", {}):
+                        continue
+                    bodies += 1
+                    content = form["content"]["application/json"]
+                    url = path.format(space="default", id="cheap-yahoo")
+                    unknown = content["example"] | {"unknown": 1}
+                    assert not fits(unknown, content["schema"])
+                    for body, kind, status in [
+                        (encode(unknown), "application/json", 400),
+                        (encode(content["example"]), "text/plain", 415),
+                        (b" " * 20_001, "application/json", 413),
+                    ]:
+                        headers = {"content-type": kind}
+                        answer = await r.client.request(method, url, content=body, headers=headers)
+                        assert answer.status_code == status, answer.text
+                        described = operation["responses"][str(status)]["content"]["application/problem+json"]
+                        assert fits(answer.json(), described["schema"])
+            assert bodies >= 10
+
+    run(work)
+
+
+def test_creating_the_same_subscription_again_is_described(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            operation = DOCUMENT["paths"]["/v1/spaces/{space}/subscriptions"]["post"]
+            for status in (201, 200):
+                answer = await r.client.post(SUBSCRIPTIONS, json={"id": "a", "filter": "x = 1"})
+                assert answer.status_code == status
+                schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+                assert fits(answer.json(), schema)
 
     run(work)
 

@@ -34,6 +34,7 @@ from fieldfare.gateway.problems import (
 )
 from fieldfare.gateway.pump import Pump
 from fieldfare.gateway.records import RecordCache
+from fieldfare.gateway.requests import BodyBytes
 from fieldfare.gateway.settings import ANY, GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
@@ -66,6 +67,7 @@ class Gateway:
         self.match_log = MatchLog(data / "matches")
         self.heartbeat_path = data / "run" / "pipeline.json"
         self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+        self.bodies = BodyBytes(settings.bodies_max_bytes)
         self.metrics = Metrics()
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.records = RecordCache(self.log, settings.record_cache_bytes)
@@ -134,6 +136,10 @@ ROUTES = [
     Route("/v1/spaces/{space}/subscriptions/{id}/pull", delivery_routes.pull, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/ack", delivery_routes.ack, methods=["POST"]),
     Route("/v1/spaces/{space}/subscriptions/{id}/nack", delivery_routes.nack, methods=["POST"]),
+    # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
+    Route(
+        "/v1/spaces/{space}/subscriptions/{id}/stream", subscription_routes.head_of_stream, methods=["HEAD"]
+    ),
     Route("/v1/spaces/{space}/subscriptions/{id}/stream", delivery_routes.stream, methods=["GET"]),
     Route("/v1/filters:check", filter_routes.check_filter, methods=["POST"]),
     Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),
@@ -150,11 +156,12 @@ _WAITING = frozenset({"pull", "stream"})
 
 
 class Timed:
-    """ASGI middleware: how long each route's requests take."""
+    """ASGI middleware: how long each route's requests take; what they held is given back after them."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, bodies: BodyBytes) -> None:
         self._app = app
         self._metrics = metrics
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -172,6 +179,7 @@ class Timed:
         try:
             await self._app(scope, receive, observed)
         finally:
+            self._bodies.release(scope)
             name = getattr(scope.get("endpoint"), "__name__", "none")
             if name not in _WAITING:
                 timer.stop(name, status)
@@ -201,7 +209,7 @@ def create_app(gateway: Gateway) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
-    app.add_middleware(Timed, metrics=gateway.metrics)
+    app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
     if gateway.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -100,6 +100,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._open = False  # a request has begun to arrive and is not complete
+        self._body_begun = False
         self._pieces = 0
         self._waiting = b""
         self._running: RequestResponseCycle | None = None
@@ -210,6 +211,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._open = self._in_head = True
+        self._body_begun = False
         self._head_bytes = 0
         super().on_message_begin()
 
@@ -256,6 +258,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces += 1
+        self._body_begun = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -271,6 +274,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._running = self.pipeline[-1][0] if self.pipeline else None
+        if self._open and self.expect_100_continue and not self._body_begun and self._running is None:
+            self.transport.close()  # nobody knows whether the body that was not asked for still comes
         super().on_response_complete()
         if self._running is None and not self._open:
             self.idle[self] = None

@@ -27,12 +27,6 @@ DEADLINE_MAX_S = 86_400.0
 PARTS = 3
 """What one message takes in the list that its text is written to."""
 
-STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",
-}
-
 FIRST_AT_ONCE = 16
 SENT_AT_ONCE = 500
 SENT_AT_ONCE_BYTES = 256 << 10
@@ -170,9 +164,6 @@ async def stream(request: Request) -> Response:
     settings = gateway.settings
     window = query_int(request, "window", settings.window_default, 1, settings.window_max)
     lease_s = query_seconds(request, "ack_deadline_s", settings.ack_deadline_s, DEADLINE_MAX_S)
-    if request.method == "HEAD":
-        # Who only asks what a stream would be must take no messages.
-        return Response(headers=STREAM_HEADERS)
     return EventStream(gateway, subscription, delivery, window, lease_s)
 
 
@@ -187,7 +178,9 @@ class EventStream(Response):
         window: int,
         lease_s: float,
     ) -> None:
-        super().__init__(headers=STREAM_HEADERS)
+        super().__init__(
+            media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
         del self.headers["content-length"]
         self._gateway = gateway
         self._subscription = subscription

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from fieldfare.gateway import events
 from fieldfare.gateway.arrow_bodies import decode_arrow
 from fieldfare.gateway.events import BatchTooLong, DecodedEvents, Limits
+from fieldfare.gateway.json_array import count_bytes
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.requests import drain, read_body
+from fieldfare.gateway.subscription_routes import json_response
 from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.storage.event_log import Appended, NewRecord
 
@@ -27,8 +29,16 @@ BATCH = "application/cloudevents-batch+json"
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
-SLOW_INLINE_BYTES = 64 << 10
-"""Larger bodies that need a closer look are looked at on a thread, so that other requests go on."""
+INLINE_BYTES = 64 << 10
+SLOW_INLINE_PARTS = 1_000
+"""Up to so many bytes are decoded at once. Larger bodies, and those that need a closer look at more than so
+many parts, are looked at on a thread, so that other requests go on."""
+
+INLINE_MOST_BYTES = events.WHOLE_MAX_BYTES
+INLINE_MOST_PARTS = 48_000
+"""Usual events up to here are decoded at once, too: they are quicker than a change of threads."""
+
+ANSWER_INLINE_EVENTS = 1_000
 
 REFUSED_SHOWN = 1_000
 
@@ -53,11 +63,13 @@ async def publish(request: Request) -> Response:
             decoded = await _decode(kind, request, body, gateway.limits)
     except BatchTooLong as error:
         limit = gateway.limits.batch_max_events
-        detail = f"The batch has {error.count} events; at most {limit} are taken in one request."
+        detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
         raise Problem(413, "batch-too-long", detail, max_events=limit) from None
     if decoded.refused:
         gateway.metrics.refused.inc(len(decoded.refused))
     if not decoded.count:
+        if kind == BATCH and not decoded.refused:
+            return json_response({"partition": 0, "offset": None, "count": 0, "duplicate": False})
         raise _nothing_taken(decoded)
     record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, time.time_ns() // 1_000_000)
     try:
@@ -69,6 +81,8 @@ async def publish(request: Request) -> Response:
     else:
         gateway.metrics.appended(record.count, len(record.payload))
         gateway.records.put(place.offset, record.payload)
+    if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
+        return await asyncio.to_thread(_answer, decoded, place)
     return _answer(decoded, place)
 
 
@@ -96,8 +110,7 @@ def _kind_of(request: Request) -> str:
     if media == "application/ndjson":
         media = LINES
     if media in (STRUCTURED, BATCH, LINES):
-        charset = parameters.lower().replace(" ", "").replace('"', "")
-        if "charset=" in charset and "charset=utf-8" not in charset and "charset=us-ascii" not in charset:
+        if events.charset_of(parameters) not in (*events.UTF8, "us-ascii"):
             raise Problem(415, "content-type", f"JSON events are UTF-8, not {parameters.strip()[:60]}.")
         return media
     if media == ARROW:
@@ -115,15 +128,15 @@ def _kind_of(request: Request) -> str:
 
 
 async def _decode_arrow(body: bytes, gateway: Gateway) -> DecodedEvents:
-    arguments = (body, gateway.limits, gateway.settings.body_max_bytes)
-    if len(body) <= SLOW_INLINE_BYTES:
-        return decode_arrow(*arguments)
-    return await asyncio.to_thread(decode_arrow, *arguments)
+    # However few its bytes are, a stream may unpack to ten thousand events.
+    return await asyncio.to_thread(decode_arrow, body, gateway.limits, gateway.settings.body_max_bytes)
 
 
 async def _decode(kind: str, request: Request, body: bytes, limits: Limits) -> DecodedEvents:
     if kind == "binary":
-        return events.decode_binary(request.headers, body, limits)
+        if len(body) <= INLINE_BYTES:
+            return events.decode_binary(request.headers, body, limits)
+        return await asyncio.to_thread(events.decode_binary, request.headers, body, limits)
     fast: Callable[[bytes, Limits], DecodedEvents | None] | None
     slow: Callable[[bytes, Limits], DecodedEvents]
     if kind == BATCH:
@@ -132,12 +145,27 @@ async def _decode(kind: str, request: Request, body: bytes, limits: Limits) -> D
         fast, slow = events.decode_lines_fast, events.decode_lines
     else:
         fast, slow = None, events.decode_single
-    decoded = fast(body, limits) if fast is not None else None
-    if decoded is not None:
-        return decoded
-    if len(body) <= SLOW_INLINE_BYTES:
+    small = len(body) <= INLINE_BYTES
+    if fast is not None and (
+        small or (len(body) <= INLINE_MOST_BYTES and count_bytes(body, b",") <= INLINE_MOST_PARTS)
+    ):
+        decoded = fast(body, limits)
+        if decoded is not None:
+            return decoded
+        fast = None
+    if fast is None and small and count_bytes(body, b",") + count_bytes(body, b"\n") <= SLOW_INLINE_PARTS:
         return slow(body, limits)
-    return await asyncio.to_thread(slow, body, limits)
+    return await asyncio.to_thread(_decode_large, fast, slow, body, limits)
+
+
+def _decode_large(
+    fast: Callable[[bytes, Limits], DecodedEvents | None] | None,
+    slow: Callable[[bytes, Limits], DecodedEvents],
+    body: bytes,
+    limits: Limits,
+) -> DecodedEvents:
+    decoded = fast(body, limits) if fast is not None else None
+    return slow(body, limits) if decoded is None else decoded
 
 
 def _nothing_taken(decoded: DecodedEvents) -> Problem:

@@ -19,10 +19,16 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from fieldfare.gateway.json_array import line_and_column, split_array
+from fieldfare.gateway.json_array import Places, count_bytes, split_array
 
 DEPTH_MAX = 100
 """How deep an event's JSON may nest. Readers recurse, and none may fall over an event that was taken."""
+
+WHOLE_MAX_BYTES = 512 << 10
+"""Larger batches are decoded an event at a time: one decode of all would keep other threads waiting."""
+
+SPLIT_MAX_COMMAS = 200_000
+"""A large batch with more is cut in small steps, which ends when there are too many elements."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -103,7 +109,7 @@ class EventRefused(ValueError):
 
 
 class BatchTooLong(ValueError):
-    """More events than a batch may have; ``count`` is how many there are."""
+    """More events than a batch may have; ``count`` is how many there are at least."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"the batch has {count} events")
@@ -114,6 +120,8 @@ _NO_OPENING = bytes(byte for byte in range(256) if byte not in b"{[\n")
 
 _SPACE = b" \t\r\n"
 
+_LINE = re.compile(rb"[^\n]+")
+
 _any = msgspec.json.Decoder()
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _usual = msgspec.json.Decoder(UsualEvent)
@@ -122,9 +130,17 @@ _usual_array = msgspec.json.Decoder(list[UsualEvent])
 
 def decode_array_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
     """A JSON array of usual events; None when it must be looked at more closely."""
+    raws: Sequence[Any]
     try:
-        _usual_array.decode(body)
-        raws = _raw_array.decode(body)
+        if len(body) <= WHOLE_MAX_BYTES:
+            _usual_array.decode(body)
+            raws = _raw_array.decode(body)
+        elif count_bytes(body, b",") > SPLIT_MAX_COMMAS:
+            return None
+        else:
+            raws = _raw_array.decode(body)
+            for raw in raws[: limits.batch_max_events]:
+                _usual.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     count = len(raws)
@@ -132,7 +148,7 @@ def decode_array_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
         raise BatchTooLong(count)
     if count == 0:
         return DecodedEvents(b"", range(0))
-    pieces: list[Any] = raws
+    pieces: list[Any] = list(raws)
     if b"\n" in body or b"\r" in body:
         pieces = [_one_line(bytes(raw)) for raw in raws]
     pieces.append(b"")
@@ -145,9 +161,8 @@ def decode_lines_fast(body: bytes, limits: Limits) -> DecodedEvents | None:
     """One usual event a line; None when it must be looked at more closely."""
     if not body.endswith(b"\n"):
         body += b"\n"
-    lines = body.split(b"\n")
-    lines.pop()
-    if len(lines) > limits.batch_max_events or b"\r" in body:
+    lines = body.split(b"\n", limits.batch_max_events)
+    if lines.pop() or b"\r" in body:
         return None
     # Line by line rather than all at once: what was decoded is thrown away at once, while it is in the
     # cache and before the garbage collector has looked at it. It also insists on one value a line.
@@ -177,6 +192,8 @@ def _unless_extreme(
 def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
     """A JSON array of events, each judged for itself."""
     try:
+        if len(body) > WHOLE_MAX_BYTES and count_bytes(body, b",") > SPLIT_MAX_COMMAS:
+            raise msgspec.DecodeError
         raws = [bytes(raw) for raw in _raw_array.decode(body)]
         places: list[int] = []
         at = 0
@@ -186,12 +203,12 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
             at += len(raw)
         lost: Refusal | None = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = split_array(body)
+        found = split_array(body, limits.batch_max_events)
         raws = [body[start:end] for start, end in found.pieces]
         places = [start for start, _ in found.pieces]
         lost = None
         if found.lost_at is not None:
-            line, column = line_and_column(body, found.lost_at)
+            line, column = Places(body).find(found.lost_at)
             detail = f"the batch cannot be read from here on: {found.lost_because}"
             lost = Refusal(len(raws), detail, None, found.lost_at, line, column)
     if len(raws) > limits.batch_max_events:
@@ -205,13 +222,11 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
 def decode_lines(body: bytes, limits: Limits) -> DecodedEvents:
     """One event a line, each judged for itself; blank lines are passed over."""
     pieces: list[tuple[bytes, int]] = []
-    start = 0
-    for line in body.split(b"\n"):
-        if line.strip():
-            pieces.append((line, start))
-        start += len(line) + 1
-    if len(pieces) > limits.batch_max_events:
-        raise BatchTooLong(len(pieces))
+    for line in _LINE.finditer(body):
+        if line[0].strip():
+            pieces.append((line[0], line.start()))
+            if len(pieces) > limits.batch_max_events:
+                raise BatchTooLong(len(pieces))
     return _judge(pieces, body, limits)
 
 
@@ -224,6 +239,7 @@ def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> 
     lines: list[bytes] = []
     accepted: list[int] = []
     refused: list[Refusal] = []
+    places = Places(body)
     for index, (piece, start) in enumerate(pieces):
         stripped = piece.lstrip(_SPACE)
         start += len(piece) - len(stripped)
@@ -233,7 +249,7 @@ def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> 
             byte = line = column = None
             if error.byte is not None:
                 byte = start + error.byte
-                line, column = line_and_column(body, byte)
+                line, column = places.find(byte)
             refused.append(Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large))
         else:
             accepted.append(index)
@@ -420,6 +436,9 @@ def _kind(value: Any) -> str:
 def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> DecodedEvents:
     """One event in binary mode: attributes from ``ce-`` headers, data from the body."""
     try:
+        if len(body) > limits.event_max_bytes:
+            detail = f"the data has {len(body)} bytes; an event may have {limits.event_max_bytes}"
+            raise EventRefused(detail, too_large=True)
         line = _binary_event(headers, body)
         return DecodedEvents(check_event(line, limits.event_max_bytes) + b"\n", range(1))
     except EventRefused as error:
@@ -441,11 +460,11 @@ def _binary_event(headers: Mapping[str, str], body: bytes) -> bytes:
     if body:
         media, _, parameters = (content_type or "application/octet-stream").partition(";")
         media = media.strip().lower()
-        if media == "application/json" or media == "text/json" or media.endswith("+json"):
+        readable = _is_readable(body, charset_of(parameters))
+        if readable and (media == "application/json" or media == "text/json" or media.endswith("+json")):
             return _with_json_data(event, body)
-        text = _text_of(body, parameters) if media.startswith("text/") else None
-        if text is not None:
-            event["data"] = text
+        if readable and media.startswith("text/") and _is_utf8(body):
+            event["data"] = body.decode()
         else:
             event["data_base64"] = base64.b64encode(body).decode()
     return msgspec.json.encode(event)
@@ -472,10 +491,30 @@ def _with_json_data(event: dict[str, Any], body: bytes) -> bytes:
     return attributes[:-1] + b',"data":' + _one_line(body.strip(_SPACE)) + b"}"
 
 
-def _text_of(body: bytes, parameters: str) -> str | None:
-    """The body as text, or None where its character set is another or wrong: bytes are kept then."""
-    charset = re.search(r"charset\s*=\s*\"?([\w.:-]+)", parameters, re.IGNORECASE)
+_CHARSET = re.compile(r"(?:^|;)\s*charset\s*=\s*\"?([^\s;\"]*)", re.IGNORECASE)
+_WITH_ASCII_IN_IT = re.compile(r"us-ascii|ascii|iso-8859-\d{1,2}|latin-?1|windows-125\d|cp125\d")
+
+UTF8 = ("utf-8", "utf8")
+
+
+def charset_of(parameters: str) -> str:
+    """The character set that a media type's parameters name, in lower case; UTF-8 where they name none."""
+    named = _CHARSET.search(parameters) if parameters else None
+    return named[1].lower() if named else "utf-8"
+
+
+def _is_readable(body: bytes, charset: str) -> bool:
+    """Whether the body's bytes mean in their character set what they mean in UTF-8.
+
+    If not they are kept as bytes: then what the label says of them stays true, and nothing that a client
+    names is run over them.
+    """
+    return charset in UTF8 or (_WITH_ASCII_IN_IT.fullmatch(charset) is not None and body.isascii())
+
+
+def _is_utf8(body: bytes) -> bool:
     try:
-        return body.decode(charset[1] if charset else "utf-8")
-    except (LookupError, UnicodeDecodeError):
-        return None
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

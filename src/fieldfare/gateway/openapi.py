@@ -19,6 +19,7 @@ from fieldfare.gateway.openapi_parts import (
     record,
     ref,
     string,
+    taken,
 )
 
 _EVENT: Json = {
@@ -87,7 +88,11 @@ _SCHEMAS: Json = {
     "Appended": record(
         {
             "partition": integer(),
-            "offset": integer("Offset of the record; event i of it stands at partition-offset-i."),
+            "offset": {
+                "type": ["integer", "null"],
+                "description": "Offset of the record; event i of it stands at partition-offset-i. An empty "
+                "batch makes none.",
+            },
             "count": integer("Events appended."),
             "duplicate": {"type": "boolean", "description": "A repeat: the first one's place."},
         }
@@ -103,8 +108,8 @@ _SCHEMAS: Json = {
             "refused": array(ref("Refused")),
         }
     ),
-    "Space": record({"name": string()}),
-    "Filter": record(
+    "Space": taken({"name": string()}),
+    "Filter": taken(
         {
             "filter": openapi_filters.FILTER,
             "dialect": string(enum=sorted(DIALECTS), default="sql"),
@@ -121,6 +126,14 @@ _SCHEMAS: Json = {
             "dialect": string(),
             "revision": integer("The registry revision that wrote this version."),
             "valid_from": _POSITION,
+        }
+    ),
+    "BulkAnswer": record(
+        {
+            "created": integer(),
+            "replaced": integer(),
+            "unchanged": integer(),
+            "refused": array(ref("Refused")),
         }
     ),
     "Message": record({"position": _POSITION, "event": ref("Event")}),
@@ -151,6 +164,9 @@ _UNKNOWN = problem("Unknown space or subscription.")
 _BAD = problem("The request is wrong; the answer names the place.")
 _LARGE = problem("The body or the batch is too large.")
 _MEDIA = problem("The content type is not taken.")
+_OTHER = problem(
+    "Who asks, or how, is refused (403, 408, 421, 431), or the service cannot answer (500, 503)."
+)
 
 _PUBLISH: Json = {
     "operationId": "publish",
@@ -261,22 +277,15 @@ _PATHS: Json = {
                 {
                     "oneOf": [
                         ref("Filter"),
-                        record({"subscriptions": array(ref("Filter"), maxItems=10000)}),
+                        taken({"subscriptions": array(ref("Filter"), maxItems=10000)}),
                     ]
                 },
                 {"subscriptions": [{"id": "cheap-yahoo", "filter": _SUBSCRIPTION["filter"]}]},
             ),
             "responses": {
                 "200": answer(
-                    "What became of many (or the one exists already, with this filter).",
-                    record(
-                        {
-                            "created": integer(),
-                            "replaced": integer(),
-                            "unchanged": integer(),
-                            "refused": array(ref("Refused")),
-                        }
-                    ),
+                    "What became of many; or the one, which exists already with this filter.",
+                    {"oneOf": [ref("BulkAnswer"), ref("Subscription")]},
                     {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
                 ),
                 "201": answer("The one was created.", ref("Subscription"), _SUBSCRIPTION),
@@ -322,7 +331,7 @@ _PATHS: Json = {
             "operationId": "pull",
             "summary": "Take messages",
             "requestBody": body(
-                record(
+                taken(
                     {
                         "max": integer("At most so many messages.", minimum=1, default=100),
                         "wait_s": number("Seconds to wait when there is none.", minimum=0, default=0),
@@ -354,8 +363,8 @@ _PATHS: Json = {
             "requestBody": body(
                 {
                     "oneOf": [
-                        record({"positions": array(_POSITION)}),
-                        record({"up_to": _POSITION}),
+                        taken({"positions": array(_POSITION)}),
+                        taken({"up_to": _POSITION}),
                     ]
                 },
                 {"positions": []},
@@ -374,7 +383,7 @@ _PATHS: Json = {
         "post": {
             "operationId": "nack",
             "summary": "Give messages back; they come again at once",
-            "requestBody": body(record({"positions": array(_POSITION)}), {"positions": []}),
+            "requestBody": body(taken({"positions": array(_POSITION)}), {"positions": []}),
             "responses": {
                 "200": answer(
                     "How many were leased and came back.", record({"returned": integer()}), {"returned": 0}
@@ -467,6 +476,19 @@ _PATHS: Json = {
     },
 }
 
+
+def _with_common_answers(paths: Json) -> Json:
+    """Every operation may be answered with a problem; those that take a body also with 413 and 415."""
+    for item in paths.values():
+        for method, operation in item.items():
+            if method != "parameters":
+                if "requestBody" in operation:
+                    operation["responses"].setdefault("413", _LARGE)
+                    operation["responses"].setdefault("415", _MEDIA)
+                operation["responses"].setdefault("default", _OTHER)
+    return paths
+
+
 DOCUMENT: Json = {
     "openapi": "3.1.0",
     "info": {
@@ -476,6 +498,6 @@ DOCUMENT: Json = {
         "any of their fields. All errors are application/problem+json.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
-    "paths": _PATHS,
+    "paths": _with_common_answers(_PATHS),
     "components": {"schemas": _SCHEMAS},
 }

@@ -13,6 +13,7 @@ from fieldfare.gateway.openapi_parts import (
     record,
     ref,
     string,
+    taken,
 )
 
 FILTER: Json = {
@@ -104,13 +105,13 @@ SCHEMAS: Json = {
 
 
 def _post(
-    operation: str, summary: str, taken: Json, answered: Json, description: str, example: Json, **more: str
+    operation: str, summary: str, members: Json, answered: Json, description: str, example: Json, **more: str
 ) -> Json:
-    request = record(
-        {"filter": FILTER, "dialect": _DIALECT, **taken},
-        ["filter", "events"] if "events" in taken else ["filter"],
+    request = taken(
+        {"filter": FILTER, "dialect": _DIALECT, **members},
+        ["filter", "events"] if "events" in members else ["filter"],
     )
-    if "sample_events" in taken:
+    if "sample_events" in members:
         request["required"] = ["filter"]
     return {
         "post": {

@@ -16,6 +16,11 @@ def record(properties: Json, required: list[str] | None = None, **more: Any) -> 
     }
 
 
+def taken(properties: Json, required: list[str] | None = None, **more: Any) -> Json:
+    """A record that a request brings: the service refuses members it does not know."""
+    return record(properties, required, additionalProperties=False, **more)
+
+
 def string(description: str = "", **more: Any) -> Json:
     return {"type": "string", **({"description": description} if description else {}), **more}
 

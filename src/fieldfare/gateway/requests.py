@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Scope
 
-from fieldfare.gateway.json_array import line_and_column
+from fieldfare.gateway.json_array import count_bytes, line_and_column
 from fieldfare.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.app import Gateway
 
 DRAINED_MAX_BYTES = 64 << 20
 """Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
 
+JSON_INLINE_BYTES = 64 << 10
+"""Larger bodies are parsed on a thread, so that other requests go on."""
+
+JSON_MAX_COMMAS = 200_000
+"""The parser works on a body without a pause: this bounds how long."""
+
+_BODY_BYTES = "fieldfare.body_bytes"
+
 S = TypeVar("S")
 
 
+class BodyBytes:
+    """The memory that bodies take whose requests are not answered yet.
+
+    Parameters
+    ----------
+    most_bytes
+        How much that may be. One body is small; ten thousand connections have one each.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.held_bytes = 0
+
+    def add(self, scope: Scope, size_bytes: int) -> bool:
+        """Count a piece of a request's body; False when there is no room for it."""
+        if self.held_bytes + size_bytes > self._most_bytes:
+            return False
+        self.held_bytes += size_bytes
+        scope[_BODY_BYTES] = scope.get(_BODY_BYTES, 0) + size_bytes
+        return True
+
+    def release(self, scope: Scope) -> None:
+        """The request is answered, or given up."""
+        self.held_bytes -= scope.pop(_BODY_BYTES, 0)
+
+
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed."""
+    """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed.
+
+    Problem 429 when others' bodies leave no room for it.
+    """
+    gateway: Gateway = request.app.state.gateway
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         await drain(request, 0)
@@ -37,11 +80,17 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
             chunks.clear()
             size_bytes = await drain(request, size_bytes)
             raise _too_large(size_bytes, max_bytes)
+        if not gateway.bodies.add(request.scope, len(chunk)):
+            chunks.clear()
+            await drain(request, size_bytes)
+            raise gateway.overloaded("bodies", "Too many bodies are being received at this moment.")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def drain(request: Request, size_bytes: int) -> int:
     """Read the rest of a body and drop it, within bounds; returns its size as far as it is known."""
+    if size_bytes == 0 and request.headers.get("expect", "").lower() == "100-continue":
+        return 0  # it is not sent before it is asked for, and it is not wanted
     while size_bytes <= DRAINED_MAX_BYTES:
         message = await request.receive()
         if message["type"] != "http.request":
@@ -73,7 +122,12 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_byte
     if body and content_type is None:
         # Any web page may have a browser send a body without one, and nobody is asked first.
         raise _not_json("a body without Content-Type")
-    return parse_json(body or b"{}", decoder)
+    if len(body) <= JSON_INLINE_BYTES:
+        return parse_json(body or b"{}", decoder)
+    if count_bytes(body, b",") > JSON_MAX_COMMAS:
+        detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
+        raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
+    return await asyncio.to_thread(parse_json, body, decoder)
 
 
 def _not_json(what: str) -> Problem:
@@ -104,10 +158,10 @@ def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
 
 def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
     """A whole number of the query; Problem 400 when it is none, or out of its range."""
-    text = request.query_params.get(name)
+    text = query_text(request, name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 12 and low <= int(text) <= high):
+    if not (re.fullmatch(r"[0-9]{1,12}", text) and low <= int(text) <= high):
         raise Problem(
             400, "bad-parameter", f"{name} must be a whole number from {low} to {high}.", parameter=name
         )
@@ -116,13 +170,11 @@ def query_int(request: Request, name: str, default: int, low: int, high: int) ->
 
 def query_seconds(request: Request, name: str, default: float, high: float) -> float:
     """A time in seconds of the query, more than 0."""
-    text = request.query_params.get(name)
+    text = query_text(request, name)
     if text is None:
         return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    # Not all that Python reads as a number: nan, infinity, 1_0, other scripts' digits.
+    value = float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text) else 0.0
     if not 0 < value <= high:
         raise Problem(
             400,
@@ -131,3 +183,11 @@ def query_seconds(request: Request, name: str, default: float, high: float) -> f
             parameter=name,
         )
     return value
+
+
+def query_text(request: Request, name: str) -> str | None:
+    """A parameter of the query, None where it is not given; Problem 400 when it comes more than once."""
+    texts = request.query_params.getlist(name)
+    if len(texts) > 1:
+        raise Problem(400, "bad-parameter", f"{name} comes more than once.", parameter=name)
+    return texts[0] if texts else None

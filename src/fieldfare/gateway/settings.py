@@ -52,6 +52,12 @@ class GatewaySettings(BaseSettings):
         description="Connections at a time; the process's limit of open files may allow fewer. Up: more "
         "streams, more memory. Down: the longest idle are closed sooner, then new ones are refused.",
     )
+    bodies_max_bytes: int = Field(
+        256 * MIB,
+        ge=MIB,
+        description="Bytes of all bodies that are being received or decoded before clients get 429. Up: more "
+        "large requests at a time, more memory. Down: clients are told sooner.",
+    )
     head_max_bytes: int = Field(
         64 * KIB,
         ge=KIB,

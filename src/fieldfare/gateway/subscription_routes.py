@@ -130,6 +130,15 @@ async def get_subscription(request: Request) -> Response:
     return json_response(subscription_document(found))
 
 
+async def head_of_stream(request: Request) -> Response:
+    """What a stream's answer would begin with."""
+    gateway: Gateway = request.app.state.gateway
+    gateway.subscriptions.get(request.path_params["space"], request.path_params["id"])
+    response = Response(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    del response.headers["content-length"]
+    return response
+
+
 async def delete_subscription(request: Request) -> Response:
     """Remove a subscription: events appended from now on do not meet it, and its streams end."""
     gateway: Gateway = request.app.state.gateway
