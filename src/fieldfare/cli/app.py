@@ -2,30 +2,95 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fieldfare import __version__
-from fieldfare.cli import filters, follow, index, job, publishing, service, spaces, subscriptions, watch
-from fieldfare.cli.demo import demo
 from fieldfare.cli.output import EXIT_INTERRUPTED, fail, leave_closed_pipe
-from fieldfare.client.errors import FieldfareError
+
+COMMANDS = {
+    "serve": ("service:serve", "Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C."),
+    "publish": ("publishing:publish", "Publish events, and say how many are durable."),
+    "subscribe": (
+        "follow:subscribe",
+        "Follow a filter live: one line for each event that matches, until Ctrl-C.",
+    ),
+    "match": (
+        "job:match",
+        "Match a file of events against a file of filters: one Spark job on this machine, no service needed.",
+    ),
+    "top": ("watch:top", "Watch the service: rates, lag, latency, subscriptions. Ctrl-C ends."),
+    "demo": (
+        "demo:demo",
+        "Match a year of real departures against 100,000 travellers' alerts, and check every word.",
+    ),
+    "subscriptions": ("subscriptions:app", "Create, list, get and delete standing filters."),
+    "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
+    "filter": ("filters:app", "Check, explain, test and convert filters."),
+}
+"""Where each command is, and its line in the list of all: what is not called is not imported."""
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+class LazyCommand(TyperCommand):
+    """Stands in the list of commands for one that is imported when it is called."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+def load_command(name: str) -> Any:
+    """A command, or a group of them, imported."""
+    module, attribute = COMMANDS[name][0].split(":")
+    found = getattr(import_module(f"fieldfare.cli.{module}"), attribute)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    alone.callback()(lambda: None)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+    return typer.main.get_command(alone).commands[name]  # type: ignore[attr-defined]
 
 
 class FieldfareGroup(TyperGroup):
     """Turns what a user can cause into one message and an exit code; only bugs show a traceback."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _in_words():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _in_words():
             return super().invoke(ctx)
-        except FieldfareError as error:
-            fail(str(error))
-        except BrokenPipeError:
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        leave_closed_pipe()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich ends with 1 where a reader has gone
             leave_closed_pipe()
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise
+    except OSError as error:
+        what = error.strerror or str(error)
+        fail(f"{error.filename}: {what}" if error.filename else what)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        errors = sys.modules.get("fieldfare.client.errors")  # not there: none of these was raised
+        if errors is None or not isinstance(error, errors.FieldfareError):
+            raise
+        fail(str(error))
 
 
 app = typer.Typer(
@@ -39,21 +104,30 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings=_CONTEXT,
 )
 
-app.command("serve")(service.serve)
-app.command("publish")(publishing.publish)
-app.command("subscribe")(follow.subscribe)
-app.add_typer(subscriptions.app, name="subscriptions")
-subscriptions.app.command("explain")(index.explain)
-app.add_typer(spaces.app, name="spaces")
-app.add_typer(filters.app, name="filter")
-app.command("match")(job.match)
-app.command("top")(watch.top)
-app.command("demo")(demo)
+for _name, (_, _help) in COMMANDS.items():
+    app.command(_name, cls=LazyCommand, help=_help)(lambda: None)
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"fieldfare {__version__}")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """What goes before the command."""

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from fieldfare.cli.output import (
     fail,
     out,
     print_json,
+    print_json_line,
     report_error,
 )
 from fieldfare.filters import Filter, FilterError, compile_filter
@@ -167,7 +167,7 @@ def test(
             document: dict[str, Any] = {"line": number, **trace_document(found)}
             if tree:
                 document["tree"] = step_document(found.root)
-            sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+            print_json_line(document)
             continue
         if found.matches or not tree:
             lines = str(found).split("\n")

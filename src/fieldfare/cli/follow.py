@@ -16,8 +16,10 @@ from fieldfare.cli.output import (
     SpaceOption,
     UrlOption,
     fail,
+    one_line,
     say,
 )
+from fieldfare.cli.streams import write_bytes
 from fieldfare.client.errors import FieldfareError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.client import Client
@@ -79,7 +81,10 @@ def subscribe(
 
 
 def _print(message: Message, as_json: bool) -> None:
-    sys.stdout.write((message.raw.decode() if as_json else format_message(message)) + "\n")
+    if as_json:
+        write_bytes(message.raw + b"\n")
+    else:
+        sys.stdout.write(format_message(message) + "\n")
     sys.stdout.flush()
 
 
@@ -89,14 +94,7 @@ def format_message(message: Message) -> str:
     data = event.get("data")
     shown = data if isinstance(data, str) else msgspec.json.encode(data).decode() if data is not None else ""
     parts = [str(message.position), event.get("time"), event.get("type"), event.get("source"), shown]
-    return "  ".join(_one_line(str(part)) for part in parts if part)
-
-
-def _one_line(text: str) -> str:
-    """Without line ends and other control characters, which are not for a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return "  ".join(one_line(str(part)) for part in parts if part)
 
 
 def _forget(client: Client, subscriber: Subscriber) -> None:

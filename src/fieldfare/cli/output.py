@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Any, NoReturn
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+from fieldfare.cli.streams import discard_output, write_bytes
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -74,12 +74,28 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
 
 def print_json(value: Any) -> None:
     """One value as indented JSON on stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    import msgspec
+
+    write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def print_json_line(value: Any) -> None:
+    """One value as a line of JSON on stdout."""
+    import msgspec
+
+    write_bytes(msgspec.json.encode(value) + b"\n")
+
+
+def one_line(text: str) -> str:
+    """Without line ends and other control characters, which are not for a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def leave_closed_pipe() -> NoReturn:
     """The reader of stdout has gone (``| head``): end quietly, and keep Python from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard_output()
     raise typer.Exit(0)
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fieldfare.cli import index
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import (
     EXIT_USAGE,
@@ -19,14 +20,17 @@ from fieldfare.cli.output import (
     SpaceOption,
     UrlOption,
     fail,
+    one_line,
     out,
     print_json,
+    print_json_line,
     report_error,
 )
 from fieldfare.client.errors import SubscriptionsRefused
 from fieldfare.client.records import SubscriptionInfo
 
 app = typer.Typer(help="Create, list, get and delete standing filters.", no_args_is_help=True)
+app.command("explain")(index.explain)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
 
@@ -81,23 +85,39 @@ def list_all(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """List the filters of a space in the order of their ids."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("id", "valid from", "dialect", "filter"):
-        table.add_column(name, overflow="fold")
+    rows: list[tuple[str, ...]] = []
     count = 0
     with connect(url, space) as client:
         for info in client.subscriptions(page_size=min(limit or 1000, 1000)):
             count += 1
             if as_json:
-                sys.stdout.write(msgspec.json.encode(_describe(info)).decode() + "\n")
+                print_json_line(_describe(info))
             else:
-                table.add_row(Text(info.id), str(info.valid_from), info.dialect, Text(info.filter))
+                rows.append((info.id, str(info.valid_from), info.dialect, one_line(info.filter)))
             if count == limit:
                 break
     if count and not as_json:
-        out().print(table)
+        _print_rows(rows)
     elif not count and not as_json:
         out().print("no subscriptions")
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    """A table that fits a terminal; for a program or a file a line each, however long."""
+    names = ("id", "valid from", "dialect", "filter")
+    console = out()
+    if console.is_terminal:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in names:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    for *first, last in (names, *rows):
+        cells = [cell.ljust(width) for cell, width in zip(first, widths, strict=False)]
+        sys.stdout.write("  ".join([*cells, last]) + "\n")
 
 
 @app.command(epilog="Example: `fieldfare subscriptions get cheap`")

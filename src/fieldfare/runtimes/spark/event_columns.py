@@ -36,6 +36,12 @@ def place_name(place: int) -> str:
     return f"c{place}"
 
 
+def one_row_each(frame: DataFrame, name: str, found: Column) -> DataFrame:
+    """A row for each element of what was found, which is in the column `name`."""
+    # A plain `explode` makes Spark call the function twice: first only to drop the events with nothing found.
+    return frame.withColumn(name, F.explode_outer(found)).where(F.col(name).isNotNull())
+
+
 @dataclass(frozen=True, slots=True)
 class EventColumns:
     """The columns that filters need of a DataFrame.

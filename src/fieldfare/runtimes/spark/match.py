@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscriptions
-from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, place_name
+from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import matching_ids
 from fieldfare.runtimes.spark.partitioned.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.saved_index import NAMES_FILE, PART_FILE, SavedIndex
@@ -117,7 +117,8 @@ def match(
     else:
         SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
         found = _match_all(events, Path(subscriptions))
-    columns = [F.explode("found"), *(F.col(place_name(place)) for place in kept)]
+    found = one_row_each(found, "found", F.col("found"))
+    columns = [F.col("found"), *(F.col(place_name(place)) for place in kept)]
     return found.select(*columns).toDF("subscription", *(events.columns[place] for place in kept))
 
 

@@ -25,7 +25,7 @@ from fieldfare.matching.part import Part
 from fieldfare.model import Path as AttributePath
 from fieldfare.pipeline.dispatch import dispatch
 from fieldfare.runtimes.spark.compile import CompiledSubscriptions
-from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, place_name
+from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import lists_of_ids, match_rows
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning, read_extents
 from fieldfare.runtimes.spark.partitioned.tasks import policy_of
@@ -95,7 +95,7 @@ def match_partitioned(events: DataFrame, compiled: CompiledSubscriptions, settin
     routing = EventColumns.of(events.schema, partitioning.paths)
     matching = EventColumns.of(events.schema, searched)
     route = routing.call(RouteRows(there, settings.forwarding), f"struct<{MATCHER}: int, {SLICE}: int>")
-    visits = by_place(events).withColumn(VISIT, F.explode(route))
+    visits = one_row_each(by_place(events), VISIT, route)
     visits = visits.withColumns({name: F.col(VISIT).getField(name) for name in (MATCHER, SLICE)})
     found = matching.call(MatchSlices(there, shipped), "string", F.col(SLICE))
     return visits.repartitionById(there.matcher_count, MATCHER).withColumn("found", found)
