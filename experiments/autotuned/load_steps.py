@@ -68,7 +68,10 @@ def main() -> None:
     size = (
         alt.Chart(as_data(sizes), width=640, height=200)
         .mark_line()
-        .encode(x=x, y=alt.Y("batch_messages:Q", title="N; load in requests/s (red)"))
+        .encode(
+            x=x,
+            y=alt.Y("batch_messages:Q", title="N; load in requests/s (red)", scale=alt.Scale(domain=[0, 60])),
+        )
     )
     loads = (
         alt.Chart(as_data(steps))

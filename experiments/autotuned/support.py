@@ -22,6 +22,7 @@ DURATION_S = {1.75: 600.0, 17.5: 200.0, 35.0: 200.0, 55.0: 200.0}
 WARM_UP_S = 20.0
 
 PAPER, OURS, CLIENT, FIXED = "paper's tuner", "our tuner", "client's tuner", "fixed"
+TICKS_MS = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 TUNERS = [PAPER, OURS, CLIENT]
 
 
@@ -102,7 +103,13 @@ def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[
         color=alt.Color("tuner:N", title=None, sort=[FIXED, *TUNERS]),
     )
     whisker = base.mark_rule().encode(
-        x=alt.X("latency_p5_ms:Q", scale=scale, title="end-to-end latency, ms"), x2="latency_p95_ms:Q"
+        x=alt.X(
+            "latency_p5_ms:Q",
+            scale=scale,
+            title="end-to-end latency, ms",
+            axis=alt.Axis(values=[value for value in TICKS_MS if value <= most_ms]),
+        ),
+        x2="latency_p95_ms:Q",
     )
     box = base.mark_bar(size=14, opacity=0.6).encode(
         x=alt.X("latency_p25_ms:Q", scale=scale), x2="latency_p75_ms:Q"

@@ -45,6 +45,7 @@ import pyarrow as pa
 import pyspark
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
+from spark_tables import print_table, summarise
 from systems import write_csv
 
 from fieldfare.filters import Conjunction, NormalForm, encode_normal_form
@@ -64,7 +65,6 @@ from fieldfare.workloads.synthetic import closed_range
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER)) / "metr_la_week_lon_lat_speed.csv.gz"
-FIGURES = ("messages_per_s", "busy_us", "imbalance", "searched")
 PARTS = ["pipeline", "spread", "lost"]
 SUBSCRIPTIONS = 40_000
 RECORD_EVENTS = 5_000
@@ -308,42 +308,6 @@ def compare(
             if row["matches"] != rows[0]["matches"]:
                 raise RuntimeError(f"{rows[-1]} and {rows[0]} do not agree")
     return rows
-
-
-def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The median, the least and the most over the runs of each system."""
-    runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        key = ("spark", "workload", "form", "partitioning", "policy")
-        runs.setdefault(tuple(row[field] for field in key), []).append(row)
-    summary = []
-    for key, found in runs.items():
-        row: dict[str, Any] = dict(
-            zip(("spark", "workload", "form", "partitioning", "policy"), key, strict=True)
-        )
-        for field in FIGURES:
-            values = [each[field] for each in found]
-            row |= {
-                field: statistics.median(values),
-                f"{field}_least": min(values),
-                f"{field}_most": max(values),
-            }
-        summary.append(
-            {**row, "matches_an_event": round(found[0]["matches_per_s"] / found[0]["messages_per_s"])}
-        )
-    return summary
-
-
-def print_table(summary: Sequence[dict[str, Any]]) -> None:
-    """As docs/papers/bluedove.md has it."""
-    print("| spark | workload | form | system | " + " | ".join(FIGURES) + " |")
-    for row in summary:
-        figures = [
-            "{:,} ({:,} to {:,})".format(*(row[name] for name in (field, f"{field}_least", f"{field}_most")))
-            for field in FIGURES
-        ]
-        system = f"{row['partitioning']}, {row['policy']}"
-        print("|", " | ".join([row["spark"], row["workload"], row["form"], system, *figures]), "|")
 
 
 def pipeline(root: Path, names: Sequence[str], events: int, runs: int) -> list[dict[str, Any]]:
