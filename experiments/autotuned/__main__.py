@@ -8,10 +8,21 @@ import first_batch_size
 import fixed_settings
 import load_steps
 import lookup_service
+import read_time
 import slow_subscriber
 import step_response
 
-for program in (fixed_settings, first_batch_size, load_steps, step_response, slow_subscriber, lookup_service):
+PROGRAMS = (
+    fixed_settings,
+    read_time,
+    first_batch_size,
+    load_steps,
+    step_response,
+    slow_subscriber,
+    lookup_service,
+)
+
+for program in PROGRAMS:
     started_s = time.perf_counter()
     print(program.__name__)
     program.main()

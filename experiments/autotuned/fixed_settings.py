@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import altair as alt
-from support import DURATION_S, FIXED, OURS, PAPER, as_data, run_load, write_picture, write_table
+from client_tuner import ClientPublisher
+from support import CLIENT, DURATION_S, FIXED, OURS, PAPER, as_data, keep, run_load, write_picture
 
 from fieldfare.publishing import (
     AutotunedPublisher,
@@ -18,10 +19,16 @@ from fieldfare.publishing import (
     WindowedKnobs,
     WindowedPublisher,
 )
+from fieldfare.runtimes.simulation.publishing import SystemModel
 
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
 POLLS_MS = (10, 25, 50, 100, 200)
 PAPERS_POLL_MS = 50
+UNTUNED = SystemModel(receive_first=False)
+"""Without tuning requests have no priority (section V.B.3)."""
+PAPERS_BEST = {1.75: (1, 222), 35.0: (10, 14)}
+"""The best N that the paper's text names, section V.B.1: 1 at 1.75 requests/s, about 10 at 35; and at which
+height of the picture its words have room."""
 
 
 def sweep() -> list[dict[str, Any]]:
@@ -30,7 +37,7 @@ def sweep() -> list[dict[str, Any]]:
         for poll_ms in POLLS_MS:
             for batch_messages in BATCHES:
                 machine = FixedPublisher(batch_messages, poll_ms / 1000)
-                measured = run_load(machine, load_per_s, tuned=False)
+                measured = run_load(machine, load_per_s, model=UNTUNED)
                 rows.append({"batch_messages": batch_messages, "poll_ms": poll_ms, **measured})
     return rows
 
@@ -62,7 +69,8 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             best = min(here, key=lambda row: row["latency_mean_ms"])
             add(FIXED, least_ms, f"N = {best['batch_messages']}, {best['poll_ms']} ms", best, best)
             tuners: list[tuple[str, PublishingMachine]] = [
-                (OURS, WindowedPublisher(WindowedKnobs(min_poll_s=least_ms / 1000)))
+                (OURS, WindowedPublisher(WindowedKnobs(min_poll_s=least_ms / 1000))),
+                (CLIENT, ClientPublisher(least_ms / 1000)),
             ]
             if least_ms == PAPERS_POLL_MS:
                 tuners.append((PAPER, AutotunedPublisher()))
@@ -72,37 +80,48 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], table: list[dict[str, Any]]) -> Any:
+    """All of it on logarithmic axes; what a small N costs at a high load is the main shape."""
     panels = []
+    x = alt.X("batch_messages:Q", title="N (fixed)", scale=alt.Scale(type="log", domain=[1, 50]))
     for load_per_s in DURATION_S:
         here = [row for row in rows if row["load_per_s"] == load_per_s]
-        least_ms = min(row["latency_mean_ms"] for row in here)
-        shown = [row for row in here if row["latency_mean_ms"] < 3 * least_ms]
-        y = alt.Y("latency_mean_ms:Q", title="mean latency, ms", scale=alt.Scale(zero=False))
+        most_ms = 1.1 * max(row["latency_mean_ms"] for row in here)
+        scale = alt.Scale(type="log", domain=[250, most_ms], nice=False)
+        y = alt.Y("latency_mean_ms:Q", title="mean latency, ms", scale=scale)
         lines = (
-            alt.Chart(as_data(shown), title=f"{load_per_s:g} requests/s", width=330, height=220)
-            .mark_line(point=True)
+            alt.Chart(as_data(here), title=f"{load_per_s:g} requests/s", width=330, height=230)
+            .mark_line(point=alt.OverlayMarkDef(size=20))
             .encode(
-                x=alt.X("batch_messages:Q", title="N (fixed)"),
+                x=x,
                 y=y,
                 color=alt.Color("poll_ms:O", title="T_poll, ms", scale=alt.Scale(scheme="viridis")),
             )
         )
-        tuned = [row for row in table if row["load_per_s"] == load_per_s and row["tuner"] != FIXED]
-        marked = [{**row, "label": f"{row['tuner']} from {row['least_poll_ms']} ms"} for row in tuned]
+        tuned = [
+            row
+            for row in table
+            if row["load_per_s"] == load_per_s
+            and row["tuner"] != FIXED
+            and row["least_poll_ms"] == PAPERS_POLL_MS
+        ]
         rules = (
-            alt.Chart(as_data(marked))
-            .mark_rule(strokeWidth=2)
-            .encode(y=y, strokeDash=alt.StrokeDash("label:N", title="tuned"))
+            alt.Chart(as_data(tuned))
+            .mark_rule(strokeWidth=1.5)
+            .encode(y=y, strokeDash=alt.StrokeDash("tuner:N", title="tuned, polls from 50 ms"))
         )
-        panels.append(lines + rules)
+        layers = [lines, rules]
+        if load_per_s in PAPERS_BEST:
+            best_n, height = PAPERS_BEST[load_per_s]
+            best = alt.Chart(as_data([{"batch_messages": best_n}])).encode(x=x)
+            word = best.mark_text(align="left", dx=5, color="firebrick", text="best N, says the paper")
+            layers += [best.mark_rule(strokeWidth=2, color="firebrick"), word.encode(y=alt.value(height))]
+        panels.append(alt.layer(*layers))
     return alt.vconcat(alt.hconcat(*panels[:2]), alt.hconcat(*panels[2:]))
 
 
 def main() -> None:
-    rows = sweep()
-    table = compare(rows)
-    write_table("fixed_settings", rows)
-    write_table("tuners_and_best_fixed", table)
+    rows = keep("fixed_settings", sweep)
+    table = keep("tuners_and_best_fixed", lambda: compare(rows))
     write_picture("fixed_settings", draw(rows, table))
 
 

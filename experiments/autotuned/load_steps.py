@@ -9,7 +9,8 @@ from statistics import mean
 from typing import Any
 
 import altair as alt
-from support import OURS, PAPER, as_data, summarise, write_picture, write_table
+from client_tuner import ClientPublisher
+from support import CLIENT, OURS, PAPER, TUNERS, as_data, summarise, write_picture, write_table
 
 from fieldfare.publishing import AutotunedPublisher, PublishingMachine, WindowedPublisher
 from fieldfare.runtimes.simulation.publishing import Run, profile_times, simulate
@@ -42,7 +43,11 @@ def ages(name: str, run: Run) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    tuners: dict[str, PublishingMachine] = {PAPER: AutotunedPublisher(), OURS: WindowedPublisher()}
+    tuners: dict[str, PublishingMachine] = {
+        PAPER: AutotunedPublisher(),
+        OURS: WindowedPublisher(),
+        CLIENT: ClientPublisher(),
+    }
     runs = {
         name: simulate(tuner, profile_times(PROFILE, 1), PROFILE[-1][1]) for name, tuner in tuners.items()
     }
@@ -63,7 +68,10 @@ def main() -> None:
     size = (
         alt.Chart(as_data(sizes), width=640, height=200)
         .mark_line()
-        .encode(x=x, y=alt.Y("batch_messages:Q", title="N; load in requests/s (red)"))
+        .encode(
+            x=x,
+            y=alt.Y("batch_messages:Q", title="N; load in requests/s (red)", scale=alt.Scale(domain=[0, 60])),
+        )
     )
     loads = (
         alt.Chart(as_data(steps))
@@ -76,7 +84,7 @@ def main() -> None:
         .encode(
             x=x,
             y=alt.Y("latency_ms:Q", title="mean latency, ms", scale=alt.Scale(zero=False)),
-            color=alt.Color("tuner:N", title=None, sort=[PAPER, OURS]),
+            color=alt.Color("tuner:N", title=None, sort=TUNERS),
         )
     )
     write_picture("load_steps", (size + loads) & age)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import altair as alt
-from support import OURS, PAPER, as_data, summarise, write_picture, write_table
+from client_tuner import ClientPublisher
+from support import CLIENT, OURS, PAPER, as_data, keep, summarise, write_picture
 
 from fieldfare.publishing import AutotunedPublisher, FixedPublisher, PublishingMachine, WindowedPublisher
 from fieldfare.runtimes.simulation.publishing import SubscriberModel, SystemModel, poisson_times, simulate
@@ -21,6 +22,8 @@ LOAD_PER_S = 17.5
 DURATION_S = 400.0
 VACATIONS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SEEDS = (1, 2, 3)
+SHOWN_S = (2.0, 5.0, 10.0)
+"""With less of a pause hardly a request is dropped."""
 
 CASES: list[tuple[str, bool, Callable[[], PublishingMachine]]] = [
     ("fixed N = 5", False, lambda: FixedPublisher(5, 0.050)),
@@ -29,10 +32,11 @@ CASES: list[tuple[str, bool, Callable[[], PublishingMachine]]] = [
     ("fixed N = 10, requests first", True, lambda: FixedPublisher(10, 0.050)),
     (PAPER, True, AutotunedPublisher),
     (OURS, True, WindowedPublisher),
+    (CLIENT, True, ClientPublisher),
 ]
 
 
-def main() -> None:
+def measure() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for vacation_s in VACATIONS_S:
         for name, receive_first, make in CASES:
@@ -47,25 +51,34 @@ def main() -> None:
                 share = run.dropped / len(run.messages)
                 case = {"setting": name, "vacation_s": vacation_s, "seed": seed}
                 rows.append({**case, **summary, "dropped_share": round(share, 4)})
-    write_table("slow_subscriber", rows)
-    names = [name for name, _, _ in CASES]
+    return rows
 
-    def panel(field: str, title: str) -> Any:
+
+def draw(rows: list[dict[str, Any]]) -> Any:
+    """A panel for each pause: most settings drop alike, so lines would hide each other."""
+    names = [name for name, _, _ in CASES]
+    shown = [row for row in rows if row["vacation_s"] in SHOWN_S]
+    base = alt.Chart(as_data(shown)).encode(y=alt.Y("setting:N", title=None, sort=names))
+
+    def panel(field: str, title: str, form: str) -> Any:
+        bars = base.mark_bar().encode(
+            x=alt.X(f"mean({field}):Q", title=title, axis=alt.Axis(format=form)),
+            color=alt.Color("setting:N", title=None, sort=names, legend=None),
+        )
+        spread = base.mark_rule().encode(x=f"min({field}):Q", x2=f"max({field}):Q")
         return (
-            alt.Chart(as_data(rows), width=330, height=230)
-            .mark_line(point=True)
-            .encode(
-                x=alt.X("vacation_s:Q", title="mean pause between pulls, s"),
-                y=alt.Y(f"mean({field}):Q", title=title),
-                color=alt.Color("setting:N", title=None, sort=names),
-            )
+            alt.layer(bars, spread)
+            .properties(width=190, height=130)
+            .facet(column=alt.Column("vacation_s:O", title="mean pause between pulls, s; lines: three seeds"))
         )
 
-    write_picture(
-        "slow_subscriber",
-        panel("dropped_share", "requests dropped, share of all")
-        | panel("delivered_per_s", "messages delivered per second"),
+    return panel("dropped_share", "requests dropped, share of all", "%") & panel(
+        "delivered_per_s", "messages delivered per second", "d"
     )
+
+
+def main() -> None:
+    write_picture("slow_subscriber", draw(keep("slow_subscriber", measure)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from statistics import mean
 from typing import Any
 
 import altair as alt
-from support import OURS, PAPER, as_data, write_picture, write_table
+from client_tuner import ClientPublisher
+from support import CLIENT, OURS, PAPER, TUNERS, as_data, write_picture, write_table
 
 from fieldfare.publishing import AutotunedPublisher, PublishingMachine, WindowedPublisher
 from fieldfare.runtimes.simulation.publishing import profile_times, simulate
@@ -57,7 +58,11 @@ def settled_after(curve: list[float]) -> int | None:
 
 
 def main() -> None:
-    makers: dict[str, Callable[[], PublishingMachine]] = {PAPER: AutotunedPublisher, OURS: WindowedPublisher}
+    makers: dict[str, Callable[[], PublishingMachine]] = {
+        PAPER: AutotunedPublisher,
+        OURS: WindowedPublisher,
+        CLIENT: ClientPublisher,
+    }
     curves: list[dict[str, Any]] = []
     table: list[dict[str, Any]] = []
     for before, after in STEPS:
@@ -85,7 +90,7 @@ def main() -> None:
         .encode(
             x=alt.X("polls:Q", title="polls since the step"),
             y=alt.Y("relative_latency:Q", title="latency / steady latency", scale=alt.Scale(zero=False)),
-            color=alt.Color("tuner:N", title=None, sort=[PAPER, OURS]),
+            color=alt.Color("tuner:N", title=None, sort=TUNERS),
             facet=alt.Facet(
                 "step:N", columns=2, title=None, sort=[f"{b:g} to {a:g} requests/s" for b, a in STEPS]
             ),

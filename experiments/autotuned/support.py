@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
@@ -20,16 +21,18 @@ DURATION_S = {1.75: 600.0, 17.5: 200.0, 35.0: 200.0, 55.0: 200.0}
 
 WARM_UP_S = 20.0
 
-PAPER, OURS, FIXED = "paper's tuner", "our tuner", "fixed"
+PAPER, OURS, CLIENT, FIXED = "paper's tuner", "our tuner", "client's tuner", "fixed"
+TICKS_MS = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+TUNERS = [PAPER, OURS, CLIENT]
 
 
 def run_load(
-    machine: PublishingMachine, load_per_s: float, *, tuned: bool = True, seed: int = 1
+    machine: PublishingMachine, load_per_s: float, *, model: SystemModel | None = None, seed: int = 1
 ) -> dict[str, float]:
-    """One of the paper's loads; without tuning requests have no priority (section V.B.3)."""
+    """One of the paper's loads."""
     duration_s = DURATION_S[load_per_s]
     times = poisson_times(load_per_s, duration_s, seed)
-    run = simulate(machine, times, duration_s, model=SystemModel(receive_first=tuned), seed=seed)
+    run = simulate(machine, times, duration_s, model=model, seed=seed)
     return {"load_per_s": load_per_s, **summarise(run, WARM_UP_S, duration_s)}
 
 
@@ -48,6 +51,28 @@ def summarise(run: Run, start_s: float, end_s: float) -> dict[str, float]:
     }
 
 
+def keep(name: str, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of results/NAME.csv: measured now, or, with ``--draw``, those that are there."""
+    if "--draw" in sys.argv:
+        return read_table(name)
+    rows = measure()
+    write_table(name, rows)
+    return rows
+
+
+def read_table(name: str) -> list[dict[str, Any]]:
+    """What `write_table` wrote, numbers as numbers."""
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return [{key: _value_of(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value_of(text: str) -> Any:
+    try:
+        return float(text) if "." in text or "n" in text else int(text)
+    except ValueError:
+        return text
+
+
 def write_table(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows as results/NAME.csv."""
     RESULTS.mkdir(exist_ok=True)
@@ -60,7 +85,7 @@ def write_table(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def write_picture(name: str, chart: Any) -> None:
     """Draw a chart as results/NAME.png."""
-    chart.save(RESULTS / f"{name}.png", scale_factor=1.5)
+    chart.save(RESULTS / f"{name}.png", scale_factor=2)
     print(f"results/{name}.png")
 
 
@@ -75,10 +100,16 @@ def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[
     scale = alt.Scale(type="log", domain=[100, most_ms])
     base = alt.Chart(as_data(rows), title=title, width=480, height=26 * len(sort)).encode(
         y=alt.Y("setting:N", sort=list(sort), title=None, axis=alt.Axis(labelLimit=240)),
-        color=alt.Color("tuner:N", title=None, sort=[FIXED, PAPER, OURS]),
+        color=alt.Color("tuner:N", title=None, sort=[FIXED, *TUNERS]),
     )
     whisker = base.mark_rule().encode(
-        x=alt.X("latency_p5_ms:Q", scale=scale, title="end-to-end latency, ms"), x2="latency_p95_ms:Q"
+        x=alt.X(
+            "latency_p5_ms:Q",
+            scale=scale,
+            title="end-to-end latency, ms",
+            axis=alt.Axis(values=[value for value in TICKS_MS if value <= most_ms]),
+        ),
+        x2="latency_p95_ms:Q",
     )
     box = base.mark_bar(size=14, opacity=0.6).encode(
         x=alt.X("latency_p25_ms:Q", scale=scale), x2="latency_p75_ms:Q"

@@ -7,10 +7,14 @@ saturation of five matchers, and grows by about 6% of it every minute.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import altair as alt
 import numpy as np
 import simpy
-from systems import PAPER, POLICIES, bluedove, draw, subscriptions, table, write_csv
+from paper_points import COLOUR, RELIEF_S
+from systems import PAPER, POLICIES, bluedove, draw, keep, subscriptions, table
 
 from fieldfare.runtimes.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
 from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, arrivals
@@ -52,7 +56,7 @@ def relief_s(rows: list[dict[str, float]], join_s: float, share: float) -> float
     return float(fallen[0]) - join_s if len(fallen) else None
 
 
-def main() -> None:
+def measure() -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     arrived_s = arrivals([(STEP_S, rate) for rate in RATES_PER_S], MODEL, rng)
     trace = new_trace(points(len(arrived_s), rng), arrived_s, MODEL)
@@ -84,12 +88,17 @@ def main() -> None:
                 "joins": int(np.searchsorted(joins_s, start_s, side="right")),
             }
         )
+    return rows
+
+
+def main() -> None:
+    rows = keep("figure_9", measure)
+    joins_s = [after["time_s"] for before, after in pairwise(rows) if after["joins"] > before["joins"]]
     for moment_s in joins_s:
         fallen = [relief_s(rows, moment_s, share) for share in (0.9, 0.5)]
         print(f"a matcher added at {moment_s}: a tenth less, half after {fallen} s (paper: less after 5 s)")
-    write_csv("figure_9", rows)
     base = alt.Chart(table(rows)).encode(
-        x=alt.X("time_s:Q", title="time, s", scale=alt.Scale(domain=[0, UNTIL_S]))
+        x=alt.X("time_s:Q", title="time, s", scale=alt.Scale(domain=[0, UNTIL_S], nice=False))
     )
     added = alt.Chart(table([{"time_s": moment_s} for moment_s in joins_s])).mark_rule(
         strokeDash=[4, 4], color="gray"
@@ -98,8 +107,20 @@ def main() -> None:
     rate = base.mark_line(color="darkorange").encode(
         y=alt.Y("rate_per_s:Q", title="messages/s", axis=alt.Axis(format="~s"))
     )
+    said = (
+        alt.Chart(table([{"from_s": at_s, "to_s": at_s + RELIEF_S} for at_s in joins_s]))
+        .transform_calculate(source="'the paper: falling after 5 s, on average'")
+        .mark_rect(color=COLOUR, opacity=0.45)
+        .encode(
+            x=alt.X("from_s:Q", scale=alt.Scale(domain=[0, UNTIL_S], nice=False)),
+            x2="to_s:Q",
+            fill=alt.Fill(
+                "source:N", title=None, scale=alt.Scale(range=[COLOUR]), legend=alt.Legend(labelLimit=260)
+            ),
+        )
+    )
     upper = alt.layer(
-        response, added.encode(x=alt.X("time_s:Q", scale=alt.Scale(domain=[0, UNTIL_S])))
+        said, response, added.encode(x=alt.X("time_s:Q", scale=alt.Scale(domain=[0, UNTIL_S], nice=False)))
     ).properties(width=560, height=200)
     chart = alt.vconcat(upper, rate.properties(width=560, height=80))
     draw("figure_9", chart.properties(title="Figure 9: matchers are added as the rate grows"))

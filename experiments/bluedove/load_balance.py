@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 from numpy.typing import NDArray
-from systems import MATCHERS, PAPER, SYSTEMS, draw, run_at, saturation, subscriptions, table, write_csv
+from paper_points import LOAD_DEVIATION
+from systems import MATCHERS, PAPER, SYSTEMS, draw, keep, run_at, saturation, subscriptions, table
 
 from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
 
@@ -13,8 +16,6 @@ CASES = (("BlueDove", 0.95), ("P2P", 0.95), ("BlueDove", 0.7))
 """Systems, and at which share of their saturation rates they are looked at (the paper: "slightly below")."""
 DURATION_S = 60.0
 BUNDLE = 50.0
-PAPER_DEVIATION = {"BlueDove": 0.14, "P2P": 0.82}
-"""Standard deviation over mean, section IV.D."""
 
 
 def busy_shares(system: str, rate_per_s: float) -> NDArray[np.float64]:
@@ -27,23 +28,27 @@ def busy_shares(system: str, rate_per_s: float) -> NDArray[np.float64]:
     return np.sort([trace.busy_s[matcher] / DURATION_S for matcher in range(MATCHERS)])[::-1]
 
 
-def main() -> None:
+def measure() -> list[dict[str, Any]]:
     rows = []
     rates = {
         name: saturation(make(MATCHERS), policy)
         for name, (make, policy) in SYSTEMS.items()
-        if name in PAPER_DEVIATION
+        if name in LOAD_DEVIATION
     }
     for system, share in CASES:
         busy = busy_shares(system, share * rates[system])
         deviation = busy.std() / busy.mean()
-        name = f"{system} at {share:.0%}: {deviation:.2f} (paper {PAPER_DEVIATION[system]})"
+        name = f"{system} at {share:.0%}: {deviation:.2f} (paper {LOAD_DEVIATION[system]})"
         print(name, flush=True)
         rows += [
             {"system": name, "rank": i + 1, "busy_share": round(found, 4)}
             for i, found in enumerate(busy.tolist())
         ]
-    write_csv("figure_8", rows)
+    return rows
+
+
+def main() -> None:
+    rows = keep("figure_8", measure)
     chart = (
         alt.Chart(table(rows))
         .mark_bar()

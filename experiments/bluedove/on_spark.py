@@ -1,16 +1,23 @@
 """BlueDove on real Spark: messages a second for the four partitionings and four policies.
 
-    python experiments/bluedove/on_spark.py                           40,000 subscriptions, both Sparks
-    python experiments/bluedove/on_spark.py --subscriptions 1000000   a million
-    python experiments/bluedove/on_spark.py --json --goal             only the whole pipeline on one machine
+    python experiments/bluedove/on_spark.py --part pipeline                     all on one machine
+    python experiments/bluedove/on_spark.py --part spread --spark local         two matchers
+    python experiments/bluedove/on_spark.py --part spread --spark cluster       ... executors of their own
+    python experiments/bluedove/on_spark.py --part spread --workload traffic --spark local
+    python experiments/bluedove/on_spark.py --part spread --subscriptions 1000000 --runs 1 --spark local
+    python experiments/bluedove/on_spark.py --part lost                         what a lost executor costs
+
+Without options it does all of this but for the million, after each other.
 
 Events lie in the log, as JSON or as Arrow; a run ends when all their matches are in match logs on disk.
 `fused` is the shape for one machine: the task that reads events matches them, against an index that all
 workers map. The others send events to two matchers, through a shuffle: on ``local[2]`` two Python workers of
 one Java process, on ``local-cluster`` executors of their own. All systems must find equally many matches.
 
-Then METR-LA's week of traffic (longitude, latitude, speed, time of day) where the data is there, and what it
-costs to lose an executor. Prints rows as they come; ``--json`` ends with one object.
+Workloads: ``paper`` (every range moved inside the axis, as the paper crops its distributions), ``uncropped``
+(centres may leave the axis: a fifth of the subscriptions can never match), ``traffic`` (METR-LA's week, where
+the data is there). Every system runs several times, all systems in turn; a CSV has a row for each run, and
+the table that is printed says the median, the least and the most. ``--json`` ends with one object.
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ import pyarrow as pa
 import pyspark
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
+from spark_tables import print_table, summarise
 from systems import write_csv
 
 from fieldfare.filters import Conjunction, NormalForm, encode_normal_form
@@ -55,10 +63,13 @@ from fieldfare.storage import open_event_log
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.workloads.synthetic import closed_range
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "metr_la_week_lon_lat_speed.csv.gz"
+DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER)) / "metr_la_week_lon_lat_speed.csv.gz"
+PARTS = ["pipeline", "spread", "lost"]
+SUBSCRIPTIONS = 40_000
 RECORD_EVENTS = 5_000
 MATCHERS = 2
-LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+MASTERS = {"local": "local[2]", "cluster": "local-cluster[2,1,1024]"}
 POLICIES = ("adaptive", "response_time", "subscription_count", "random")
 SYSTEMS = [
     ("replicated", "fused"),
@@ -125,7 +136,7 @@ def bluedove(subscriptions: int, events: int) -> Workload:
     """The paper's, as in all other figures: every range 250 wide, moved inside the axis where need be."""
     names = tuple(path[1] for path in PATHS)
     drawn = boxes(subscriptions, np.random.default_rng([1, subscriptions]))
-    return Workload("bluedove", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
+    return Workload("paper", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
 
 
 def uncropped(subscriptions: int, events: int) -> Workload:
@@ -141,7 +152,7 @@ def uncropped(subscriptions: int, events: int) -> Workload:
     return Workload("uncropped", names, list(drawn.normal_forms()), points(events, np.random.default_rng(2)))
 
 
-def traffic(subscriptions: int) -> Workload:
+def traffic(subscriptions: int, _events: int) -> Workload:
     """METR-LA: drivers want to hear of slow traffic near a place, at some hours of the day.
 
     A subscription is a box of 2 to 10 km around one of the 207 detectors, a speed below 25 to 60 mph, and two
@@ -166,7 +177,10 @@ def traffic(subscriptions: int) -> Workload:
             ValueSet(numbers=less_than(Decimal(int(slow[i])))),
         ]
         forms.append(NormalForm((Conjunction(tuple(zip(paths, sides, strict=True)), True),)))
-    return Workload("METR-LA", ("longitude", "latitude", "speed", "minute"), forms, values)
+    return Workload("traffic", ("longitude", "latitude", "speed", "minute"), forms, values)
+
+
+WORKLOADS = {"paper": bluedove, "uncropped": uncropped, "traffic": traffic}
 
 
 def _between(low: float, high: float) -> ValueSet:
@@ -256,6 +270,7 @@ class Bench:
             "matches_per_s": round(matches / seconds),
             "matches": matches,
             "busy_s": [round(float(each), 1) for each in busy_s],
+            "busy_us": round(1e6 * float(busy_s.sum()) / events, 2),
             "imbalance": round(float(np.std(busy_s) / np.mean(busy_s)), 3),
             "searched": round(float(visited @ np.array(sliced.sizes)) / events),
             "copies": round(sum(sliced.sizes) / len(self.entries), 2),
@@ -279,30 +294,32 @@ def spark(master: str, root: Path) -> Iterator[SparkSession]:
 
 
 def compare(
-    bench: Bench, session: SparkSession, batch_events: int, systems: Sequence[tuple[str, str]]
+    bench: Bench, session: SparkSession, batch_events: int, systems: Sequence[tuple[str, str]], runs: int
 ) -> list[dict[str, Any]]:
-    """A row for each system; they must agree."""
+    """A row for each run of each system, all systems in turn, so that a slow minute hits all; they must
+    agree.
+    """
     rows = []
-    for partitioning, policy in systems:
-        rows.append(bench.run(session, partitioning, policy, batch_events))
-        print(rows[-1], file=sys.stderr, flush=True)
-        if rows[-1]["matches"] != rows[0]["matches"]:
-            raise RuntimeError(f"{rows[-1]} and {rows[0]} do not agree")
+    for number in range(1, runs + 1):
+        for partitioning, policy in systems:
+            row = bench.run(session, partitioning, policy, batch_events)
+            rows.append({"run": number, **row})
+            print(rows[-1], file=sys.stderr, flush=True)
+            if row["matches"] != rows[0]["matches"]:
+                raise RuntimeError(f"{rows[-1]} and {rows[0]} do not agree")
     return rows
 
 
-def goal(root: Path, events: int, runs: int) -> list[dict[str, Any]]:
-    """The whole pipeline on one machine, with JSON and with Arrow in the log; the median of some runs."""
+def pipeline(root: Path, names: Sequence[str], events: int, runs: int) -> list[dict[str, Any]]:
+    """The whole pipeline on one machine, with JSON and with Arrow in the log."""
     rows = []
-    for workload in (uncropped(40_000, events), bluedove(40_000, events)):
+    for name in names:
+        workload = WORKLOADS[name](SUBSCRIPTIONS, events)
         for form in ("json", "arrow"):
             with tempfile.TemporaryDirectory(dir=root) as folder:
                 bench = Bench(workload, Path(folder), form)
-                with spark(LOCAL, root) as session:
-                    found = [bench.run(session, "replicated", "fused", events) for _ in range(runs)]
-            rates = [row["messages_per_s"] for row in found]
-            rows.append({**found[0], "messages_per_s": round(statistics.median(rates)), "runs": rates})
-            print(rows[-1], file=sys.stderr, flush=True)
+                with spark(MASTERS["local"], root) as session:
+                    rows += compare(bench, session, events, [("replicated", "fused")], runs)
     return rows
 
 
@@ -345,61 +362,75 @@ def lose_executor(bench: Bench, session: SparkSession, batch_events: int) -> dic
     }
 
 
+def spread(
+    root: Path, name: str, kind: str, subscriptions: int, events: int, runs: int
+) -> list[dict[str, Any]]:
+    """All partitionings and policies on one kind of Spark and one workload."""
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        bench = Bench(WORKLOADS[name](subscriptions, events), Path(folder))
+        batch_events = max(len(bench.workload.values) // 2, 2 * RECORD_EVENTS)
+        with spark(MASTERS[kind], root) as session:
+            return compare(bench, session, batch_events, SYSTEMS, runs)
+
+
+def lost(root: Path, subscriptions: int, events: int) -> dict[str, Any]:
+    """See `lose_executor`."""
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        bench = Bench(bluedove(subscriptions, events), Path(folder))
+        with spark(MASTERS["cluster"], root) as session:
+            return lose_executor(bench, session, events)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--subscriptions", type=int, default=40_000)
-    parser.add_argument("--events", type=int, help="default: by the number of subscriptions")
-    parser.add_argument("--runs", type=int, default=5, help="of the whole pipeline (default: %(default)s)")
-    parser.add_argument("--goal", action="store_true", help="only the whole pipeline on one machine")
-    parser.add_argument("--compare", action="store_true", help="only the systems, one beside the other")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        choices=list(WORKLOADS),
+        help="default: paper and uncropped for the pipeline, paper and traffic for the matchers",
+    )
+    parser.add_argument(
+        "--spark", nargs="+", choices=list(MASTERS), help="default: both, but only local for traffic"
+    )
+    parser.add_argument("--subscriptions", type=int, default=SUBSCRIPTIONS)
+    parser.add_argument("--events", type=int, help="default: by the part and the number of subscriptions")
+    parser.add_argument("--runs", type=int, default=5, help="of each system (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
-    parser.add_argument("--spark", nargs="+", default=[LOCAL, CLUSTER], help="default: %(default)s")
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
     events = options.events or (1_000_000 if options.subscriptions <= 100_000 else 60_000)
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"rows": []}
+
+    def keep(name: str, rows: list[dict[str, Any]]) -> None:
+        write_csv(name, rows)
+        summary = summarise(rows)
+        print_table(summary)
+        figures["rows"] += summary
+
     with tempfile.TemporaryDirectory(prefix="fieldfare-bluedove-") as scratch:
         root = Path(scratch)
-        if options.goal or (options.subscriptions <= 100_000 and not options.compare):
-            rows = goal(root, options.events or 2_000_000, options.runs)
-            write_csv("on_spark_pipeline", rows)
-            for row in rows:
-                suffix = "" if row["workload"] == "uncropped" else "_bluedove"
-                figures[f"{row['form']}_messages_per_s{suffix}"] = row["messages_per_s"]
-                figures[f"{row['form']}_matches_per_s{suffix}"] = row["matches_per_s"]
-        if not options.goal:
-            figures |= matrix(root, options.subscriptions, events, options.spark)
+        if "pipeline" in options.part:
+            names = options.workload or ["paper", "uncropped"]
+            keep("on_spark_pipeline", pipeline(root, names, options.events or 2_000_000, options.runs))
+        for name in (options.workload or ["paper", "traffic"]) if "spread" in options.part else ():
+            if name == "traffic" and not DATA.exists():
+                print(f"METR-LA is left out: {DATA.name} is not there", file=sys.stderr)
+                continue
+            for kind in options.spark or (["local"] if name == "traffic" else MASTERS):
+                rows = spread(root, name, kind, options.subscriptions, events, options.runs)
+                keep(f"on_spark_{options.subscriptions}_{name}_{kind}", rows)
+        if "lost" in options.part:
+            figures["lost_executor"] = lost(root, options.subscriptions, events)
+            print(figures["lost_executor"], flush=True)
+            write_csv(f"on_spark_{options.subscriptions}_lost", [figures["lost_executor"]])
     if options.json:
         print(json.dumps(figures))
-
-
-def matrix(root: Path, subscriptions: int, events: int, masters: Sequence[str]) -> dict[str, Any]:
-    """All partitionings and policies, on both kinds of Spark and on both workloads; a lost executor."""
-    figures: dict[str, Any] = {}
-    rows: list[dict[str, Any]] = []
-    (root / "bluedove").mkdir()
-    bench = Bench(bluedove(subscriptions, events), root / "bluedove")
-    batch_events = max(events // 2, 2 * RECORD_EVENTS)
-    for master in masters:
-        with spark(master, root) as session:
-            rows += compare(bench, session, batch_events, SYSTEMS)
-            if master != LOCAL:
-                figures["lost_executor"] = lose_executor(bench, session, events)
-                print(figures["lost_executor"], file=sys.stderr, flush=True)
-    if DATA.exists() and subscriptions <= 100_000:
-        (root / "traffic").mkdir()
-        real = Bench(traffic(subscriptions), root / "traffic")
-        with spark(LOCAL, root) as session:
-            rows += compare(real, session, len(real.workload.values) // 2, SYSTEMS)
-    elif subscriptions <= 100_000:
-        print(f"METR-LA is left out: {DATA.name} is not there", file=sys.stderr)
-    write_csv(f"on_spark_{subscriptions}", rows)
-    return figures | {"rows": rows}
 
 
 if __name__ == "__main__":

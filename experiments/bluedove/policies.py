@@ -7,21 +7,26 @@ extrapolated between reports decides there; a queue that swings from report to r
 from __future__ import annotations
 
 from statistics import mean
+from typing import Any
 
 import altair as alt
 import numpy as np
+from paper_points import COLOUR, POLICY_RATES
 from systems import (
     MATCHERS,
     PAPER,
     POLICIES,
     bluedove,
     draw,
+    keep,
+    read_csv,
     run_at,
     saturation,
     subscriptions,
     table,
     write_csv,
 )
+from workload_charts import rate_axis
 
 from fieldfare.forwarding import Balanced, ForwardingPolicy
 from fieldfare.partitioning import Partitioning
@@ -30,14 +35,6 @@ from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory
 
 SEEDS = (1, 2, 3)
 """Policies are near each other: each is run with these."""
-
-PAPER_RATES = {
-    "adaptive": 114_000,
-    "response time": 114_000 / 1.1,
-    "subscription amount": 114_000 / 1.2,
-    "random": 114_000 / 3.5,
-}
-"""By the ratios of the paper's section IV.D."""
 
 QUIET_PER_S = 80_000.0
 
@@ -58,7 +55,8 @@ def response_ms(partitioning: Partitioning, policy: PolicyFactory, competition_c
     )
 
 
-def main() -> None:
+def measure() -> list[dict[str, Any]]:
+    """Saturation rates; response times go to a CSV of their own."""
     space = bluedove(MATCHERS)
     holders = np.array([part.matcher for part in space.slices], np.int32)
 
@@ -82,27 +80,36 @@ def main() -> None:
             print(quiet[-1], flush=True)
     rows += [
         {"policy": policy, "source": "paper", "messages_per_s": round(rate)}
-        for policy, rate in PAPER_RATES.items()
+        for policy, rate in POLICY_RATES.items()
     ]
-    write_csv("figure_7", rows)
     write_csv("figure_7_response", quiet)
+    return rows
+
+
+def main() -> None:
+    rows = keep("figure_7", measure)
+    quiet = read_csv("figure_7_response")
     chart = (
         alt.Chart(table(rows))
         .mark_bar()
         .encode(
             x=alt.X("policy:N", sort=[*POLICIES], title=None, axis=alt.Axis(labelAngle=0, labelLimit=160)),
-            xOffset=alt.XOffset("source:N", sort=["paper"]),
-            y=alt.Y("messages_per_s:Q", title="saturation rate, messages/s", axis=alt.Axis(format="~s")),
-            color=alt.Color("source:N", title=None, sort=["paper"]),
+            xOffset=alt.XOffset("source:N", sort=["fieldfare"]),
+            y=rate_axis(),
+            color=alt.Color(
+                "source:N",
+                title=None,
+                scale=alt.Scale(domain=["fieldfare", "paper"], range=["#4c78a8", COLOUR]),
+            ),
         )
         .properties(width=560, height=280, title="Figure 7: forwarding policies, 20 matchers")
     )
     base = alt.Chart(table(quiet)).encode(
         x=alt.X("policy:N", sort=None, title=None, axis=alt.Axis(labelAngle=-20)),
-        y=alt.Y("response_ms:Q", title="response time, ms"),
+        y=alt.Y("response_ms:Q", title="response time, ms", scale=alt.Scale(domain=[0, 85])),
     )
     responses = alt.layer(
-        base.mark_bar(color="darkorange"), base.mark_text(dy=-7).encode(text="response_ms:Q")
+        base.mark_bar(color="#4c78a8"), base.mark_text(dy=-7).encode(text="response_ms:Q")
     ).properties(width=280, height=280, title=f"Response time at {QUIET_PER_S:,.0f} messages/s")
     draw("figure_7", alt.hconcat(chart, responses))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
-from systems import MATCHERS, PAPER, POLICIES, bluedove, draw, run_at, subscriptions, table, write_csv
+from systems import MATCHERS, PAPER, POLICIES, bluedove, draw, keep, run_at, subscriptions, table
 
 from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
 
@@ -13,7 +15,7 @@ DURATION_S = 100.0
 BUNDLE = 100.0
 
 
-def main() -> None:
+def measure() -> list[dict[str, Any]]:
     space = bluedove(MATCHERS)
     placement = space.place(subscriptions().extents)
     model = ServiceModel(PAPER, bundle_messages=BUNDLE)
@@ -36,7 +38,11 @@ def main() -> None:
                 }
             )
         print(rows[-1], flush=True)
-    write_csv("figure_5", rows)
+    return rows
+
+
+def main() -> None:
+    rows = keep("figure_5", measure)
     known = [row for row in rows if row["all_delivered"]]
     chart = (
         alt.Chart(table(known))

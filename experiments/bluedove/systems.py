@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -134,6 +135,30 @@ def saturation(
     return saturation_rate(run, guess_per_s)
 
 
+def keep(name: str, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of a CSV in ``results/``: measured now, or, with ``--draw``, those that are there."""
+    if "--draw" in sys.argv:
+        return read_csv(name)
+    rows = measure()
+    write_csv(name, rows)
+    return rows
+
+
+def read_csv(name: str) -> list[dict[str, Any]]:
+    """What `write_csv` wrote, numbers as numbers."""
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return [{key: _value_of(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value_of(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return text
+
+
 def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Keep rows in ``results/``."""
     RESULTS.mkdir(exist_ok=True)
@@ -146,7 +171,7 @@ def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
 def draw(name: str, chart: alt.TopLevelMixin) -> None:
     """Keep a picture in ``results/``."""
     RESULTS.mkdir(exist_ok=True)
-    chart.save(RESULTS / f"{name}.png", scale_factor=1.5)
+    chart.save(RESULTS / f"{name}.png", scale_factor=2)
     chart.save(RESULTS / f"{name}.svg")
 
 

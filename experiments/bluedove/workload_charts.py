@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
+from paper_points import PAPER, marks
 from systems import table
 
+MOST_PER_S = 130_000
+"""The axis ends above the highest bar and its number."""
 
-def bars(rows: Sequence[dict[str, Any]], field: str, name: str, title: str) -> alt.LayerChart:
-    """Saturation rates against one property of the workload, each with its number on top."""
+
+def rate_axis() -> alt.Y:
+    """Messages a second, with room above."""
+    return alt.Y(
+        "messages_per_s:Q",
+        title="saturation rate, messages/s",
+        axis=alt.Axis(format="~s"),
+        scale=alt.Scale(domain=[0, MOST_PER_S]),
+    )
+
+
+def said(points: Mapping[int, float], field: str) -> alt.Chart:
+    """The paper's points, named in the legend."""
+    rows = [{field: x, "messages_per_s": rate, "source": PAPER} for x, rate in points.items()]
+    shape = alt.Shape("source:N", title=None, scale=alt.Scale(range=["diamond"]))
+    return marks(rows).encode(x=f"{field}:O", y=rate_axis(), shape=shape)
+
+
+def bars(
+    rows: Sequence[dict[str, Any]], points: Mapping[int, float], field: str, name: str, title: str
+) -> alt.LayerChart:
+    """Saturation rates against one property of the workload, each with its number in the bar."""
     base = alt.Chart(table(rows)).encode(
         x=alt.X(f"{field}:O", title=name, axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("messages_per_s:Q", title="saturation rate, messages/s", axis=alt.Axis(format="~s")),
+        y=rate_axis(),
     )
-    numbers = base.mark_text(dy=-7).encode(text=alt.Text("messages_per_s:Q", format=",.0f"))
-    return alt.layer(base.mark_bar(size=44), numbers).properties(width=320, height=240, title=title)
+    numbers = base.mark_text(dy=10, color="white").encode(text=alt.Text("messages_per_s:Q", format=",.0f"))
+    layers = alt.layer(base.mark_bar(size=54), numbers, said(points, field))
+    return layers.properties(width=340, height=240, title=alt.TitleParams(title, offset=12))

@@ -103,7 +103,11 @@ class Dispatcher:
         )
 
     def partitioning(self, paths: Iterable[Path], matchers: Mapping[str, int], now: float) -> AttributeSpace:
-        """The partitioning that the table describes; `live` says whose slices are to be avoided."""
+        """The partitioning that the table describes; `live` says whose slices are to be avoided.
+
+        It has no spares: an event whose candidates are all one dead matcher waits until somebody has taken
+        its spans over.
+        """
         return attribute_space(self.table, paths, matchers, self.live(now))
 
     def subscribe(self, stored: Stored, now: float) -> list[Effect]:

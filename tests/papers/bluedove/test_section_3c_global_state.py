@@ -55,6 +55,36 @@ def test_each_candidate_matcher_finds_all_matching_subscriptions_by_the_dispatch
                 assert {number for number in held if filters[number].matches(event)} == expected
 
 
+def test_a_dispatcher_sends_no_event_to_a_spare_that_nobody_stores() -> None:
+    """Section III.A, last but one paragraph, and III.C. All candidates of an event are one matcher, and that
+    one has just crashed. A table that promised replicas on its neighbours sent the event to one of them,
+    which had never stored any: it matched a part of its subscriptions or none, and nobody noticed. Without
+    spares the event waits until somebody has taken over.
+    """
+    network, texts = grown(3)
+    names = sorted(network.matchers)
+    filters = {number: compile_filter(text) for number, text in texts.items()}
+    space = network.dispatchers["d0"].partitioning(
+        PATHS, {name: i for i, name in enumerate(names)}, network.now
+    )
+    alone = 0
+    for x in range(-5, 120, 5):
+        for y in range(-5, 120, 5):
+            event = {"x": float(x), "y": float(y)}
+            expected = {number for number, found in filters.items() if found.matches(event)}
+
+            def value_of(path: AttributePath, event: dict[str, float] = event) -> object:
+                return event.get(str(path[0]), ABSENT)
+
+            route = space.route_one(value_of)
+            alone += len({space.slices[candidate].matcher for candidate in route.candidates}) == 1
+            for spare in (*route.candidates, *route.spares):
+                part = space.slices[spare]
+                held = network.matchers[names[part.matcher]].holdings.sets[part.dimension or 0]
+                assert {number for number in held if filters[number].matches(event)} == expected
+    assert alone
+
+
 def test_leaving_is_simply_the_reverse_of_joining() -> None:
     """Section III.C: the segments and subscriptions are handed back to adjacent matchers."""
     system, _ = grown(3)

@@ -106,7 +106,7 @@ class _TableView:
         return self._view
 
     def _look(self, live: frozenset[str], now: float) -> View:
-        space = replace(self._keeper.partitioning(PATHS, self._numbers, now), replicated=False)
+        space = self._keeper.partitioning(PATHS, self._numbers, now)
         sets = tuple((part.matcher, part.dimension or 0) for part in space.slices)
         up = {self._numbers[name] for name in live}
         return View(space, sets, np.array([matcher in up for matcher, _ in sets], np.bool_))
@@ -146,13 +146,14 @@ class ElasticService(Service):
         }
         views = [_TableView(keeper, self._numbers) for keeper in self.keepers.values()]
         super().__init__(environment, model, trace, policy, views, seed, searches)
-        placed = replace(space, replicated=False).place(boxes.extents)
+        founded = replace(space, replicated=False)  # members store no spares
+        placed = founded.place(boxes.extents)
         self.network = Network(environment, self, self.delay_s, Random(f"loss {seed}"))
         for row in rows:
             member = self._new_member(row.name, len(PATHS))
             member.row = row
             member.table.merge(rows, environment.now)
-        for i, part in enumerate(replace(space, replicated=False).slices):
+        for i, part in enumerate(founded.slices):
             held = [self._registry[number] for number in placed.of(i).tolist()]
             self.members[_name(part.matcher)].holdings.store(part.dimension or 0, held)
         for name, member in self.members.items():

@@ -1,0 +1,66 @@
+"""The client's own tuner in the paper's publisher, so that it can be compared with the paper's.
+
+What `client.publisher()` does, done by the paper's threads: one request is under way at a time, and holds all
+that has gathered meanwhile, as many messages as `RequestTuner` allows. A request here is a batch that is read
+from the data store and handed to the broker message by message; it has ended when its last message is
+acknowledged. Only that is known late: the client is woken, this thread polls.
+"""
+
+from __future__ import annotations
+
+from fieldfare.publishing.machine import (
+    BatchAssigned,
+    Effect,
+    Input,
+    PollExpired,
+    ReadBatch,
+    SetPollTimer,
+    Setting,
+    Started,
+    TransferCompleted,
+)
+from fieldfare.publishing.requests import RequestOutcome, RequestTuner
+
+
+class ClientPublisher:
+    """`RequestTuner` as a publishing machine: requests one after the other."""
+
+    def __init__(self, poll_s: float = 0.050) -> None:
+        self._poll_s = poll_s
+        self._tuner = RequestTuner()
+        self._started_s = self._ended_s = 0.0
+        self._size = self._under_way = self._pending = 0
+
+    def handle(self, message: Input, now_s: float) -> list[Effect]:
+        """Take note of what happened at ``now_s``, and say what to do."""
+        match message:
+            case Started() | BatchAssigned():
+                return [SetPollTimer(now_s + self._poll_s)]
+            case PollExpired():
+                return [self._poll(message, now_s)]
+            case TransferCompleted():
+                self._under_way -= 1
+                if self._under_way == 0:
+                    self._ended_s = now_s
+                    took_s = now_s - self._started_s
+                    self._tuner.observe(
+                        RequestOutcome(self._size, took_s, backlog_events=self._pending), now_s
+                    )
+                return []
+
+    def setting(self) -> Setting:
+        """The values that hold now."""
+        found = self._tuner.estimates()
+        return Setting(
+            self._tuner.setting.most_events, self._poll_s, None, found.load_per_s, found.capacity_per_s
+        )
+
+    def _poll(self, poll: PollExpired, now_s: float) -> Effect:
+        self._pending = poll.pending_messages
+        lingers = now_s < self._ended_s + self._tuner.setting.linger_s
+        if self._under_way or lingers or not poll.pending_messages:
+            return SetPollTimer(now_s + self._poll_s)
+        self._started_s = now_s
+        self._size = self._under_way = min(poll.pending_messages, self._tuner.setting.most_events)
+        self._pending -= self._size
+        return ReadBatch(self._size)

@@ -1,0 +1,189 @@
+"""The tables of figures in README.md and docs/papers, from the CSVs: ``python experiments/tables.py``.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``. Run this after an experiment
+has written its CSVs; a test fails where a page and the CSVs differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned")]
+
+import support  # noqa: E402
+import systems  # noqa: E402
+from paper_points import CAPACITY_GAINS, GAINS  # noqa: E402
+from spark_tables import spread, summarise  # noqa: E402
+
+PAGES = [ROOT / "README.md", ROOT / "docs/papers/bluedove.md", ROOT / "docs/papers/autotuned.md"]
+MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
+WORKLOADS = {
+    "paper": "the paper's: every range 250 wide, inside the axis",
+    "uncropped": "centres may leave the axis: a fifth of the subscriptions can never match",
+}
+NAMES = {
+    "attribute_space": "attribute space",
+    "single_attribute": "single attribute",
+    "subscription_count": "subscription count",
+    "response_time": "response time",
+}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+def thousands(row: dict[str, Any]) -> str:
+    """Messages a second to a thousand, or to a hundred below 100,000."""
+    digits = -3 if row["messages_per_s"] >= 100_000 else -2
+    fields = ("messages_per_s", "messages_per_s_least", "messages_per_s_most")
+    return spread({name: round(row[name], digits) for name in fields}, "messages_per_s")
+
+
+def pipeline() -> str:
+    found = summarise(systems.read_csv("on_spark_pipeline"))
+    rows = []
+    for workload, words in WORKLOADS.items():
+        here = {row["form"]: row for row in found if row["workload"] == workload}
+        busy = spread(here["json"], "busy_us", ".1f")
+        rows.append([words, here["json"]["matches_an_event"], *map(thousands, here.values()), busy])
+    header = ["subscriptions", "matches a message", "messages/s, JSON", "messages/s, Arrow", "busy, µs"]
+    return markdown(header, rows)
+
+
+def system_of(row: dict[str, Any]) -> str:
+    """The words for a row."""
+    partitioning, policy = (NAMES.get(row[key], row[key]) for key in ("partitioning", "policy"))
+    if policy == "fused":
+        return f"{partitioning}, fused (nothing is sent)"
+    return partitioning if partitioning in ("hash", "single attribute") else f"{partitioning}, {policy}"
+
+
+def spread_over_matchers(name: str, kinds: Sequence[str]) -> str:
+    """The systems of a workload, by what `name` says; imbalance and searched are of the first kind."""
+    found = {
+        kind: {system_of(row): row for row in summarise(systems.read_csv(f"on_spark_{name}_{kind}"))}
+        for kind in kinds
+    }
+    rows = []
+    for system, row in found[kinds[0]].items():
+        rates = [thousands(found[kind][system]) for kind in kinds]
+        imbalance = "-" if row["policy"] == "fused" else spread(row, "imbalance", ".2f")
+        rows.append(
+            [system, *rates, imbalance, spread(row, "searched"), f"{row['copies']:g}", row["shuffled_bytes"]]
+        )
+    words = {"local": "local[2]", "cluster": "local-cluster"}
+    header = ["partitioning, policy", *(f"messages/s, {words[kind]}" for kind in kinds)]
+    return markdown([*header, "imbalance", "searched", "copies", "bytes shuffled"], rows)
+
+
+def gains() -> str:
+    """Figure 6: BlueDove's rate, and its subscriptions, over the others'."""
+    rates = {(row["search"], row["system"], row["matchers"]): row for row in systems.read_csv("figure_6a")}
+    capacity = {(row["system"], row["matchers"]): row for row in systems.read_csv("figure_6b")}
+    searches = list(dict.fromkeys(search for search, _, _ in rates))
+    rows = []
+    for name, points in GAINS.items():
+        for matchers, gain in points.items():
+            ours = [
+                rates[search, "BlueDove", matchers]["messages_per_s"]
+                / rates[search, name, matchers]["messages_per_s"]
+                for search in searches
+            ]
+            rows.append(
+                [f"6(a): messages/s, over {name}", matchers, f"{gain:g}", *(f"{each:.1f}" for each in ours)]
+            )
+    for name, points in CAPACITY_GAINS.items():
+        for matchers, gain in points.items():
+            ours_b = (
+                capacity["BlueDove", matchers]["subscriptions"] / capacity[name, matchers]["subscriptions"]
+            )
+            rows.append([f"6(b): subscriptions, over {name}", matchers, f"{gain:g}", f"{ours_b:.1f}", ""])
+    return markdown(["BlueDove's", "matchers", "the paper", "linear search", "fieldfare's engine"], rows)
+
+
+def calibration() -> str:
+    found = json.loads((HERE / "bluedove" / "calibration.json").read_text())["engine"]
+    sizes = [f"{row['subscriptions']:,}" for row in found]
+    return markdown(
+        ["subscriptions", *sizes], [["µs an event", *(f"{row['event_us']:.2f}" for row in found)]]
+    )
+
+
+def tuners() -> str:
+    """Every tuner beside the best fixed setting."""
+    found: dict[tuple[float, int], dict[str, dict[str, Any]]] = {}
+    for row in support.read_table("tuners_and_best_fixed"):
+        found.setdefault((row["least_poll_ms"], row["load_per_s"]), {})[row["tuner"]] = row
+    rows = []
+    for (poll_ms, load_per_s), row in sorted(found.items(), key=lambda item: (-item[0][0], item[0][1])):
+        best = row[support.FIXED]
+        cells = [
+            f"{row[name]['latency_mean_ms']:.0f} ({row[name]['latency_to_best']:.2f})" if name in row else ""
+            for name in (support.OURS, support.CLIENT, support.PAPER)
+        ]
+        rows.append(
+            [f"{load_per_s:g}", f"{poll_ms} ms", best["setting"], f"{best['latency_mean_ms']:.0f}", *cells]
+        )
+    header = ["load, requests/s", "polls from", "best fixed", "its mean latency, ms"]
+    return markdown([*header, "our tuner", "client's tuner", "paper's tuner"], rows)
+
+
+def read_time() -> str:
+    """Each tuner's latency over the best fixed setting's, the least and the most of the four loads."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in support.read_table("read_time"):
+        found.setdefault(row["read_ms"], []).append(row)
+    rows = []
+    for read_ms, here in found.items():
+        cells = []
+        for name in (support.PAPER, support.OURS, support.CLIENT):
+            ratios = [row["latency_to_best"] for row in here if row["tuner"] == name]
+            cells.append(f"{min(ratios):.2f} to {max(ratios):.2f}")
+        best = ", ".join(str(row["best_n"]) for row in here if row["tuner"] == support.FIXED)
+        rows.append([read_ms, best, *cells])
+    return markdown(["a read takes, ms", "best N at the four loads", *support.TUNERS], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "pipeline": pipeline,
+    "spread-40000": lambda: spread_over_matchers("40000_paper", ["local", "cluster"]),
+    "spread-traffic": lambda: spread_over_matchers("40000_traffic", ["local"]),
+    "spread-1000000": lambda: spread_over_matchers("1000000_paper", ["local", "cluster"]),
+    "gains": gains,
+    "calibration": calibration,
+    "tuners": tuners,
+    "read-time": read_time,
+}
+
+
+def renewed(text: str) -> str:
+    """A page with all its tables made anew."""
+    return MARKED.sub(lambda found: found[1] + TABLES[found[2]]() + found[4], text)
+
+
+def stale() -> Iterator[str]:
+    """The tables that are not what the CSVs say."""
+    for page in PAGES:
+        text = page.read_text()
+        for found in MARKED.finditer(text):
+            if found[3] != TABLES[found[2]]():
+                yield f"{page.relative_to(ROOT)}: {found[2]}"
+
+
+def main() -> None:
+    for page in PAGES:
+        page.write_text(renewed(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
