@@ -1,0 +1,71 @@
+"""Attacks that a reader of the code would try: small ones, without a service."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from service_support import until
+
+from fieldfare.storage import MatchLog, NewMatchBlock
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.match_folder import BlockRange
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process may open no more files, as one may whose clients hold all that it is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _is_settled(folder: Path) -> bool:
+    """Whether a listing of the folders is kept: they have not changed for a while."""
+    return all(time.time() - path.stat().st_mtime > 0.1 for path in (folder, folder / "0000"))
+
+
+def one_block(folder: Path) -> MatchLog:
+    log = MatchLog(folder)
+    counts = np.array([1, 1], np.int32)
+    log.write(
+        NewMatchBlock.by_event(0, 2, counts, np.array([0, 1, 2], np.int64), np.array([7, 7], np.uint32))
+    )
+    return log
+
+
+def test_a_block_that_cannot_be_opened_for_want_of_file_descriptors_is_not_called_broken(
+    tmp_path: Path,
+) -> None:
+    """Ten thousand idle connections: the next block cannot be opened, and must not be set aside for that.
+
+    What is set aside is passed over, and its matches are lost for everybody who has not read them.
+    """
+    one_block(tmp_path / "matches")
+    log = MatchLog(tmp_path / "matches")
+    until(lambda: log.end(0) == 2 and _is_settled(log.folder))
+    with no_more_files(), pytest.raises((MatchLogError, OSError)) as raised:
+        log.block_at(0)
+    assert not isinstance(raised.value, BrokenBlockError), raised.value
+
+
+def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_broken_block(
+    tmp_path: Path,
+) -> None:
+    """`recover` deletes what `trouble` names, and `set_aside` replaces it with a block that says nothing."""
+    one_block(tmp_path / "matches")
+    log = MatchLog(tmp_path / "matches")
+    try:
+        with no_more_files():
+            trouble = log.trouble(BlockRange(0, 2))
+    except (MatchLogError, OSError):
+        trouble = None
+    assert trouble is None, trouble
