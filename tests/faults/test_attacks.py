@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,3 +71,46 @@ def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_
     except (MatchLogError, OSError):
         trouble = None
     assert trouble is None, trouble
+
+
+HEAVY = """
+import json
+import numpy as np
+import pyarrow as pa
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.matching.build import IndexEntry, VersionGatherer
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import part_of
+from fieldfare.pipeline.access_point import RECORDS
+from fieldfare.pipeline.match_batch import match_batch
+
+texts = [f"ANY a IN data.v SATISFIES (ANY b IN data.v SATISFIES (a + b = -{n}))" for n in range(1, 11)]
+entries = []
+for number, text in enumerate(texts):
+    compiled = encode_normal_form(compile_filter(text).normal_form)
+    entries.append(IndexEntry(number + 1, number, 0, (1 << 63) - 1, compiled, text, "sql"))
+gatherer = VersionGatherer()
+gatherer.add(entries)
+index = Index([part_of(gatherer.finish())])
+event = json.dumps({"id": "1", "data": {"v": list(range(900))}})
+payload = (event + "\\n").encode() * EVENTS
+batch = pa.record_batch(
+    [[0], ["default"], pa.array([EVENTS], pa.int32()), pa.array([payload], pa.large_binary())], schema=RECORDS
+)
+match_batch(batch, {"default": index})
+"""
+
+
+def test_one_request_cannot_hold_matching_up_for_longer_than_a_pipeline_may_hang() -> None:
+    """Ten filters and a request of 0.7 MB, each event just within its bound: events of all spaces wait.
+
+    A request may have 8 MiB. The work of one event is bounded; that of a record, and of a space in a batch
+    that it shares with others, must be too, or a record takes hours (and is set aside, when the pipeline was
+    ended three times for want of progress; then the next one comes).
+    """
+    program = HEAVY.replace("EVENTS", "200")
+    try:
+        done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        pytest.fail("200 events are not matched after two minutes")
+    assert done.returncode == 0, done.stderr
