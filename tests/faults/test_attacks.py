@@ -114,3 +114,30 @@ def test_one_request_cannot_hold_matching_up_for_longer_than_a_pipeline_may_hang
     except subprocess.TimeoutExpired:
         pytest.fail("200 events are not matched after two minutes")
     assert done.returncode == 0, done.stderr
+
+
+def test_records_are_not_given_up_because_their_process_was_killed_again_and_again(tmp_path: Path) -> None:
+    """A machine short of memory kills the Java process once a minute, whatever it is at: nothing is wrong
+    with the records that it was matching, and none of them may be lost for their subscribers.
+
+    ``kill -9`` at any moment loses nothing: a death by SIGKILL is no evidence against a record.
+    """
+    recovery_module = pytest.importorskip("fieldfare.runtimes.spark.recovery")
+    suspects_module = pytest.importorskip("fieldfare.runtimes.spark.suspects_file")
+    from fieldfare.runtimes.spark.folder import DataFolder
+    from fieldfare.runtimes.spark.source import BatchSettings
+    from fieldfare.storage import open_event_log
+    from fieldfare.storage.event_log import NewRecord
+    from fieldfare.storage.quarantine import Quarantine
+
+    folder = DataFolder(tmp_path)
+    folder.make()
+    log = open_event_log(folder.log_url)
+    log.append([NewRecord("default", b'{"n": %d}\n' % n, 1) for n in range(8)])
+    for _ in range(12):
+        recovery = recovery_module.Recovery(folder, log, MatchLog(folder.matches), BatchSettings())
+        recovery.begin(predecessor_died=True, told_offset=0)
+        file = suspects_module.SuspectsFile(folder.suspects)
+        found, _ = file.load()
+        file.save(found, trying=True)  # as the planner does before each attempt; then comes the kill
+    assert Quarantine(folder.quarantine).offsets() == []
