@@ -124,11 +124,12 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     """
     recovery_module = pytest.importorskip("fieldfare.runtimes.spark.recovery")
     suspects_module = pytest.importorskip("fieldfare.runtimes.spark.suspects_file")
+    from fieldfare.storage.quarantine import Quarantine
+
     from fieldfare.runtimes.spark.folder import DataFolder
     from fieldfare.runtimes.spark.source import BatchSettings
     from fieldfare.storage import open_event_log
     from fieldfare.storage.event_log import NewRecord
-    from fieldfare.storage.quarantine import Quarantine
 
     folder = DataFolder(tmp_path)
     folder.make()
