@@ -12,11 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accidents import empty, newest, tear
 from service_support import until
 
-from fieldfare.storage import MatchLog, NewMatchBlock
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_writer import IndexWriter
+from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
+from fieldfare.runtimes.spark.source import BatchSettings
+from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.registry import Put
 
 
 @contextmanager
@@ -124,13 +132,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     """
     recovery_module = pytest.importorskip("fieldfare.runtimes.spark.recovery")
     suspects_module = pytest.importorskip("fieldfare.runtimes.spark.suspects_file")
-    from fieldfare.storage.quarantine import Quarantine
-
-    from fieldfare.runtimes.spark.folder import DataFolder
-    from fieldfare.runtimes.spark.source import BatchSettings
-    from fieldfare.storage import open_event_log
-    from fieldfare.storage.event_log import NewRecord
-
+    quarantine_module = pytest.importorskip("fieldfare.storage.quarantine")
     folder = DataFolder(tmp_path)
     folder.make()
     log = open_event_log(folder.log_url)
@@ -141,4 +143,54 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
         file = suspects_module.SuspectsFile(folder.suspects)
         found, _ = file.load()
         file.save(found, trying=True)  # as the planner does before each attempt; then comes the kill
-    assert Quarantine(folder.quarantine).offsets() == []
+    assert quarantine_module.Quarantine(folder.quarantine).offsets() == []
+
+
+def index_of(folder: DataFolder) -> None:
+    """Bring a service's index up to its registry, as the source's process does when it starts."""
+    registry = open_registry(folder.registry_url)
+    writer = IndexWriter(folder, registry, IndexStore(folder.index), 0)
+    try:
+        writer.catch_up(registry.revision())
+    finally:
+        writer.close()
+        registry.close()
+
+
+def service_with_an_index(root: Path) -> DataFolder:
+    """A data directory with an event, a filter that matches it, and an index of a snapshot and a delta."""
+    folder = DataFolder(root)
+    folder.make()
+    log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
+    registry.create_space("default")
+    index_of(folder)
+    compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
+    registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], 0, 0)
+    index_of(folder)
+    log.append([NewRecord("default", b'{"n": 1}\n', 1)])
+    registry.close()
+    log.close()
+    return folder
+
+
+DAMAGED = {
+    "the newest manifest is empty": ("manifests", empty),
+    "the newest manifest is torn": ("manifests", tear),
+    "the newest delta is empty": ("files", empty),
+    "the newest delta is torn": ("files", tear),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> None:
+    """All of the index can be built again: what is broken there must stop nobody for longer than that."""
+    folder = service_with_an_index(tmp_path)
+    part, damage = DAMAGED[name]
+    damage(newest(folder.index / part))
+    index_of(folder)
+    manifest = IndexStore(folder.index).newest()
+    assert manifest is not None
+    RangeMatcher(folder).match(RecordRange(0, 1, manifest.revision, manifest.number))
+    block = MatchLog(folder.matches).block_at(0)
+    assert block is not None
+    assert block.matches == 1
