@@ -94,14 +94,13 @@ def fill(folder: Path, *, leave_bytes: int = 0) -> Path:
     """Fill the file system of a folder with one file; remove that to free it again."""
     ballast = folder / "ballast"
     size_bytes = max(0, shutil.disk_usage(folder).free - leave_bytes)
-    with ballast.open("wb") as file:
+    with ballast.open("wb", buffering=0) as file:
         with suppress(OSError):
             os.posix_fallocate(file.fileno(), 0, size_bytes)
+        file.seek(0, os.SEEK_END)
         with suppress(OSError):
             while not leave_bytes:  # Others write meanwhile: until not one more page is to be had.
-                file.seek(0, os.SEEK_END)
                 file.write(b"\0" * 4096)
-                file.flush()
     return ballast
 
 

@@ -35,6 +35,8 @@ def suffer(tmp_path: Path, seed: int, jumps_s: list[int], *, killed: bool = Fals
         played.load.flow(50)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_clock_that_jumps_by_a_week_and_back_removes_nothing(tmp_path: Path) -> None:
     """A dead battery, a wrong time server: for a while everything seems older than retention allows."""
     suffer(tmp_path, 141, [WEEK_S + 86_400, 0])

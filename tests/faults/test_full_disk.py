@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from accidents import MIB, fill, readiness, small_disk
+from accidents import MIB, fill, kill, readiness, small_disk, victims_of
 from scene import BUSY, Scene, scene
 from service_support import until
 
@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
 DISK_BYTES = 192 * MIB
 
 
-def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0) -> None:
-    """Fill the disk, watch for a while, and free it again."""
+def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0, killed: str | None = None) -> None:
+    """Fill the disk, watch for a while, and free it again; a process may be killed while it is full."""
     known = sum(played.load.ledger.refusals.values())
     ballast = fill(played.data, leave_bytes=leave_bytes)
     try:
@@ -23,7 +23,10 @@ def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0) -> None
             lambda: readiness(played.service) or played.load.check() < 0, 60, "(it says that it is not ready)"
         )
         until(lambda: sum(played.load.ledger.refusals.values()) > known, 60, "(publishers are told)")
+        if killed is not None:
+            kill(victims_of(played.service, killed))
         played.linger(full_s)
+        assert played.service.process.poll() is None, "the service gave up"
     finally:
         ballast.unlink()
     until(lambda: readiness(played.service) == {}, 120, "(ready again)")
@@ -44,11 +47,9 @@ def test_a_disk_that_is_full_again_and_again_stops_nobody_for_good(tmp_path: Pat
     """Also for longer than any patience with deaths, with processes killed, and the console on it."""
     options = {**BUSY, "disk_free_min_bytes": 0}
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk, scene(disk / "data", 92, **options) as played:
-        for full_s, killed in ((30, None), (5, "driver"), (5, "gateway"), (60, None)):
+        for full_s, killed in ((30, None), (10, "gateway"), (30, "driver"), (60, None)):
             played.load.flow(played.random.randrange(1, 500))
-            if killed:
-                played.strike(killed)
-            fill_and_free(played, full_s=full_s)
+            fill_and_free(played, full_s=full_s, killed=killed)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ MENDED_S = 180.0
 
 def hang(data: Path, seed: int, kinds: list[str]) -> None:
     """Stop the processes of one kind after the other with SIGSTOP, and never let them go on."""
-    with scene(data, seed, **BUSY) as played:
+    with scene(data, seed, pipeline_stall_s=20, **BUSY) as played:
         for kind in kinds:
             played.load.flow(played.random.randrange(1, 100))
             with frozen(victims_of(played.service, kind)):
@@ -28,6 +28,8 @@ def hang(data: Path, seed: int, kinds: list[str]) -> None:
                 played.load.flow(50, MENDED_S)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_planning_process_that_hangs_is_noticed_and_replaced(tmp_path: Path) -> None:
     """Events wait, nothing dies: "ready" for as long as one looks would leave everybody waiting."""
     hang(tmp_path / "data", 81, ["source"])

@@ -16,7 +16,9 @@ import time
 from types import ModuleType
 from typing import Any
 
-POISONED = ("fieldfare.pipeline.match_batch", "find_matches")
+POISONED = "fieldfare.pipeline.match_batch"
+MATCHING = ("find_matches", "stream_matches")
+"""Whichever of these functions the module has is what tasks call with their records."""
 
 
 def _skew_s(path: str) -> float:
@@ -44,8 +46,8 @@ def _is_poisoned(records: Any, path: str) -> str | None:
     return (how or "raise") if mark and any(mark.encode() in payload for payload in payloads) else None
 
 
-def _poison(module: ModuleType, path: str) -> None:
-    matched = getattr(module, POISONED[1])
+def _poison(module: ModuleType, name: str, path: str) -> None:
+    matched = getattr(module, name)
 
     def wrapped(records: Any, *rest: Any, **named: Any) -> Any:
         how = _is_poisoned(records, path)
@@ -55,7 +57,7 @@ def _poison(module: ModuleType, path: str) -> None:
             raise RuntimeError("this record cannot be matched")
         return matched(records, *rest, **named)
 
-    setattr(module, POISONED[1], wrapped)
+    setattr(module, name, wrapped)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -65,7 +67,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._path = path
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != POISONED[0]:
+        if name != POISONED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
@@ -73,7 +75,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def execute_and_poison(module: ModuleType) -> None:
                 execute(module)
-                _poison(module, self._path)
+                for function in MATCHING:
+                    if hasattr(module, function):
+                        _poison(module, function, self._path)
 
             spec.loader.exec_module = execute_and_poison  # type: ignore[method-assign]
         return spec
