@@ -82,6 +82,14 @@ class NaivePipeline:
         )
         return end
 
+    def beat(self, offset: int | None = None, state: str = "running") -> None:
+        """Write the heartbeat; everything in the match log is committed, or up to an offset."""
+        gateway = self._gateway
+        if offset is None:
+            offset = gateway.match_log.end(gateway.log.start())
+        beat = {"pid": 1, "state": state, "time_ms": time.time_ns() // 1_000_000, "offset": offset}
+        gateway.heartbeat_path.write_bytes(encode(beat))
+
     def _filter(self, text: str) -> Any:
         if text not in self._filters:
             self._filters[text] = compile_filter(text)

@@ -216,7 +216,8 @@ def test_retention_takes_old_events_and_a_late_subscriber_goes_on_with_what_is_l
                     r.pipeline.step()
             held = await r.pull("a", max=1)
             r.gateway.tail.advance()
-            r.gateway.background.maintain_storage(time.time_ns() // 1_000_000)
+            r.pipeline.beat()
+            r.gateway.maintenance.round(0)
             start = r.gateway.log.start()
             assert 8 <= start <= 18, "what the pipeline has not matched stays"
             found = positions(await r.pull("a", max=100))

@@ -58,7 +58,7 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
             def kept(offset: int | None, snapshot_revision: int | None) -> list[str]:
                 beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": offset}
                 heartbeat.write_text(json.dumps(beat | {"snapshot_revision": snapshot_revision}))
-                r.gateway.background.maintain_storage(0)
+                r.gateway.maintenance.round(0)
                 return [version.filter for version in r.gateway.registry.versions(3, -1)]
 
             everything = ["data.x = 0", "data.x = 1", "data.x = 2"]
@@ -67,7 +67,7 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
             assert kept(3, 2) == everything[1:]
             assert kept(3, 3) == everything[2:]
             heartbeat.unlink()
-            r.gateway.background.maintain_storage(0)
+            r.gateway.maintenance.round(0)
             assert (await r.client.get(f"{SUBSCRIPTIONS}/a")).json()["filter"] == "data.x = 2"
 
     run(work)

@@ -91,11 +91,9 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
     assert log.append([record(producer="p", sequence=0)])[0] == Appended(2_000, 1, False)
 
 
-def test_repeats_are_forgotten_by_age_when_asked(log: EventLog) -> None:
-    log.append(
-        [record(producer="p", sequence=1, appended_ms=10), record(producer="q", sequence=1, appended_ms=20)]
-    )
-    assert log.forget_producers(20) == 1
+def test_repeats_are_forgotten_by_offset_when_asked(log: EventLog) -> None:
+    log.append([record(producer="p", sequence=1), record(producer="q", sequence=1)])
+    assert log.forget_producers(1) == 1
     assert [done.duplicate for done in log.append([record(producer="p", sequence=1)])] == [False]
     assert [done.duplicate for done in log.append([record(producer="q", sequence=1)])] == [True]
 
@@ -334,18 +332,23 @@ def test_a_file_that_is_no_log_is_refused_by_name(tmp_path: Path) -> None:
         open_event_log(f"sqlite:///{tmp_path}/nowhere/log.db")
 
 
-def test_retention_goes_by_age_and_by_bytes_and_spares_what_the_pipeline_needs() -> None:
-    records = [RecordSize(offset, 10, appended_ms=offset * 100) for offset in range(5, 15)]
+def test_retention_goes_by_age_and_by_bytes_and_spares_what_the_pipeline_needs(log: EventLog) -> None:
+    """Ten records of 11 bytes: the first five are an hour old, all but the last two at least a minute."""
+    for count, elapsed_ms in ((5, 3_540_000), (3, 60_000), (2, 0)):
+        log.append([record(width=8) for _ in range(count)])
+        log.observe(0, every_ms=1, keep_ms=7_200_000)
+        log.observe(elapsed_ms, every_ms=1 << 40, keep_ms=7_200_000)
 
     def before(keep_from: int = 99, **bounds: int) -> int | None:
-        return RetentionPolicy(**bounds).trim_before(iter(records), 100, now_ms=1_500, keep_from=keep_from)
+        return RetentionPolicy(**bounds).trim_before(log, keep_from)
 
     assert before() is None
-    assert before(max_age_ms=1_000) is None
-    assert before(max_age_ms=700) == 8
-    assert before(max_bytes=100) is None
-    assert before(max_bytes=35) == 12
-    assert before(max_bytes=35, max_age_ms=700) == 12
-    assert before(max_bytes=0) == 15
+    assert before(max_age_ms=3_600_001) is None
+    assert before(max_age_ms=3_600_000) == 5
+    assert before(max_age_ms=60_000) == 8
+    assert before(max_bytes=110) is None
+    assert before(max_bytes=35) == 7
+    assert before(max_bytes=35, max_age_ms=60_000) == 8
+    assert before(max_bytes=0) == 10
     assert before(keep_from=7, max_bytes=0) == 7
-    assert before(keep_from=5, max_bytes=0) is None
+    assert before(keep_from=0, max_bytes=0) is None

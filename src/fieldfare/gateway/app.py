@@ -24,6 +24,7 @@ from fieldfare.gateway import (
 from fieldfare.gateway.background import Background
 from fieldfare.gateway.door import Door
 from fieldfare.gateway.events import Limits
+from fieldfare.gateway.maintenance import Maintenance
 from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.metrics import Metrics, Timer
 from fieldfare.gateway.problems import (
@@ -35,12 +36,14 @@ from fieldfare.gateway.problems import (
 from fieldfare.gateway.pump import Pump
 from fieldfare.gateway.records import RecordCache
 from fieldfare.gateway.requests import BodyBytes
+from fieldfare.gateway.restored import make_consistent
 from fieldfare.gateway.settings import ANY, GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import StorageError
+from fieldfare.storage.files import make_folder
 from fieldfare.storage.match_log import MatchLog
 
 logger = logging.getLogger("fieldfare.gateway")
@@ -59,12 +62,13 @@ class Gateway:
         self.settings = settings
         data = settings.data
         for folder in (data, data / "matches", data / "run"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         self.log = open_event_log(f"sqlite:///{data / 'log.db'}")
         self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
         self.match_log = MatchLog(data / "matches")
+        matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.heartbeat_path = data / "run" / "pipeline.json"
         self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
         self.bodies = BodyBytes(settings.bodies_max_bytes)
@@ -74,7 +78,8 @@ class Gateway:
         self.subscriptions = Subscriptions(
             self.registry, self.writer, filter_max_bytes=settings.filter_max_bytes
         )
-        self.tail = MatchTail(self.match_log, self.log.start(), self.metrics.block_seen)
+        self.maintenance = Maintenance(self)
+        self.tail = MatchTail(self.match_log, matched, self.metrics.block_seen, self.maintenance.report)
         self.pump = Pump(
             self.log,
             self.registry,

@@ -1,4 +1,4 @@
-"""What the gateway does besides answering: figures, the lag, the pipeline's heartbeat, retention."""
+"""What the gateway does besides answering: figures, the lag, the pipeline's heartbeat."""
 
 from __future__ import annotations
 
@@ -14,21 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fieldfare.storage.event_log import RetentionPolicy
-
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
 
 logger = logging.getLogger("fieldfare.gateway")
 
-PRODUCERS_KEPT_MS = 7 * 86_400_000
-"""So long a producer's last sequences are remembered at least."""
-
 PIPELINE_WORKS = ("ready", "running")
 """The states in which the pipeline matches what is appended."""
-
-COMPACTION_BEHIND_RECORDS = 64
-"""The newest blocks stay as they are: live subscribers are reading them."""
 
 
 class PipelineHeartbeat(msgspec.Struct):
@@ -99,6 +91,7 @@ class Background:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._tasks: list[asyncio.Task[None]] = []
+        self._maintained_s = time.monotonic()
         self.lag_events = 0
         self.log_end = gateway.log.end()
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
@@ -120,6 +113,9 @@ class Background:
 
     async def _observe(self) -> None:
         self.observe()
+        if self._gateway.maintenance.is_asked:
+            await asyncio.to_thread(self._gateway.maintenance.mend)
+            self._gateway.pump.look_again()
 
     def observe(self) -> None:
         """Follow the match log's end and take the figures that change all the time."""
@@ -137,36 +133,9 @@ class Background:
 
     async def _maintain(self) -> None:
         await self._gateway.pump.save_progress()
-        await asyncio.to_thread(self.maintain_storage, time.time_ns() // 1_000_000)
-
-    def maintain_storage(self, now_ms: int) -> None:
-        """Retention, compaction, and forgetting history; runs on a thread of its own."""
-        gateway = self._gateway
-        settings, log = gateway.settings, gateway.log
-        policy = RetentionPolicy(round(settings.retention_s * 1000), settings.retention_bytes)
-        tip = gateway.tail.tip
-        before = policy.trim_before(log.sizes(log.start()), log.size_bytes(), now_ms, keep_from=tip)
-        if before is not None:
-            # Matches first: a match whose event is gone would be read in vain.
-            gateway.match_log.trim(before)
-            removed = log.trim(before)
-            logger.info("retention removed %d records, up to 0-%d-0", removed, before)
-        log.forget_producers(now_ms - PRODUCERS_KEPT_MS)
-        gateway.match_log.compact(max(0, tip - COMPACTION_BEHIND_RECORDS))
-        self._forget_history()
-
-    def _forget_history(self) -> None:
-        """Purge from the registry what the pipeline, however it may crash, will not ask for again.
-
-        It asks for versions that count for records it has not committed, and for changes that came after
-        the newest snapshot; until the first batch after a start it does not say how far it is.
-        """
-        try:
-            heartbeat = read_heartbeat(self._gateway.heartbeat_path)
-        except (OSError, msgspec.DecodeError):
-            return
-        if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
-            self._gateway.registry.purge(heartbeat.offset, heartbeat.snapshot_revision)
+        now_s = time.monotonic()
+        elapsed_s, self._maintained_s = now_s - self._maintained_s, now_s
+        await asyncio.to_thread(self._gateway.maintenance.round, elapsed_s)
 
     def stats(self) -> dict[str, Any]:
         """The document of ``/v1/stats``."""
@@ -188,6 +157,7 @@ class Background:
             "match_latency_ms": metrics.match_latency_ms(),
             "log_bytes": gateway.log.size_bytes(),
             "disk_free_bytes": self.disk_free_bytes,
+            "notices": list(gateway.maintenance.notices),
             "pid": os.getpid(),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
 from fieldfare.storage.match_block import MatchBlock
 from fieldfare.storage.match_log import MatchLog
 
@@ -25,14 +25,24 @@ class MatchTail:
         A record offset that lies in the match log or at its end: the look for the end begins here.
     on_block
         Called with every block that appears after this.
+    on_broken
+        Called with the error of a block that cannot be read. Whoever needs it waits, but not for long: see
+        `Maintenance`.
     """
 
     def __init__(
-        self, match_log: MatchLog, start: int, on_block: Callable[[MatchBlock], None] | None = None
+        self,
+        match_log: MatchLog,
+        start: int,
+        on_block: Callable[[MatchBlock], None] | None = None,
+        on_broken: Callable[[BrokenBlockError], None] | None = None,
     ) -> None:
         self._match_log = match_log
         self._on_block = on_block
-        self._broken: set[str] = set()
+        self._on_broken = on_broken
+        self._said = ""
+        self.gap_seen = False
+        """Whether a record before the end was looked for and has no block, though the log holds it."""
         self.tip = match_log.end(start)
 
     def advance(self) -> bool:
@@ -52,9 +62,13 @@ class MatchTail:
         try:
             return self._match_log.block_at(offset)
         except MatchLogError as error:
-            # Until somebody puts the file right, events wait at it; none is passed over.
-            message = str(error)
-            if message not in self._broken:
-                self._broken.add(message)
-                logger.error("%s", message)
+            self.report(error)
             return None
+
+    def report(self, error: MatchLogError) -> None:
+        """Something of the match log could not be read."""
+        if str(error) != self._said:
+            self._said = str(error)
+            logger.error("%s", error)
+        if isinstance(error, BrokenBlockError) and self._on_broken is not None:
+            self._on_broken(error)

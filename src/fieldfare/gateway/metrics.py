@@ -43,6 +43,11 @@ class Metrics:
         self.queued_bytes = Gauge(
             "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
         )
+        self.set_aside = Gauge(
+            "fieldfare_set_aside_blocks",
+            "Broken blocks of the match log that were set aside.",
+            registry=registry,
+        )
         self.match_latency = Histogram(
             "fieldfare_match_latency_seconds",
             "From append to match, one observation a match-log block.",

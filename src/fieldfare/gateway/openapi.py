@@ -152,6 +152,7 @@ _SCHEMAS: Json = {
             "match_latency_ms": record({"p50": _NULLABLE_NUMBER, "p99": _NULLABLE_NUMBER}),
             "log_bytes": integer(),
             "disk_free_bytes": integer(),
+            "notices": {"type": "array", "items": string()},
             "pid": integer(),
         }
     ),
@@ -451,6 +452,7 @@ _PATHS: Json = {
                         {
                             "status": string(),
                             "checks": {"type": "object", "additionalProperties": {"type": "string"}},
+                            "notices": {"type": "array", "items": string()},
                         }
                     ),
                 )

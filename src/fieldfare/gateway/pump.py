@@ -20,6 +20,7 @@ from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, key_of
 from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
+from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.event_log import EventLog
 from fieldfare.storage.match_block import MatchBlock
 from fieldfare.storage.registry import Cursor, Registry
@@ -157,6 +158,11 @@ class Pump:
             self._behind.add(delivery)
             self._stirred.set()
             self._wake(delivery)
+
+    def look_again(self) -> None:
+        """Something may be readable that was not: let all who wait look."""
+        self._behind.update(self._waiting)
+        self._stirred.set()
 
     async def wait(
         self, delivery: Delivery, session: Session, timeout_s: float, gone: asyncio.Future[None]
@@ -297,15 +303,20 @@ class Pump:
                     delivery.feed(_NO_KEYS, kept_from << INDEX_BITS)
                 else:
                     self._behind.discard(delivery)
-            if kept_from <= offset:
-                logger.error("the match log has a gap at record %d", offset)
+            if kept_from <= offset < self._tail.tip:
+                self._tail.gap_seen = True
             return
         end = block.end << INDEX_BITS
-        for delivery, is_matched in _who_matched(block, deliveries):
-            keys = keys_in(block, delivery.number) if is_matched else _NO_KEYS
-            delivery.feed(keys, end)
-            if len(keys):
-                self._wake(delivery)
+        try:
+            for delivery, is_matched in _who_matched(block, deliveries):
+                keys = keys_in(block, delivery.number) if is_matched else _NO_KEYS
+                delivery.feed(keys, end)
+                if len(keys):
+                    self._wake(delivery)
+        except MatchLogError as error:
+            # It is set aside in a moment; those who have not been fed look again then.
+            self._tail.report(error)
+            self._behind.difference_update(deliveries)
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
         for future, session in self._waiting.get(delivery, {}).items():

@@ -26,7 +26,11 @@ async def readyz(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     found = await readiness(gateway)
     return json_response(
-        {"status": "ready" if found.ready else "not ready", "checks": found.checks},
+        {
+            "status": "ready" if found.ready else "not ready",
+            "checks": found.checks,
+            "notices": list(gateway.maintenance.notices),
+        },
         200 if found.ready else 503,
     )
 

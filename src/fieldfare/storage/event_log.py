@@ -1,13 +1,13 @@
 """The event log: what a publish call appended, in order, durable before it is acknowledged.
 
 One record is one publish batch, stored whole: its events as JSON lines, or as an Arrow stream with a row
-for each (see ``arrow_events.stream``). Records have contiguous offsets from 0; an offset is never used
-twice, also when retention has removed all records.
+for each (see ``arrow_events.stream``). Records have rising offsets from 0; an offset is never used twice,
+also when retention has removed all records. They are contiguous but for holes, which `raise_end` makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,7 +31,7 @@ class NewRecord:
         How many events the payload holds: 1 to 10,000.
     producer, sequence
         Who appends, and its own number for this batch (both or neither). A pair that the log has seen
-        before appends nothing, so a retry is harmless. A producer's sequences must increase.
+        in this space before appends nothing, so a retry is harmless. A producer's sequences must increase.
     appended_ms
         The time of the append, in milliseconds since 1970.
     """
@@ -46,11 +46,15 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a record stands: its own offset, or the first one's when it is a repeat (`duplicate`)."""
+    """Where a record stands: its own offset, or the first one's when it is a repeat (`duplicate`).
+
+    A repeat that `differs` has another payload than the first one, which cannot be meant; it is not appended.
+    """
 
     offset: int
     count: int
     duplicate: bool
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +101,9 @@ class EventLog(Protocol):
     def append(self, records: Sequence[NewRecord]) -> list[Appended]:
         """Append records in one transaction; they are durable and visible on return.
 
-        A repeat of a (producer, sequence) gives the first one's place, with ``duplicate=True``, and
-        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer, for as
-        long as `forget_producers` has not dropped them.
+        A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
+        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
+        as long as `forget_producers` has not dropped them.
 
         Raises
         ------
@@ -123,7 +127,7 @@ class EventLog(Protocol):
         ...
 
     def read(self, start: int, end: int) -> Iterator[Record]:
-        """The records with ``start <= offset < end`` in order; fewer when the log ends before.
+        """The records with ``start <= offset < end`` in order; fewer where there is a hole or the log's end.
 
         Raises
         ------
@@ -135,7 +139,8 @@ class EventLog(Protocol):
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         """The greatest end so that the records from ``start`` to it stay within both bounds.
 
-        At least one record is included when there is one, however large. No payload is read.
+        At least one record is included when there is one, however large. No payload is read. A range never
+        holds both records and a hole: a hole is a range of its own, with nothing in it.
         """
         ...
 
@@ -155,8 +160,33 @@ class EventLog(Protocol):
         """Remove the records before an offset; returns how many those were."""
         ...
 
-    def forget_producers(self, before_ms: int) -> int:
-        """Drop what is remembered of repeats appended before a time; returns how many those were."""
+    def forget_producers(self, before: int) -> int:
+        """Drop what is remembered of repeats of records before an offset; returns how many those were.
+
+        One call looks at a bounded number, and the next goes on where it ended.
+        """
+        ...
+
+    def observe(self, elapsed_ms: int, every_ms: int, keep_ms: int) -> None:
+        """Let what the log holds grow older, by the time that a service has run on it.
+
+        Parameters
+        ----------
+        elapsed_ms
+            How long it has run since this was last called.
+        every_ms
+            Where the log ends is noted this often: `older_than` is exact to so much, to the safe side.
+        keep_ms
+            The greatest age that `older_than` will be asked for.
+        """
+        ...
+
+    def older_than(self, age_ms: int) -> int:
+        """The offset up to which everything is older than so much of the time that `observe` counts."""
+        ...
+
+    def raise_end(self, to: int) -> None:
+        """Give no offset before this one to a record; what the log does not hold up to there is a hole."""
         ...
 
     def close(self) -> None:
@@ -171,7 +201,8 @@ class RetentionPolicy:
     Parameters
     ----------
     max_age_ms
-        Records older than this go. Larger: subscribers may come back later, more disk. None: no bound.
+        Records older than this go. Larger: subscribers may come back later, more disk. None: no bound. It is
+        a time that the service has run, which nobody can set: a clock may jump by a week and back.
     max_bytes
         The oldest records go until the payloads kept take at most this. None: no bound.
     """
@@ -179,28 +210,26 @@ class RetentionPolicy:
     max_age_ms: int | None = None
     max_bytes: int | None = None
 
-    def trim_before(
-        self, oldest_first: Iterable[RecordSize], total_bytes: int, now_ms: int, keep_from: int
-    ) -> int | None:
-        """The offset to trim before, or None when every record may stay.
+    def trim_before(self, log: EventLog, keep_from: int) -> int | None:
+        """The offset to trim a log before, or None when every record may stay.
 
         Parameters
         ----------
-        oldest_first
-            The records kept, oldest first. It is read only up to the first record that stays.
-        total_bytes
-            What they take together.
-        now_ms
-            The time to count ages from.
+        log
+            The log. Its oldest records are looked at, up to the first one that stays.
         keep_from
             Records from this offset on stay whatever the bounds say (the pipeline still needs them).
         """
-        before: int | None = None
-        for record in oldest_first:
-            too_old = self.max_age_ms is not None and now_ms - record.appended_ms > self.max_age_ms
-            too_many = self.max_bytes is not None and total_bytes > self.max_bytes
-            if record.offset >= keep_from or not (too_old or too_many):
-                break
-            before = record.offset + 1
-            total_bytes -= record.size_bytes
-        return before
+        start, end = log.start(), log.end()
+        before = start
+        if self.max_age_ms is not None:
+            before = max(before, min(log.older_than(self.max_age_ms), end))
+        if self.max_bytes is not None:
+            total_bytes = log.backlog(before).bytes
+            for record in log.sizes(before):
+                if total_bytes <= self.max_bytes or record.offset >= keep_from:
+                    break
+                total_bytes -= record.size_bytes
+                before = record.offset + 1
+        before = min(before, keep_from)
+        return before if before > start else None

@@ -204,9 +204,15 @@ class MatchLog:
                 sync_folder(path.parent)
         except OSError as error:
             raise MatchLogError(f"{path} could not be set aside: {error}") from error
-        with self._lock:
-            self._open.pop(block, None)
+        self.forget(path)
         return kept
+
+    def forget(self, path: Path) -> None:
+        """Read a block's file anew when it is needed next: it was replaced."""
+        block = range_of(path)
+        with self._lock:
+            if block is not None:
+                self._open.pop(block, None)
 
     def fill(self, start: int, end: int, besides: BlockRange | None = None) -> list[BlockRange]:
         """Write blocks that say nothing for the records that no block holds, ``besides`` not counted."""

@@ -177,6 +177,21 @@ class Registry(Protocol):
         """Save cursors by number, all or none; durable on return."""
         ...
 
+    def greatest_offset(self) -> int:
+        """The greatest offset of the log that a change was ever written at; cheap."""
+        ...
+
+    def set_cursors_back(self, end: int) -> int:
+        """Set the cursors that stand behind the log's end to it; returns how many those were."""
+        ...
+
+    def raise_revision(self, to: int) -> None:
+        """Give no revision up to this one to a change, and answer for no history before it.
+
+        For a registry that is a copy from before: whoever took in later changes has to begin anew.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of this process's connections; they are opened again when needed."""
         ...

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.model import OPEN_END, Position, Subscription
+from fieldfare.storage import sql_restored
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
 from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free
@@ -266,6 +267,18 @@ class SqlRegistry:
                 [{"saved": number} for number in latest],
             )
             connection.execute(sa.insert(_cursors), rows)
+
+    def greatest_offset(self) -> int:
+        with self._read() as connection:
+            return sql_restored.greatest_offset(connection)
+
+    def set_cursors_back(self, end: int) -> int:
+        with self._write() as connection:
+            return sql_restored.set_cursors_back(connection, end)
+
+    def raise_revision(self, to: int) -> None:
+        with self._write() as connection:
+            sql_restored.raise_revision(connection, to)
 
     def close(self) -> None:
         if self._process == os.getpid():

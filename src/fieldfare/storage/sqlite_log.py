@@ -1,11 +1,4 @@
-"""The event log in one SQLite file.
-
-``records`` holds a row a record. The payload is its last column, so whatever reads the columns before it
-never touches the pages that the payload overflows to. ``events_end`` and ``bytes_end`` count all events
-and payload bytes ever appended, this record's included: sums over any range are one subtraction, and
-finding a batch's bound is a binary search. ``trimmed`` keeps the same counts for what retention took, so
-offsets go on where they were when no record is left. ``producers`` remembers the sequences of producers.
-"""
+"""The event log in one SQLite file; its tables are in `sqlite_schema`."""
 
 from __future__ import annotations
 
@@ -15,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
+from fieldfare.storage import sqlite_schema
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
@@ -26,10 +20,6 @@ from fieldfare.storage.event_log import (
     RecordSize,
 )
 from fieldfare.storage.sqlite_connections import SqliteConnections
-
-FORMAT = 1
-_APPLICATION_ID = 0x66664C47
-"""Marks the file as an event log of this kind ("ffLG")."""
 
 REMEMBERED_SEQUENCES = 1_000
 """How many of its latest sequences are remembered for a producer, at least."""
@@ -49,6 +39,9 @@ _CHECKPOINT_BYTES = 16 << 20
 
 _TRIM_BYTES = 8 << 20
 """How much one transaction of a trim frees: appends wait for no more than this."""
+_TRIM_EVENTS = 16_384
+_FORGET_ROWS = 10_000
+"""So many remembered sequences are looked at by one call that forgets."""
 
 _SETTINGS = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
@@ -60,24 +53,21 @@ _SETTINGS = (
     f"PRAGMA journal_size_limit = {_CHECKPOINT_BYTES}",
 )
 
-_SCHEMA = (
-    """CREATE TABLE records (
-        offset INTEGER PRIMARY KEY, space TEXT NOT NULL, count INTEGER NOT NULL, appended_ms INTEGER NOT NULL,
-        events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL, payload BLOB NOT NULL)""",
-    "CREATE TABLE trimmed (start INTEGER NOT NULL, events_end INTEGER NOT NULL, bytes_end INTEGER NOT NULL)",
-    """CREATE TABLE producers (
-        producer TEXT NOT NULL, sequence INTEGER NOT NULL, offset INTEGER NOT NULL, count INTEGER NOT NULL,
-        appended_ms INTEGER NOT NULL, PRIMARY KEY (producer, sequence)) WITHOUT ROWID""",
-    "INSERT INTO trimmed VALUES (0, 0, 0)",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {FORMAT}",
-)
-
-_LAST = """SELECT * FROM (SELECT offset + 1, events_end, bytes_end FROM records ORDER BY offset DESC LIMIT 1)
-    UNION ALL SELECT start, events_end, bytes_end FROM trimmed ORDER BY 1 DESC LIMIT 1"""
-_REPEAT = "SELECT offset, count FROM producers WHERE producer = ? AND sequence = ?"
-_FORGET = """DELETE FROM producers WHERE producer = ?1 AND sequence <
-    (SELECT sequence FROM producers WHERE producer = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)"""
+_LAST = """SELECT max(end, (SELECT coalesce(max(end), 0) FROM holes)), events_end, bytes_end FROM (
+    SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records ORDER BY offset DESC LIMIT 1)
+    UNION ALL SELECT start, events_end, bytes_end FROM trimmed ORDER BY 1 DESC LIMIT 1)"""
+_TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
+    SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records
+        WHERE offset < ?1 ORDER BY offset DESC LIMIT 1)
+    UNION ALL SELECT start, events_end, bytes_end FROM trimmed WHERE start <= ?1 ORDER BY 1 DESC LIMIT 1)"""
+_NEXT_HOLE = "SELECT start, end FROM holes WHERE end > ? ORDER BY start LIMIT 1"
+_REPEAT = "SELECT offset, count FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
+_FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
+    FROM producers WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
+_SEQUENCES_AFTER = """SELECT space, producer, sequence, offset FROM producers
+    WHERE (space, producer, sequence) > (?, ?, ?) ORDER BY space, producer, sequence LIMIT ?"""
+_FORGET_ONE = "DELETE FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
+_FIRST_KEY = ("", "", -1)
 
 
 class SqliteEventLog:
@@ -89,7 +79,8 @@ class SqliteEventLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
         self._connections = SqliteConnections(self.path, _SETTINGS)
-        self._appends_of: dict[str, int] = {}
+        self._appends_of: dict[tuple[str, str], int] = {}
+        self._forgotten_to: tuple[str, str, int] = _FIRST_KEY
         with self._explained():
             self._prepare()
 
@@ -115,39 +106,45 @@ class SqliteEventLog:
     @contextmanager
     def fence(self) -> Iterator[int]:
         with self._explained(), self._connections.writing() as connection:
-            end: int = connection.execute(_LAST).fetchone()[0]
-            yield end
+            yield _end(connection)
             connection.execute("ROLLBACK")
 
     def start(self) -> int:
         return int(self._row("SELECT start FROM trimmed")[0])
 
     def end(self) -> int:
-        return int(self._row(_LAST)[0])
+        with self._explained():
+            return _end(self._connections.reader())
 
     def read(self, start: int, end: int) -> Iterator[Record]:
         while start < end:
-            chunk_end = min(end, self.bound(start, _CHUNK_BYTES, 1 << 62), start + _CHUNK_RECORDS)
+            chunk_end = min(end, self.bound(start, _CHUNK_BYTES, 1 << 62))
             with self._explained():
                 rows = self._connections.reader().execute(
                     "SELECT offset, space, count, payload, appended_ms FROM records"
-                    " WHERE offset >= ? AND offset < ? ORDER BY offset",
-                    (start, chunk_end),
+                    " WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
+                    (start, chunk_end, _CHUNK_RECORDS),
                 )
                 # All rows at once: a statement left open would hold the WAL back while the caller works.
                 chunk = [Record(*row) for row in rows]
-            if not chunk:
-                return
-            if chunk[0].offset != start:
+            if (not chunk or chunk[0].offset != start) and start < self.start():
                 raise self._trimmed(start)
+            if chunk_end == start:
+                return
             yield from chunk
-            start = chunk_end
+            start = chunk[-1].offset + 1 if len(chunk) == _CHUNK_RECORDS else chunk_end
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         end = self.end()
         if start >= end:
             return start
         events, size_bytes = self._totals_before(start)
+        with self._explained():
+            hole = self._connections.reader().execute(_NEXT_HOLE, (start,)).fetchone()
+        if hole is not None:
+            if hole[0] <= start:
+                return int(hole[1])
+            end = min(end, hole[0])
         # Gallop, then halve: `low` records fit (one always does), `high` do not.
         low, high, step = start + 1, end + 1, 2
         while low < high - 1:
@@ -163,7 +160,10 @@ class SqliteEventLog:
         end, events_end, bytes_end = self._row(_LAST)
         start = min(max(start, self.start()), end)
         events, size_bytes = self._totals_before(start)
-        return Backlog(end - start, events_end - events, bytes_end - size_bytes)
+        missing = self._row(
+            "SELECT coalesce(sum(end - max(start, ?1)), 0) FROM holes WHERE end > ?1", (start,)
+        )[0]
+        return Backlog(end - start - missing, events_end - events, bytes_end - size_bytes)
 
     def sizes(self, start: int) -> Iterator[RecordSize]:
         start = max(start, self.start())
@@ -189,38 +189,78 @@ class SqliteEventLog:
         return self.backlog(self.start()).bytes
 
     def trim(self, before: int) -> int:
-        first = start = self.start()
+        start = self.start()
         before = min(before, self.end())
+        removed = 0
         while start < before:
-            step_end = min(before, self.bound(start, _TRIM_BYTES, 1 << 62), start + _CHUNK_RECORDS)
+            step_end = min(before, self.bound(start, _TRIM_BYTES, _TRIM_EVENTS))
+            totals = self._totals_before(step_end)
             with self._explained(), self._connections.writing() as connection:
                 connection.execute(
-                    "UPDATE trimmed SET (start, events_end, bytes_end) ="
-                    " (SELECT offset + 1, events_end, bytes_end FROM records WHERE offset = ?)",
-                    (step_end - 1,),
+                    "UPDATE trimmed SET start = ?, events_end = ?, bytes_end = ?", (step_end, *totals)
                 )
-                connection.execute("DELETE FROM records WHERE offset < ?", (step_end,))
+                connection.execute("DELETE FROM holes WHERE end <= ?", (step_end,))
+                removed += connection.execute("DELETE FROM records WHERE offset < ?", (step_end,)).rowcount
             start = step_end
-        return start - first
+        return removed
 
-    def forget_producers(self, before_ms: int) -> int:
+    def forget_producers(self, before: int) -> int:
+        with self._explained():
+            rows = self._connections.reader().execute(_SEQUENCES_AFTER, (*self._forgotten_to, _FORGET_ROWS))
+            looked_at = rows.fetchall()
+        # Reading keeps no append waiting, and few rows go at once.
+        self._forgotten_to = looked_at[-1][:3] if len(looked_at) == _FORGET_ROWS else _FIRST_KEY
+        old = [row[:3] for row in looked_at if row[3] < before]
+        if old:
+            with self._explained(), self._connections.writing() as connection:
+                connection.executemany(_FORGET_ONE, old)
+        return len(old)
+
+    def observe(self, elapsed_ms: int, every_ms: int, keep_ms: int) -> None:
         with self._explained(), self._connections.writing() as connection:
-            return connection.execute("DELETE FROM producers WHERE appended_ms < ?", (before_ms,)).rowcount
+            connection.execute("UPDATE ran SET ran_ms = ran_ms + ?", (max(0, elapsed_ms),))
+            ran_ms = connection.execute("SELECT ran_ms FROM ran").fetchone()[0]
+            last_ms = connection.execute("SELECT max(ran_ms) FROM observed").fetchone()[0]
+            if last_ms is None or ran_ms - last_ms >= every_ms:
+                connection.execute(
+                    "INSERT OR REPLACE INTO observed VALUES (?, ?)", (ran_ms, _end(connection))
+                )
+                # The newest of those that are older than anyone asks for answers for all before it.
+                connection.execute(
+                    "DELETE FROM observed WHERE ran_ms <"
+                    " (SELECT max(ran_ms) FROM observed WHERE ran_ms <= ?)",
+                    (ran_ms - keep_ms,),
+                )
+
+    def older_than(self, age_ms: int) -> int:
+        with self._explained():
+            row = (
+                self._connections.reader()
+                .execute(
+                    "SELECT observed.end FROM observed, ran WHERE observed.ran_ms <= ran.ran_ms - ?"
+                    " ORDER BY observed.ran_ms DESC LIMIT 1",
+                    (age_ms,),
+                )
+                .fetchone()
+            )
+        return 0 if row is None else int(row[0])
+
+    def raise_end(self, to: int) -> None:
+        with self._explained(), self._connections.writing() as connection:
+            end = _end(connection)
+            if to > end:
+                connection.execute("INSERT INTO holes VALUES (?, ?)", (end, to))
 
     def close(self) -> None:
         self._connections.close()
 
     def _prepare(self) -> None:
-        """Create the tables unless they are there; refuse a file that is something else."""
-        if self.path.exists() and _kind(self._connections.reader()) == (_APPLICATION_ID, FORMAT):
+        """Create or upgrade the tables unless they are as they should be; refuse another kind of file."""
+        if self.path.exists() and sqlite_schema.is_current(self._connections.reader()):
             return
         with self._connections.writing() as connection:
-            tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if tables == 0:
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-            elif _kind(connection) != (_APPLICATION_ID, FORMAT):
-                raise EventLogError(f"{self.path} is not an event log of format {FORMAT}")
+            if not sqlite_schema.prepare(connection):
+                raise EventLogError(f"{self.path} is not an event log of format {sqlite_schema.FORMAT}")
 
     def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
         with self._explained():
@@ -233,13 +273,7 @@ class SqliteEventLog:
         """The events and bytes ever appended before an offset, which is in what is kept, or its end."""
         with self._explained():
             row: tuple[int, int] | None = (
-                self._connections.reader()
-                .execute(
-                    "SELECT events_end, bytes_end FROM records WHERE offset = ?1 - 1"
-                    " UNION ALL SELECT events_end, bytes_end FROM trimmed WHERE start = ?1",
-                    (offset,),
-                )
-                .fetchone()
+                self._connections.reader().execute(_TOTALS_BEFORE, (offset,)).fetchone()
             )
         if row is None:
             raise self._trimmed(offset)
@@ -254,11 +288,12 @@ class SqliteEventLog:
         for record in records:
             if record.producer is None:
                 continue
-            appends = self._appends_of.get(record.producer, 0) + 1
+            producer = (record.space, record.producer)
+            appends = self._appends_of.get(producer, 0) + 1
             if appends >= _FORGET_EVERY:
-                connection.execute(_FORGET, (record.producer, REMEMBERED_SEQUENCES - 1))
+                connection.execute(_FORGET, (*producer, REMEMBERED_SEQUENCES - 1))
                 appends = 0
-            self._appends_of[record.producer] = appends
+            self._appends_of[producer] = appends
         if len(self._appends_of) > _COUNTED_PRODUCERS:
             self._appends_of.clear()
 
@@ -268,14 +303,6 @@ class SqliteEventLog:
             yield
         except sqlite3.Error as error:
             raise EventLogError(f"{self.path}: {error}") from error
-
-
-def _kind(connection: sqlite3.Connection) -> tuple[int, int]:
-    """What the file says it is, and its format."""
-    return (
-        connection.execute("PRAGMA application_id").fetchone()[0],
-        connection.execute("PRAGMA user_version").fetchone()[0],
-    )
 
 
 def _check(record: NewRecord) -> None:
@@ -291,23 +318,28 @@ def _check(record: NewRecord) -> None:
         raise ValueError("producer and sequence go together")
 
 
-def _place(
-    connection: sqlite3.Connection, records: Sequence[NewRecord]
-) -> tuple[list[Appended], list[tuple[int, str, int, int, int, int, bytes]]]:
+def _end(connection: sqlite3.Connection) -> int:
+    row: tuple[int, int, int] = connection.execute(_LAST).fetchone()
+    return row[0]
+
+
+_Row = tuple[int, str, int, int, int, int, bytes]
+
+
+def _place(connection: sqlite3.Connection, records: Sequence[NewRecord]) -> tuple[list[Appended], list[_Row]]:
     """Give every record its place, repeats the first one's; returns the rows to insert too."""
     end, events_end, bytes_end = connection.execute(_LAST).fetchone()
     appended: list[Appended] = []
-    rows = []
+    rows: list[_Row] = []
     for record in records:
         if record.producer is not None:
-            repeat = connection.execute(_REPEAT, (record.producer, record.sequence)).fetchone()
+            key = (record.space, record.producer, record.sequence)
+            repeat = connection.execute(_REPEAT, key).fetchone()
             if repeat is not None:
-                appended.append(Appended(repeat[0], repeat[1], duplicate=True))
+                differs = not _is_same(connection, record, repeat[0], rows)
+                appended.append(Appended(repeat[0], repeat[1], duplicate=True, differs=differs))
                 continue
-            connection.execute(
-                "INSERT INTO producers VALUES (?, ?, ?, ?, ?)",
-                (record.producer, record.sequence, end, record.count, record.appended_ms),
-            )
+            connection.execute("INSERT INTO producers VALUES (?, ?, ?, ?, ?)", (*key, end, record.count))
         events_end += record.count
         bytes_end += len(record.payload)
         rows.append(
@@ -316,3 +348,11 @@ def _place(
         appended.append(Appended(end, record.count, duplicate=False))
         end += 1
     return appended, rows
+
+
+def _is_same(connection: sqlite3.Connection, record: NewRecord, offset: int, rows: Sequence[_Row]) -> bool:
+    """Whether a record has the payload of an earlier one, stored or on its way; true when that has gone."""
+    if rows and offset >= rows[0][0]:
+        return rows[offset - rows[0][0]][-1] == record.payload
+    stored = connection.execute("SELECT payload FROM records WHERE offset = ?", (offset,)).fetchone()
+    return stored is None or stored[0] == record.payload

@@ -1,0 +1,186 @@
+"""What the gateway does for its files every few seconds: ages, retention, compaction, what is broken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fieldfare.gateway.background import PIPELINE_WORKS, read_heartbeat
+from fieldfare.gateway.restored import committed_offset, pass_over_lost
+from fieldfare.storage.errors import BrokenBlockError, StorageError
+from fieldfare.storage.event_log import RetentionPolicy
+from fieldfare.storage.match_folder import range_of
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.app import Gateway
+
+logger = logging.getLogger("fieldfare.gateway")
+
+PRODUCERS_KEPT_MS = 7 * 86_400_000
+"""So long a producer's last sequences are remembered at least."""
+
+AGES_NOTED = 500
+"""How exact retention is: to one part in so many of its time."""
+
+ROUND_MAX_S = 900.0
+"""By more than this one round makes nothing older: the process may have been stopped for a week, or its whole
+machine, and nobody could read meanwhile."""
+
+COMPACTION_BEHIND_RECORDS = 64
+"""The newest blocks stay as they are: live subscribers are reading them."""
+
+COMPACTED_BLOCKS = 10_000
+"""One round looks at about so many: more than come in its time, and a bound on the first after a start."""
+
+
+class Maintenance:
+    """Looks after the event log, the match log and the registry of one gateway.
+
+    Its rounds run on a thread, one at a time. Each step stands alone: one that fails is tried again in the
+    next round, and holds up no other.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._lock = threading.Lock()
+        self._broken: set[Path] = set()
+        self.notices: tuple[str, ...] = ()
+        """What a person should know, a sentence each."""
+        gateway.match_log.on_broken = self.report
+        self._look_aside()
+
+    def report(self, error: BrokenBlockError) -> None:
+        """A block cannot be read: `mend` will look at it."""
+        self._broken.add(error.path)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether `mend` has something to look at."""
+        return bool(self._broken) or self._gateway.tail.gap_seen
+
+    def round(self, elapsed_s: float) -> None:
+        """One round of everything.
+
+        Parameters
+        ----------
+        elapsed_s
+            How long the gateway has run since the last round, by a clock that nobody can set.
+        """
+        with self._lock:
+            elapsed_ms = round(1000 * min(max(elapsed_s, 0.0), ROUND_MAX_S))
+            for name, step in (
+                ("telling ages", lambda: self._observe(elapsed_ms)),
+                ("retention", self._retain),
+                ("forgetting producers", self._forget_producers),
+                ("passing over what is lost", self._pass_over),
+                ("setting aside", self._set_aside),
+                ("compaction", self._compact),
+                ("forgetting history", self._forget_history),
+            ):
+                self._try(name, step)
+            self._look_aside()
+
+    def mend(self) -> None:
+        """Set aside what is broken, and pass over what is missing, now: somebody waits behind it."""
+        with self._lock:
+            self._try("passing over what is lost", self._pass_over)
+            self._try("setting aside", self._set_aside)
+            self._look_aside()
+
+    def _try(self, name: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (StorageError, OSError) as error:
+            logger.error("%s failed, and will be tried again: %s", name, error)
+
+    @property
+    def _retention_ms(self) -> int:
+        return max(1, round(self._gateway.settings.retention_s * 1000))
+
+    def _observe(self, elapsed_ms: int) -> None:
+        shortest_ms = min(self._retention_ms, PRODUCERS_KEPT_MS)
+        self._gateway.log.observe(
+            elapsed_ms,
+            every_ms=max(1, shortest_ms // AGES_NOTED),
+            keep_ms=max(self._retention_ms, PRODUCERS_KEPT_MS),
+        )
+
+    def _retain(self) -> None:
+        """Remove old records, and then their matches: a match without its event does no harm."""
+        gateway = self._gateway
+        # What the pipeline may still match again, or has matched and not made durable, stays.
+        keep_from = min(gateway.tail.tip, committed_offset(gateway.settings))
+        policy = RetentionPolicy(self._retention_ms, gateway.settings.retention_bytes)
+        before = policy.trim_before(gateway.log, keep_from)
+        if before is not None:
+            removed = gateway.log.trim(before)
+            logger.info("retention removed %d records, up to 0-%d-0", removed, before)
+        # Also when the last round was killed before it came to this.
+        gateway.match_log.trim(gateway.log.start())
+
+    def _forget_producers(self) -> None:
+        log = self._gateway.log
+        log.forget_producers(log.older_than(PRODUCERS_KEPT_MS))
+
+    def _pass_over(self) -> None:
+        gateway = self._gateway
+        committed = committed_offset(gateway.settings)
+        if gateway.tail.tip < committed or gateway.tail.gap_seen:
+            gateway.tail.gap_seen = False
+            pass_over_lost(gateway.log, gateway.match_log, committed)
+
+    def _set_aside(self) -> None:
+        """Take broken blocks out of the match log, unless the pipeline may still write them again."""
+        gateway = self._gateway
+        committed = committed_offset(gateway.settings)
+        for path in list(self._broken):
+            block = range_of(path)
+            trouble = None if block is None else gateway.match_log.trouble(block)
+            if block is not None and trouble is not None:
+                if block.end > committed and not self._is_pipeline_at_work():
+                    continue
+                kept = gateway.match_log.set_aside(block)
+                logger.error("%s; it is set aside as %s, and what it held is passed over", trouble, kept)
+            self._broken.discard(path)
+            gateway.match_log.forget(path)
+
+    def _is_pipeline_at_work(self) -> bool:
+        """Whether the pipeline has begun to match: before, it may match anew what is torn."""
+        try:
+            return read_heartbeat(self._gateway.heartbeat_path).state in PIPELINE_WORKS
+        except (OSError, msgspec.DecodeError):
+            return False
+
+    def _compact(self) -> None:
+        gateway = self._gateway
+        gateway.match_log.compact(
+            max(0, gateway.tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+        )
+
+    def _forget_history(self) -> None:
+        """Purge from the registry what the pipeline, however it may crash, will not ask for again.
+
+        It asks for versions that count for records it has not committed, and for changes that came after
+        the newest snapshot; until the first batch after a start it does not say how far it is.
+        """
+        try:
+            heartbeat = read_heartbeat(self._gateway.heartbeat_path)
+        except (OSError, msgspec.DecodeError):
+            return
+        if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
+            self._gateway.registry.purge(heartbeat.offset, heartbeat.snapshot_revision)
+
+    def _look_aside(self) -> None:
+        self.notices = tuple(
+            f"a block of the match log was broken and is set aside as {path}: the matches of records"
+            f" {block.start} to {block.end - 1} are lost, for those who had not read them; delete the file to"
+            " end this notice"
+            for path in self._gateway.match_log.aside()
+            if (block := range_of(path)) is not None
+        )
+        self._gateway.metrics.set_aside.set(len(self.notices))
