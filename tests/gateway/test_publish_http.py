@@ -67,6 +67,65 @@ def test_a_repeat_of_a_producers_sequence_changes_nothing(tmp_path):
     run(work)
 
 
+def test_a_sequence_that_was_used_for_something_else_is_refused_and_takes_no_neighbour_with_it(tmp_path):
+    """A program lost its counter and began again at 1: its new events were answered, and thrown away."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            headers = BATCH | {"fieldfare-producer": "p", "fieldfare-sequence": "1"}
+
+            async def post(x: int, space: str = "default"):
+                body = encode([event(1, {"x": x})])
+                return await r.client.post(f"/v1/spaces/{space}/events", content=body, headers=headers)
+
+            assert (await post(1)).json()["duplicate"] is False
+            answers = await asyncio.gather(post(2), r.publish(event(5)), post(1))
+            told = problem(answers[0], 409)
+            assert told["type"].endswith("sequence-used")
+            assert "'p'" in told["detail"] and "number 1" in told["detail"]
+            assert answers[2].json()["duplicate"] is True
+            assert r.gateway.log.end() == 2
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            assert (await post(2, "other")).json() == {
+                "partition": 0, "offset": 2, "count": 1, "duplicate": False,
+            }  # fmt: skip
+
+    run(work)
+
+
+def test_a_full_disk_is_said_so_and_all_goes_on_when_there_is_space_again(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            padding = "y" * 200_000
+            await r.publish(event(0, {"x": 1, "padding": padding}))
+            limit_pages(r.gateway.log._connections._open_writer(), 1)
+            answers = [
+                await r.client.post(EVENTS, content=encode([event(1, {"x": 1, "p": padding})]), headers=BATCH)
+                for _ in range(3)
+            ]
+            for answer in answers:
+                assert problem(answer, 503)["type"].endswith("disk-full")
+                assert answer.headers["retry-after"] == "1"
+            assert r.gateway.log.end() == 1
+            r.pipeline.step()
+            [held] = await r.pull("a")
+            assert (await r.client.get("/readyz")).status_code == 503
+            r.gateway.maintenance.round(1)
+            await r.ack("a", held["position"])
+            limit_pages(r.gateway.log._connections._open_writer(), 1 << 30)
+            await r.publish(event(2, {"x": 1}))
+            r.pipeline.step()
+            assert [message["event"]["id"] for message in await r.pull("a")] == ["2"]
+
+    run(work)
+
+
+def limit_pages(connection, pages: int) -> None:
+    """Let a database file grow to so many pages, or not at all: SQLite says that the disk is full."""
+    connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+
 def test_the_good_events_of_a_batch_are_taken_and_each_bad_one_is_named(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -11,7 +11,7 @@ from fieldfare.client.errors import ApiError, ConnectionFailed
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers that speak of the moment rather than of the request."""
 
-FAULTY_REQUEST_STATUSES = frozenset({400, 413, 414, 415, 422, 431})
+FAULTY_REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
 """Answers that no later repeat of the same request can change."""
 
 

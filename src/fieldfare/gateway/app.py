@@ -42,7 +42,7 @@ from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import open_event_log, open_registry
-from fieldfare.storage.errors import StorageError
+from fieldfare.storage.errors import DiskFullError, StorageError
 from fieldfare.storage.files import make_folder
 from fieldfare.storage.match_log import MatchLog
 
@@ -231,6 +231,9 @@ def create_app(gateway: Gateway) -> Starlette:
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:
     logger.error("storage failed: %s", error)
+    if isinstance(error, DiskFullError):
+        detail = "The disk is full: nothing of this request was done. It is taken again when there is space."
+        return Problem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()
     detail = "The service's storage cannot be used at the moment; its log says more."
     return Problem(503, "storage", detail, headers={"Retry-After": "1"}).response()
 

@@ -76,6 +76,12 @@ async def publish(request: Request) -> Response:
         place = await gateway.writer.append(record)
     except WriterOverloaded:
         raise gateway.overloaded("queue", "Events come faster than the disk takes them.") from None
+    if place.differs:
+        detail = (
+            f"The producer {producer!r} has sent something else as number {sequence} in the space {space!r}:"
+            " a repeat has the same body, and new events have a new number. Nothing was appended."
+        )
+        raise Problem(409, "sequence-used", detail)
     if place.duplicate:
         gateway.metrics.duplicates.inc()
     else:

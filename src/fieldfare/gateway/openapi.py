@@ -212,6 +212,7 @@ _PUBLISH: Json = {
         },
         "400": problem("No event was appended."),
         "404": _UNKNOWN,
+        "409": problem("The producer has sent something else under this sequence number."),
         "413": _LARGE,
         "415": _MEDIA,
         "429": problem("Publishers must wait: see Retry-After."),

@@ -21,6 +21,10 @@ class RegistryError(StorageError):
     """The registry could not be read or written."""
 
 
+class DiskFullError(EventLogError, RegistryError):
+    """There is no space left to write to; what was asked for was not done, and may be asked for again."""
+
+
 class UnknownSpaceError(RegistryError):
     """A space was named that does not exist."""
 

@@ -23,9 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.model import OPEN_END, Position, Subscription
 from fieldfare.storage import sql_restored
-from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.errors import DiskFullError, RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
-from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free
+from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
 
 FORMAT = 1
 MAX_NUMBER = (1 << 32) - 1
@@ -345,7 +345,9 @@ class SqlRegistry:
         try:
             yield
         except SQLAlchemyError as error:
-            raise RegistryError(f"{self._url}: {getattr(error, 'orig', None) or error}") from error
+            cause = getattr(error, "orig", None) or error
+            kind = DiskFullError if is_disk_full(cause) else RegistryError
+            raise kind(f"{self._url}: {cause}") from error
 
 
 @dataclass(slots=True)

@@ -36,6 +36,12 @@ def execute_when_free(connection: sqlite3.Connection, statement: str) -> None:
         time.sleep(0.005)
 
 
+def is_disk_full(error: object) -> bool:
+    """Whether an error of SQLite's says that there is no space left."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_FULL
+
+
 class _Connection(sqlite3.Connection):
     """A connection that can be referred to weakly."""
 

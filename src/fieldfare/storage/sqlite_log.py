@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.storage import sqlite_schema
-from fieldfare.storage.errors import EventLogError, TrimmedError
+from fieldfare.storage.errors import DiskFullError, EventLogError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
     MAX_RECORD_EVENTS,
@@ -19,7 +19,7 @@ from fieldfare.storage.event_log import (
     Record,
     RecordSize,
 )
-from fieldfare.storage.sqlite_connections import SqliteConnections
+from fieldfare.storage.sqlite_connections import SqliteConnections, is_disk_full
 
 REMEMBERED_SEQUENCES = 1_000
 """How many of its latest sequences are remembered for a producer, at least."""
@@ -302,7 +302,8 @@ class SqliteEventLog:
         try:
             yield
         except sqlite3.Error as error:
-            raise EventLogError(f"{self.path}: {error}") from error
+            kind = DiskFullError if is_disk_full(error) else EventLogError
+            raise kind(f"{self.path}: {error}") from error
 
 
 def _check(record: NewRecord) -> None:
