@@ -12,6 +12,7 @@ from storage_support import Matches, files_of, of_number, read_on, some_matches,
 
 from fieldfare.storage import MatchLog
 from fieldfare.storage.errors import BrokenBlockError
+from fieldfare.storage.files import remove_abandoned
 from fieldfare.storage.match_block import MAX_BLOCK_RECORDS, NewMatchBlock
 from fieldfare.storage.match_folder import BlockRange
 
@@ -211,3 +212,15 @@ def test_a_call_of_compaction_is_bounded_and_the_next_goes_on(log: MatchLog) -> 
     for number in range(6):
         assert read_on(log, number) == (of_number(matches, number), 6_000)
     assert len(files_of(log)) == 1
+
+
+def test_a_jump_of_the_clock_takes_no_file_from_under_a_writer(tmp_path: Path) -> None:
+    """The clock went forward by a day while a task was writing; a file of a dead process's is removed."""
+    writer = os.getppid()
+    alive = tmp_path / f".0-1.arrow.{writer}-abcd.tmp"
+    dead = tmp_path / f".0-1.arrow.{1 << 30}-abcd.tmp"
+    for path in (alive, dead):
+        path.write_bytes(b"")
+        os.utime(path, (0, 0))
+    remove_abandoned(tmp_path)
+    assert [path for path in (alive, dead) if path.exists()] == [alive]

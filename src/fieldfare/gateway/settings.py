@@ -177,7 +177,8 @@ class GatewaySettings(BaseSettings):
     retention_s: float = Field(
         7 * 86400.0,
         gt=0,
-        description="Seconds that events and matches are kept. Up: longer absences, more disk.",
+        description="Seconds of the service's running time that events and matches are kept. "
+        "Up: longer absences, more disk.",
     )
     retention_bytes: int = Field(
         32 * GIB,

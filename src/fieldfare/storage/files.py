@@ -40,13 +40,31 @@ def temporary_path(path: Path) -> Path:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete the temporary files in a folder whose writers were killed."""
+    """Delete the temporary files in a folder whose writers were killed.
+
+    A clock that jumps makes none of another process's old that is alive, and a process that removes files has
+    none of its own in the folder.
+    """
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         try:
-            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER_S and not _is_writing(path):
                 path.unlink()
         except FileNotFoundError:
             pass  # Its writer was alive after all.
+
+
+def _is_writing(path: Path) -> bool:
+    """Whether the process that a temporary file is named after may still be at it."""
+    pid = path.name.removesuffix(TEMPORARY_SUFFIX).rpartition(".")[2].partition("-")[0]
+    if not pid.isdecimal() or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # It is there, and another user's.
+    return True
 
 
 def sync_folder(folder: Path) -> None:

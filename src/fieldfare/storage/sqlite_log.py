@@ -60,6 +60,7 @@ _TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
     SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records
         WHERE offset < ?1 ORDER BY offset DESC LIMIT 1)
     UNION ALL SELECT start, events_end, bytes_end FROM trimmed WHERE start <= ?1 ORDER BY 1 DESC LIMIT 1)"""
+_TOTALS_BEHIND = "SELECT events_end, bytes_end FROM records WHERE offset = ? - 1"
 _NEXT_HOLE = "SELECT start, end FROM holes WHERE end > ? ORDER BY start LIMIT 1"
 _REPEAT = "SELECT offset, count FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
@@ -149,7 +150,8 @@ class SqliteEventLog:
         low, high, step = start + 1, end + 1, 2
         while low < high - 1:
             middle = min(start + step, high - 1) if step else (low + high) // 2
-            events_end, bytes_end = self._totals_before(middle)
+            # There is no hole, so there is a record just before.
+            events_end, bytes_end = self._row(_TOTALS_BEHIND, (middle,))
             if events_end - events <= max_events and bytes_end - size_bytes <= max_bytes:
                 low, step = middle, step * 2
             else:
@@ -266,7 +268,7 @@ class SqliteEventLog:
         with self._explained():
             row: tuple[int, ...] | None = self._connections.reader().execute(statement, values).fetchone()
         if row is None:
-            raise EventLogError(f"{self.path} is not an event log")
+            raise TrimmedError(f"{self.path} was trimmed meanwhile")
         return row
 
     def _totals_before(self, offset: int) -> tuple[int, int]:
