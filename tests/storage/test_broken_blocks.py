@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -224,3 +225,23 @@ def test_a_jump_of_the_clock_takes_no_file_from_under_a_writer(tmp_path: Path) -
         os.utime(path, (0, 0))
     remove_abandoned(tmp_path)
     assert [path for path in (alive, dead) if path.exists()] == [alive]
+
+
+def test_a_look_for_the_next_block_costs_a_few_calls_however_much_lies_before(
+    log: MatchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made every few milliseconds while somebody waits; 66 folders may hold a block that reaches so far."""
+    for start in range(0, 70_000, 1_000):
+        log.write(NewMatchBlock.gap(start, start + 1_000))
+    looks: list[str] = []
+    stat = os.stat
+    now_s = 5.0
+    monkeypatch.setattr(os, "stat", lambda path, **more: looks.append(str(path)) or stat(path, **more))
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    for _ in range(50):
+        assert log.block_at(70_000) is None
+    assert len(looks) < 70 + 50 * 3
+    log.write(NewMatchBlock.gap(60_000, 70_001))
+    assert log.end() == 70_001
+    now_s = 6.0
+    assert log.block_at(70_000) is not None, "it was cut otherwise after a crash"

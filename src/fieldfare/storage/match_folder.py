@@ -26,6 +26,7 @@ SUFFIX = ".arrow"
 _SETTLED_NS = 50_000_000
 """A folder that changed less than this before it was listed may change again with the same time."""
 
+_FAR_LOOK_S = 0.1
 _LISTINGS = 1_024
 """So many folders' listings are kept: those of readers far behind go first."""
 
@@ -67,11 +68,23 @@ class BlockFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._listings: OrderedDict[int, _Listing] = OrderedDict()
+        self._absent = -1, 0.0
+        """The last offset asked for again and again, and when all folders that matter were looked into."""
 
-    def covering(self, offset: int) -> BlockRange | None:
-        """A block that holds the record at an offset, or None."""
+    def covering(self, offset: int, *, polled: bool = False) -> BlockRange | None:
+        """A block that holds the record at an offset, or None.
+
+        Whoever asks again and again (``polled``) for what comes next is told at once of a block that begins
+        in this folder or the one before, as that does, and of any other some time later.
+        """
         nearest = offset // SHARD_RECORDS
         farthest = max(0, offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
+        if polled:
+            absent_at, looked_s = self._absent
+            if absent_at == offset and time.monotonic() - looked_s < _FAR_LOOK_S:
+                farthest = max(farthest, nearest - 1)
+            else:
+                self._absent = offset, time.monotonic()
         for shard in range(nearest, farthest - 1, -1):
             listing = self._list(shard)
             if listing.end <= offset:
@@ -85,6 +98,7 @@ class BlockFolder:
     def forget(self) -> None:
         """List everything anew when asked next."""
         self._listings.clear()
+        self._absent = -1, 0.0
 
     def _list(self, shard: int) -> _Listing:
         folder = shard_path(self.folder, shard)

@@ -94,7 +94,7 @@ class MatchLog:
         """
         for _ in range(_ATTEMPTS):
             with self._lock:
-                found = self._listing.covering(offset)
+                found = self._listing.covering(offset, polled=True)
                 if found is None:
                     return None
                 known = self._open.pop(found, None)
