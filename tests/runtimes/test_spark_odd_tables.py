@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fieldfare.spark import Partitioned, match
+from fieldfare.spark import Partitioned, SubscriptionsError, match
 
 pytestmark = pytest.mark.spark
 
@@ -159,3 +159,22 @@ def test_values_of_every_type_are_what_the_manual_says(session: SparkSession) ->
     }
     found = matched(session, events, true, keep=[])
     assert {name: len(rows) for name, rows in found.items()} == dict.fromkeys(true, 1)
+
+
+def test_a_table_of_subscriptions_may_have_more_columns_of_any_name(session: SparkSession) -> None:
+    """The table of alerts has `ID` of another system beside `id`; a stream of alerts cannot be read once."""
+    events = session.range(2)
+    odd = session.createDataFrame([("s", 7, "id = 1", 3)]).toDF("id", "ID", "filter", "a.b")
+    assert [tuple(row) for row in match(events, odd).collect()] == [("s", 1)]
+    stream = (
+        session.readStream.format("rate").load().select(F.lit("s").alias("id"), F.lit("TRUE").alias("filter"))
+    )
+    with pytest.raises(ValueError, match="are a stream"):
+        match(events, stream)
+
+
+def test_a_long_name_that_no_column_has_is_shown_in_short(session: SparkSession) -> None:
+    """A filter with a name of sixty thousand characters made an error of as many, ten times."""
+    with pytest.raises(SubscriptionsError) as raised:
+        matched(session, session.range(1), {"s": "x" * 60_000 + " = 1"})
+    assert len(str(raised.value)) < 1_000

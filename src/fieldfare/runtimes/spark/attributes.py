@@ -10,6 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from fieldfare.filters import Filter, FilterError, format_path
 from fieldfare.filters.errors import Mistake, Problem, problem_at
 from fieldfare.filters.sql.lexer import tokens_of
+from fieldfare.filters.sql.mistakes import shortened
 from fieldfare.filters.sql.paths import read_path
 from fieldfare.model import Path
 
@@ -74,7 +75,7 @@ def _problem(compiled: Filter, path: Path, schema: StructType) -> Problem:
     else:
         hint = f"the events have {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
     start, end = place_of(compiled.text, path)
-    return problem_at(compiled.text, start, end, f"the events have no attribute {name}", hint)
+    return problem_at(compiled.text, start, end, f"the events have no attribute {shortened(name)}", hint)
 
 
 def place_of(text: str, path: Path) -> tuple[int, int]:

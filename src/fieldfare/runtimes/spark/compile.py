@@ -15,6 +15,7 @@ from fieldfare.filters import FilterError, compile_filter
 from fieldfare.matching.build import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
+from fieldfare.runtimes.spark.event_columns import by_place, place_name
 
 SHOWN_PROBLEMS = 10
 
@@ -100,10 +101,13 @@ def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Ta
         raise ValueError(
             f"subscriptions need the columns id and filter; {lacking} is not in {subscriptions.columns}"
         )
-    dialect = F.col("dialect") if "dialect" in subscriptions.columns else F.lit("sql")
-    chosen = subscriptions.select(
-        F.col("id").cast("string").alias("id"),
-        F.col("filter").cast("string").alias("filter"),
+    if subscriptions.isStreaming:
+        raise ValueError("the subscriptions are a stream; they are read once, so give a table as it stands")
+    places = {name: F.col(place_name(place)) for place, name in enumerate(subscriptions.columns)}
+    dialect = places.get("dialect", F.lit("sql"))
+    chosen = by_place(subscriptions).select(
+        places["id"].cast("string").alias("id"),
+        places["filter"].cast("string").alias("filter"),
         F.coalesce(dialect.cast("string"), F.lit("sql")).alias("dialect"),
     )
 
