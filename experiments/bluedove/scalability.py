@@ -56,13 +56,15 @@ def rates_panel(rows: list[dict[str, Any]], search: str) -> alt.LayerChart:
     layers: list[alt.Chart] = [alt.Chart(table(here)).mark_line(point=True).encode(x=X, y=y, color=colour)]
     if search == LINEAR:
         points = [
-            {"system": f"{PAPER}: {name}", "matchers": number, "messages_per_s": rate}
+            {"system": name, "matchers": number, "messages_per_s": rate}
             for number, found in RATES.items()
             for name, rate in found.items()
         ]
-        layers.append(marks(points).encode(x=X, y=y))
-        words = alt.Chart(table(points)).mark_text(align="right", dx=-8, dy=-2, color=COLOUR)
-        layers.append(words.encode(x=X, y=y, text="system:N"))
+        diamonds = alt.Chart(table(points)).mark_point(
+            shape="diamond", size=120, filled=True, opacity=1, stroke=COLOUR, strokeWidth=2
+        )
+        layers.append(diamonds.encode(x=X, y=y, color=colour))
+        search += f"; diamonds: {PAPER}"
     return alt.layer(*layers).properties(width=300, height=230, title=search)
 
 
