@@ -20,6 +20,7 @@ sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned")]
 import support  # noqa: E402
 import systems  # noqa: E402
 from paper_points import CAPACITY_GAINS, GAINS  # noqa: E402
+from read_time import GROWS  # noqa: E402
 from spark_tables import spread, summarise  # noqa: E402
 
 PAGES = [ROOT / "README.md", ROOT / "docs/papers/bluedove.md", ROOT / "docs/papers/autotuned.md"]
@@ -147,8 +148,12 @@ def read_time() -> str:
     for read_ms, here in found.items():
         cells = []
         for name in (support.PAPER, support.OURS, support.CLIENT):
-            ratios = [row["latency_to_best"] for row in here if row["tuner"] == name]
-            cells.append(f"{min(ratios):.2f} to {max(ratios):.2f}")
+            ratios = {row["load_per_s"]: row["latency_to_best"] for row in here if row["tuner"] == name}
+            able = {load: ratio for load, ratio in ratios.items() if ratio < GROWS}
+            low, high = min(able.values()), max(able.values())
+            words = f"{low:.2f} to {high:.2f}" if len(able) > 1 else f"{low:.2f}"
+            lost = ", ".join(f"{load:g}" for load in ratios if load not in able)
+            cells.append(f"{words}; grows without end at {lost}/s" if lost else words)
         best = ", ".join(str(row["best_n"]) for row in here if row["tuner"] == support.FIXED)
         rows.append([read_ms, best, *cells])
     return markdown(["a read takes, ms", "best N at the four loads", *support.TUNERS], rows)

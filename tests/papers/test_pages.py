@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "experiments"))
+sys.path += [str(ROOT / "experiments" / folder) for folder in (".", "bluedove", "autotuned")]
 
 import spark_tables  # noqa: E402
 import support  # noqa: E402
