@@ -49,10 +49,10 @@ REQUESTS = {
         b"[" + b",".join([encode(event(1, "x" * 700))] * 10_000) + b"]",
         200,
     ),
-    "dense events": (EVENTS, BATCH, b"[" + b",".join([large_event(MIB // 2)] * 8) + b"]", 200),
-    "a dense event": (EVENTS, STRUCTURED, large_event(MIB - 1000), 200),
+    "dense events": (EVENTS, BATCH, b"[" + b",".join([large_event(MIB // 8)] * 6) + b"]", 200),
+    "a dense event": (EVENTS, STRUCTURED, large_event(MIB // 2), 200),
     "a dense event of a kind": (EVENTS, LINES, large_event(MIB // 4), 200),
-    "dense data": (EVENTS, BINARY | JSON, values(MIB - 1000), 200),
+    "dense data": (EVENTS, BINARY | JSON, values(MIB // 2), 200),
     "too much dense data": (EVENTS, BINARY | JSON, values(8 * MIB - 1000), 413),
     "an odd character set": (
         EVENTS,

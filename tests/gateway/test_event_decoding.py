@@ -387,15 +387,15 @@ def test_check_event_says_what_an_event_is_not():
 
 @pytest.mark.parametrize("decode", [decode_array_fast, decode_lines_fast])
 def test_a_batch_of_a_thousand_events_costs_at_most_four_milliseconds(decode):
-    """400 bytes each; the best of several runs, for the machine may be busy with other things."""
+    """400 bytes each; the thread's own time, best of several runs, for the machine may be busy."""
     data = {f"field{i}": i * 1.5 if i % 2 else f"value {i}" for i in range(16)}
     one = encode(event("abc-123456", data, time="2013-01-01T05:00:00Z", subject="UA1545"))
     assert 380 <= len(one) <= 420, len(one)
     body = b"[" + b",".join([one] * 1000) + b"]" if decode is decode_array_fast else (one + b"\n") * 1000
     best_s = 1.0
     for _ in range(20):
-        start_s = time.perf_counter()
+        start_s = time.thread_time()
         decoded = decode(body, LIMITS)
-        best_s = min(best_s, time.perf_counter() - start_s)
+        best_s = min(best_s, time.thread_time() - start_s)
     assert decoded is not None and decoded.count == 1000
     assert best_s <= 0.004

@@ -24,9 +24,9 @@ from fieldfare.gateway.settings import GatewaySettings
 PIPELINED_MAX = 32
 """Requests that may wait on one connection for the answer to an earlier one."""
 
-PIECE_BYTES = 16 << 10
+PIECE_BYTES = 32 << 10
 PIECES_OF_BODY_MAX = 2_000
-"""So much is parsed at once, so that no other connection waits long: 16 KiB may be thousands of chunks."""
+"""So much is parsed at once, so that no other connection waits long: 32 KiB may be thousands of chunks."""
 
 LINGER_S = 2.0
 """A refused client may go on sending so long: closing at once would reset the connection under the answer."""
@@ -146,37 +146,36 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self.idle.pop(self, None)
         if self._waiting or len(data) > PIECE_BYTES:
-            self._waiting += data
-            self._feed_waiting()
+            self._feed_large(self._waiting + data if self._waiting else data)
         else:
             self._feed(data)
 
-    def _feed_waiting(self) -> None:
+    def _feed_large(self, data: bytes) -> None:
         """Parse what has come piece by piece; after a piece of very many parts let others have their turn."""
-        self._pieces = 0
-        data, at = self._waiting, 0
+        self._pieces = at = 0
         self._waiting = b""
+        view = memoryview(data)
         while at < len(data) and not self._ended:
             if self._pieces > PIECES_OF_BODY_MAX:
                 self._waiting = data[at:]
                 self.transport.pause_reading()
                 self.loop.call_soon(self._go_on)
                 return
-            self._feed(data[at : at + PIECE_BYTES])
+            self._feed(view[at : at + PIECE_BYTES])
             at += PIECE_BYTES
 
     def _go_on(self) -> None:
         if not self._ended:
-            self._feed_waiting()
+            self._feed_large(self._waiting)
             if not self._waiting and not self.flow.read_paused:
                 self.transport.resume_reading()
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         begun = self._open
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            self._refuse_offer(data[offer.args[0] :])
+            self._refuse_offer(bytes(data[offer.args[0] :]))
             return
         except httptools.HttpParserError as error:
             said = str(error).strip() or "it cannot be parsed"
