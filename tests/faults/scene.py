@@ -31,8 +31,14 @@ class Scene:
     def __init__(self, data: Path, seed: int, load: LoadSettings | None = None, **options: Any) -> None:
         print(f"seed {seed}")
         self.data, self.random, self._options = data, Random(seed), options
-        self.service = RunningService(data, **options).wait_ready()
-        self.load = Load(self.service, seed, load)
+        self.service = RunningService(data, **options)
+        try:
+            self.service.wait_ready()
+            self.load = Load(self.service, seed, load)
+        except BaseException:
+            self.show()
+            self.service.kill()
+            raise
         self.over = False
         """The service has said that it cannot go on, as it should."""
 

@@ -16,6 +16,7 @@ from accidents import empty, newest, tear
 from service_support import until
 
 from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
@@ -194,3 +195,27 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     block = MatchLog(folder.matches).block_at(0)
     assert block is not None
     assert block.matches == 1
+
+
+def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_log(tmp_path: Path) -> None:
+    """An older log.db was put back some time ago, so its offsets have a hole; now matches/ is deleted.
+
+    The documentation allows that: matches that were not delivered are lost, or made again. The pipeline must
+    come over the hole, and leave no gap at which every subscriber would wait for ever.
+    """
+    folder = service_with_an_index(tmp_path)
+    log = open_event_log(folder.log_url)
+    if not hasattr(log, "raise_end"):
+        pytest.skip("this log has no holes")
+    log.raise_end(7)
+    log.append([NewRecord("default", b'{"n": 2}\n', 1)])
+    planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
+    at = {"offset": planner.first(), "revision": 0, "manifest": 0}
+    try:
+        while (end := planner.next_end(at)) != at:
+            for first, last in planner.ranges(at["offset"], end):
+                matcher.match(RecordRange(first, last, end["revision"], end["manifest"]))
+            at = end
+    finally:
+        planner.close()
+    assert MatchLog(folder.matches).end(0) == log.end() == 8

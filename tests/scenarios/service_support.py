@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fieldfare.runtimes.spark.folder import DataFolder
 
-DEADLINE_S = 120.0
+DEADLINE_S = 180.0
 SERVE = "from fieldfare.cli import main; main()"
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 LINES = {"content-type": "application/x-ndjson"}
