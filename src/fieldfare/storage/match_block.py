@@ -20,6 +20,7 @@ The schema's metadata has, under ``fieldfare``, a JSON object: format, start, en
 
 from __future__ import annotations
 
+import errno
 import threading
 import zlib
 from collections import OrderedDict
@@ -47,6 +48,11 @@ NOISE_MATCHES = 16
 """With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
 
 _CACHED_BATCHES = 8
+_ABOUT_THIS_PROCESS = frozenset(
+    (errno.EACCES, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
+)
+"""Errors of opening a file that say nothing about what is in it."""
+
 
 _DIRECTORY = {"records": pa.int32(), "first_numbers": pa.uint32(), "checksums": pa.uint32()}
 _LISTS = {
@@ -274,6 +280,8 @@ class MatchBlock:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
+            if isinstance(error, OSError) and error.errno in _ABOUT_THIS_PROCESS:
+                raise MatchLogError(f"{path} could not be opened: {error}") from error
             raise BrokenBlockError(path, f"{path} is not a match block: {error}") from error
         if header.format != FORMAT:
             # Not broken: another version's, and so to be left alone.
