@@ -165,12 +165,10 @@ def test_a_broken_request_does_not_cut_off_the_answer_to_the_one_before_it(tmp_p
 HEADS = {
     "a header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100_000,
     "a target": b"GET /healthz?" + b"x" * 100_000,
-    "many headers": b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 300,
-    "large headers": b"GET /healthz HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 80,
-    "trailers": POST
-    + BINARY
-    + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
-    + (b"a: " + b"b" * 1000 + b"\r\n") * 80,
+    "many headers": b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 300 + b"\r\n",
+    "large headers": b"GET /healthz HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 80 + b"\r\n",
+    "a trailer": POST + BINARY + b"Transfer-Encoding: chunked\r\n\r\n0\r\na: " + b"b" * 200_000,
+    "a chunk's line": POST + BINARY + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"b" * 200_000,
 }
 
 

@@ -149,6 +149,8 @@ class Connection(HttpToolsProtocol):
             self._feed_large(self._waiting + data if self._waiting else data)
         else:
             self._feed(data)
+        if self._open and self._arrival is None:
+            self._watch_arrival()
 
     def _feed_large(self, data: bytes) -> None:
         """Parse what has come piece by piece; after a piece of very many parts let others have their turn."""
@@ -167,11 +169,13 @@ class Connection(HttpToolsProtocol):
     def _go_on(self) -> None:
         if not self._ended:
             self._feed_large(self._waiting)
+            if self._open and self._arrival is None:
+                self._watch_arrival()
             if not self._waiting and not self.flow.read_paused:
                 self.transport.resume_reading()
 
     def _feed(self, data: bytes | memoryview) -> None:
-        begun = self._open
+        begun, pieces = self._open, self._pieces
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -182,8 +186,11 @@ class Connection(HttpToolsProtocol):
             detail = f"This is no HTTP/1.1 request that can be read: {said[:200]}."
             self._fail(self._why or Problem(400, "bad-http", detail))
             return
-        if self._open:
-            self._more_to_come(len(data) if begun else 0)
+        if begun and self._open and (self._in_head or pieces == self._pieces):
+            # Only a part of the head, of trailers, or of a chunk's line, which the parser keeps in memory.
+            self._head_bytes += len(data)
+            if self._head_bytes > self._head_max_bytes:
+                self._fail(self._head_too_large())
 
     def _refuse_offer(self, rest: bytes) -> None:
         """Take a request that offers to upgrade as the HTTP/1.1 request that it also is.
@@ -214,21 +221,9 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        self._head_bytes += len(url)
-        if self._head_bytes > self._head_max_bytes:
-            self._stop(self._head_too_large())
-        self.url += url
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self._head_max_bytes:
-            self._stop(self._head_too_large())
         if not self._in_head:
             return  # a trailer: nothing here has a use for one, and it must not pass for a header
-        if len(self.headers) >= self._headers_max:
-            detail = f"A request has at most {self._headers_max} headers."
-            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
         name = name.lower()
         value = value.strip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
@@ -238,6 +233,14 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return
+        if len(self.headers) > self._headers_max:
+            detail = f"A request has at most {self._headers_max} headers."
+            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
+        if self._head_bytes or self._head_max_bytes < PIECE_BYTES:
+            size_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size_bytes > self._head_max_bytes:
+                self._stop(self._head_too_large())
+            self._head_bytes = 0
         self._in_head = False
         if len(self.pipeline) >= PIPELINED_MAX:
             detail = f"At most {PIPELINED_MAX} requests may wait on one connection for an earlier answer."
@@ -291,15 +294,9 @@ class Connection(HttpToolsProtocol):
 
     # Time and bounds
 
-    def _more_to_come(self, added_bytes: int) -> None:
-        """After a piece that did not complete its request: only such requests are watched at all."""
-        if self._in_head:
-            # Bytes of a header that has no end yet; those complete were counted one by one.
-            self._head_bytes += added_bytes
-            if self._head_bytes > self._head_max_bytes:
-                self._fail(self._head_too_large())
-                return
-        if self._arrival is None:
+    def _watch_arrival(self) -> None:
+        """After a read that did not complete its request: only such requests are watched at all."""
+        if not self._ended:
             limit_s = self.settings.head_timeout_s if self._in_head else self.settings.body_timeout_s
             self._arrival = self.loop.call_later(limit_s, self._too_slow)
 
@@ -310,7 +307,7 @@ class Connection(HttpToolsProtocol):
         if not self._open:
             self.transport.close()
         elif self._waiting or self.flow.read_paused:
-            self._more_to_come(0)  # it is the gateway that does not read
+            self._watch_arrival()  # it is the gateway that does not read
         elif self._in_head:
             limit_s = self.settings.head_timeout_s
             detail = f"The request's head did not come within {limit_s:g} s."
