@@ -21,6 +21,12 @@ OPEN_END = (1 << 63) - 1
 """The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
 
 
+_DIGITS_MAX = 18
+"""What a database and an array can hold for sure."""
+
+_SHOWN_MAX = 80
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
     """Where one event stands in the log: partition, offset of its record, index in the record.
@@ -38,9 +44,12 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position:
         """Read the text form back; ValueError says what is wrong with it."""
-        parts = text.split("-")
+        parts = text.split("-", 3)
         if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-            raise ValueError(f"a position is partition-offset-index, three whole numbers, not {text!r}")
+            shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+            raise ValueError(f"a position is partition-offset-index, three whole numbers, not {shown!r}")
+        if any(len(part) > _DIGITS_MAX for part in parts):
+            raise ValueError(f"no number of a position has more than {_DIGITS_MAX} digits")
         return cls(*map(int, parts))
 
 

@@ -48,6 +48,39 @@ def test_ctrl_c_ends_subscribe_cleanly(service: FaultyService) -> None:
     assert not service.subscriptions, "the temporary subscription is gone"
 
 
+@pytest.mark.parametrize("signals", [("SIGTERM",), ("SIGHUP",), ("SIGHUP", "SIGTERM", "SIGHUP")])
+def test_a_temporary_subscription_goes_with_the_program_that_made_it(
+    service: FaultyService, signals: tuple[str, ...]
+) -> None:
+    """A service manager that stops `fieldfare subscribe --filter`, or a terminal that is closed: the
+    subscription stood for ever, and every event was matched against it."""
+    publish(service, 2)
+    process = start(service, "subscribe", "--filter", "data >= 0")
+    assert process.stdout is not None
+    assert process.stdout.readline() and process.stdout.readline()
+    for name in signals:
+        process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=30)
+    assert "Traceback" not in errors
+    assert process.returncode - 128 in {getattr(signal, name) for name in signals}
+    assert not service.subscriptions, "the temporary subscription is gone"
+
+
+def test_a_signal_that_somebody_had_ignored_stays_ignored(service: FaultyService) -> None:
+    """nohup fieldfare subscribe ... goes on when the terminal is closed."""
+    publish(service, 1)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start(service, "subscribe", "--filter", "data >= 0", "--limit", "2")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    publish(service, 1)
+    process.communicate(timeout=30)
+    assert process.returncode == 0 and not service.subscriptions
+
+
 def test_ctrl_c_ends_top_cleanly(service: FaultyService) -> None:
     process = start(service, "top", "--every", "0.1")
     service.wait_for_requests("/v1/stats", 3)

@@ -89,6 +89,7 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
     [
         (["subscriptions", "create"], "give an ID and a FILTER, or --file"),
         (["subscriptions", "create", "a", "b", "--file", "-"], "--file goes without"),
+        (["subscribe", "--replace", "x"], "--replace goes with an ID and a --filter"),
         (["subscribe"], "give the ID of a subscription or a --filter"),
         (["top", "--json"], "--json goes with --once"),
         (["top", "--once", "--url", "nonsense"], "a service's URL looks like"),
@@ -142,6 +143,38 @@ def test_subscribe_can_leave_messages_unacked_and_print_raw_json(
 def test_a_filter_without_id_is_forgotten_at_the_end(service: FaultyService, fieldfare: Fieldfare) -> None:
     publish(service, 1)
     assert fieldfare("subscribe", "--filter", "data = 1", "--limit", "1").exit_code == 0
+    assert not service.subscriptions
+
+
+def test_a_standing_filter_is_not_replaced_without_a_word(
+    service: FaultyService, fieldfare: Fieldfare
+) -> None:
+    """A typing error in `subscribe ID --filter F` took another team's filter away."""
+    fieldfare("subscriptions", "create", "cheap", "data.price < 18.5")
+    publish(service, {"price": 17.25})
+    result = fieldfare("subscribe", "cheap", "--filter", "data.price < 20", "--limit", "1")
+    assert result.exit_code == 1 and result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "error: the subscription cheap has another filter: data.price < 18.5",
+        "hint: --replace gives it this one; without --filter it is followed as it is",
+    ]
+    assert json.loads(fieldfare("subscriptions", "get", "cheap", "--json").stdout)["filter"] == (
+        "data.price < 18.5"
+    )
+    assert fieldfare("subscribe", "cheap", "-f", "data.price < 18.5", "-n", "1").exit_code == 0
+    publish(service, {"price": 17.25})
+    result = fieldfare("subscribe", "cheap", "--filter", "data.price < 20", "--replace", "--limit", "1")
+    assert result.exit_code == 0
+    assert json.loads(fieldfare("subscriptions", "get", "cheap", "--json").stdout)["filter"] == (
+        "data.price < 20"
+    )
+
+
+def test_a_bad_filter_leaves_nothing_behind_and_is_told_once(
+    service: FaultyService, fieldfare: Fieldfare
+) -> None:
+    result = fieldfare("subscribe", "--filter", "data = ???")
+    assert result.exit_code == 1 and "could not be deleted" not in result.stderr
     assert not service.subscriptions
 
 

@@ -16,6 +16,7 @@ from fieldfare.client import (
     SubscriptionDeleted,
     SubscriptionsRefused,
 )
+from fieldfare.client.session import AckBatch, describe_acks
 
 
 def publish(client: Client, count: int, start: int = 0) -> list[Position]:
@@ -252,3 +253,19 @@ def test_spaces_and_stats(client: Client) -> None:
     client.create_space("other")
     assert client.spaces() == ["default"]
     assert client.stats() == {"subscriptions": 0}
+
+
+def test_very_many_acks_are_sent_in_requests_that_the_service_takes(service: FaultyService) -> None:
+    """A program that held 25,000 messages and acknowledged all at once: so long a list is refused."""
+    positions = [Position(0, number // 1_000, number % 1_000) for number in range(25_000)]
+    with Client(service.url) as client:
+        client.create_subscription("data = 1", id="mine")
+        client.ack("mine", positions)
+        assert service.acked["mine"] == set(map(str, positions))
+        client.nack("mine", positions)
+        client.ack("mine", [])
+    for verb, count in (("ack", 4), ("nack", 3)):
+        path = f"/v1/spaces/default/subscriptions/mine/{verb}"
+        assert sum(each == path for _, each in service.requests) == count
+    calls = describe_acks("default", "mine", AckBatch(positions, positions[:1]))
+    assert [call.path.rpartition("/")[2] for call in calls] == ["ack", "ack", "ack", "nack"]

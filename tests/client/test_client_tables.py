@@ -91,6 +91,31 @@ def test_what_is_no_table_of_events_is_refused_before_anything_is_sent() -> None
         TablePieces(quotes(1), 10_001, NOW)
 
 
+@pytest.mark.parametrize("indices", [pa.uint8(), pa.uint16(), pa.uint32(), pa.int64()], ids=str)
+@pytest.mark.parametrize("values", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_columns_of_categories_are_published_as_their_words(
+    values: pa.DataType, indices: pa.DataType
+) -> None:
+    """polars' Categorical and Enum are dictionaries of string views, which Arrow cannot cast to what they
+    stand for: publish_table raised pyarrow's error."""
+    words = pa.array(["YHOO", "IBM"], values)
+    symbols = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0], indices), words, ordered=True)
+    chunks = pa.chunked_array([symbols, symbols.slice(2, 1), symbols.slice(0, 0)])
+    table = pa.table({"source": ["/a"] * 5, "type": ["t"] * 5, "s": chunks})
+    for made in (table, as_data(table.select(["s"]), "t", "/a")):
+        found = [rows_of(piece.body) for piece in TablePieces(made, 2, NOW)]
+        column = pa.concat_tables(found).to_pylist()
+        assert [row["s"] if "s" in row else row["data"]["s"] for row in column] == [
+            "YHOO",
+            None,
+            "IBM",
+            "YHOO",
+            "IBM",
+        ]
+        for part in found:
+            assert "dictionary" not in str(part.schema)
+
+
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

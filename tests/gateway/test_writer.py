@@ -180,3 +180,54 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
             await writer.append(record())
 
     run(work)
+
+
+def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores):
+    """One client's ack of an index of thirty digits: whoever acknowledged in the same moment got a 500."""
+    log, registry = stores
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        log.gate.clear()
+        writer.start()
+        blocked = asyncio.ensure_future(writer.append(record()))
+        await asyncio.sleep(0)
+        good = Cursor(Position(0, 1, 0))
+        saves = [
+            asyncio.ensure_future(writer.save_cursors([each]))
+            for each in [(1, good), (2, Cursor(Position(0, 0, 10**30))), (3, good)]
+        ]
+        await asyncio.sleep(0)
+        log.gate.set()
+        await blocked
+        first, bad, last = await asyncio.gather(*saves, return_exceptions=True)
+        assert first is last is None and isinstance(bad, ValueError)
+        assert registry.load_cursor(1) == registry.load_cursor(3) == good
+        assert registry.load_cursor(2) is None
+        await writer.close()
+
+    run(work)
+
+
+def test_those_who_publish_wait_for_a_bounded_number_of_changes(stores):
+    """Thousands of subscriptions changed at once: all were written inside one fence, and appends waited."""
+    log, registry = stores
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        log.gate.clear()
+        writer.start()
+        blocked = asyncio.ensure_future(writer.append(record()))
+        await asyncio.to_thread(log.entered.wait)
+        done: list[int] = []
+        changes = [
+            asyncio.ensure_future(writer.change(lambda end, number=number: done.append(number)))
+            for number in range(300)
+        ]
+        await asyncio.sleep(0)
+        log.gate.set()
+        await asyncio.gather(blocked, *changes)
+        assert done == list(range(300)) and log.fences >= 5
+        await writer.close()
+
+    run(work)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+import sqlalchemy as sa
 
 from fieldfare.model import OPEN_END, Position, Subscription
 from fieldfare.storage import Registry, open_registry
@@ -202,7 +204,9 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
     registry: Registry, open_the_registry: OpenRegistry
 ) -> None:
     registry.apply([put("x"), put("y")], 1, 0)
-    cursor = Cursor(Position(0, 5, 2), (Position(0, 5, 4), Position(1, 7, 0)))
+    cursor = Cursor(
+        Position(0, 5, 2), ((Position(0, 5, 4), Position(0, 6, 1)), (Position(1, 7, 0), Position(1, 7, 0)))
+    )
     assert registry.load_cursor(1) is None
     registry.save_cursors([(1, Cursor(Position(0, 1, 0))), (2, cursor), (1, cursor)])
     registry.save_cursors([(2, Cursor(Position(0, 9, 0)))])
@@ -258,3 +262,25 @@ def test_what_is_no_registry_is_refused_by_name(tmp_path: Path) -> None:
         open_registry(f"sqlite:///{path}")
     with pytest.raises(ValueError, match="sqlite:///PATH"):
         open_registry("mysql://host/db")
+
+
+def test_a_cursor_that_cannot_be_stored_is_an_error_that_names_it_and_changes_nothing(
+    registry: Registry,
+) -> None:
+    for bad in (Position(0, 0, 10**30), Position(0, 1 << 63, 0), Position(0, -1, 0)):
+        for cursor in (Cursor(bad), Cursor(Position(0, 0, 0), ((Position(0, 0, 0), bad),))):
+            with pytest.raises(ValueError, match="subscription 2 cannot be stored"):
+                registry.save_cursors([(1, Cursor(Position(0, 1, 0))), (2, cursor)])
+    assert registry.load_cursor(1) is registry.load_cursor(2) is None
+
+
+def test_cursors_that_were_saved_position_by_position_are_still_read(
+    registry: Registry,
+) -> None:
+    """A data directory from before acknowledged neighbours were kept as runs."""
+    registry.save_cursors([(7, Cursor(Position(0, 3, 0)))])
+    with sa.create_engine(registry.url).begin() as connection:
+        blob = msgspec.msgpack.encode([(0, 3, 2), (0, 9, 1)])
+        connection.execute(sa.text("UPDATE cursors SET acked = :acked"), {"acked": blob})
+    first, second = Position(0, 3, 2), Position(0, 9, 1)
+    assert registry.load_cursor(7) == Cursor(Position(0, 3, 0), ((first, first), (second, second)))

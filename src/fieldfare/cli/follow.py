@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import msgspec
@@ -20,7 +25,7 @@ from fieldfare.cli.output import (
     say,
 )
 from fieldfare.cli.streams import write_bytes
-from fieldfare.client.errors import FieldfareError
+from fieldfare.client.errors import ApiError, FieldfareError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.subscriber import Subscriber
@@ -44,6 +49,9 @@ def subscribe(
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Whether what is printed is marked as done.")
     ] = True,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With ID and --filter: replace the filter that ID has.")
+    ] = False,
     url: UrlOption = None,
     space: SpaceOption = None,
 ) -> None:
@@ -57,27 +65,96 @@ def subscribe(
     """
     if id is None and filter is None:
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)
-    count = 0
-    with connect(url, space) as client:
-        if id is not None and filter is None:
+    if replace and (id is None or filter is None):
+        fail("--replace goes with an ID and a --filter", EXIT_USAGE)
+    with connect(url, space) as client, _ended_by_signals():
+        if id is None:
+            assert filter is not None
+            with _temporary(client, filter, dialect) as name:
+                _follow(client.subscribe(name), as_json, limit, ack)
+            return
+        if filter is None:
             client.get_subscription(id)  # One that is not there is an error before anything is said.
-        subscriber = client.subscribe(id, filter, dialect=dialect)
-        temporary = id is None
+        else:
+            _make_sure(client, id, filter, dialect, replace)
+        _follow(client.subscribe(id), as_json, limit, ack)
+
+
+def _follow(subscriber: Subscriber, as_json: bool, limit: int | None, ack: bool) -> None:
+    count = 0
+    try:
+        with subscriber:
+            say(f"following {subscriber.id}; Ctrl-C ends")
+            for count, message in enumerate(subscriber, start=1):
+                _print(message, as_json)
+                if ack:
+                    message.ack()
+                if count == limit:
+                    break
+    except KeyboardInterrupt:
+        say(f"{count:,} {'event' if count == 1 else 'events'} received")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the command as Ctrl-C does: what it made goes with it."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # Whoever had a signal ignored (nohup) goes on having it ignored.
+    before = {number: signal.getsignal(number) for number in numbers}
+    caught = [number for number in numbers if before[number] is not signal.SIG_IGN]
+
+    ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal ending
+        if not ending:  # A terminal that closes sends several: the end is not to be ended.
+            ending = True
+            raise SystemExit(128 + number)
+
+    for number in caught:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def _temporary(client: Client, filter: str, dialect: str) -> Iterator[str]:
+    """A subscription that goes when this ends, whenever that is: its id is known before it is made."""
+    id = f"temporary-{uuid.uuid4().hex}"
+    refused = False
+    try:
         try:
-            with subscriber:
-                say(f"following {subscriber.id}; Ctrl-C ends")
-                for count, message in enumerate(subscriber, start=1):
-                    _print(message, as_json)
-                    if ack:
-                        message.ack()
-                    if count == limit:
-                        break
-        except KeyboardInterrupt:
-            say(f"{count:,} {'event' if count == 1 else 'events'} received")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        finally:
-            if temporary:
-                _forget(client, subscriber)
+            client.create_subscription(filter, id, dialect)
+        except ApiError:
+            refused = True
+            raise
+        yield id
+    finally:
+        if not refused:
+            _forget(client, id)
+
+
+def _make_sure(client: Client, id: str, filter: str, dialect: str, replace: bool) -> None:
+    """See to it that a subscription has this filter; one that has another is not replaced unasked."""
+    try:
+        present = client.get_subscription(id)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        client.create_subscription(filter, id, dialect)
+        return
+    if (present.filter, present.dialect) == (filter, dialect):
+        return
+    if not replace:
+        fail(
+            f"the subscription {id} has another filter: {present.filter}\n"
+            "hint: --replace gives it this one; without --filter it is followed as it is"
+        )
+    client.replace_subscription(id, filter, dialect)
 
 
 def _print(message: Message, as_json: bool) -> None:
@@ -97,8 +174,9 @@ def format_message(message: Message) -> str:
     return "  ".join(one_line(str(part)) for part in parts if part)
 
 
-def _forget(client: Client, subscriber: Subscriber) -> None:
+def _forget(client: Client, id: str) -> None:
     try:
-        client.delete_subscription(subscriber.id)
+        client.delete_subscription(id)
     except FieldfareError as error:
-        say(f"the temporary subscription {subscriber.id} could not be deleted: {error}")
+        if not (isinstance(error, ApiError) and error.status == 404):
+            say(f"the temporary subscription {id} could not be deleted: {error}")

@@ -6,7 +6,7 @@ verb's path, body and errors are written once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
@@ -246,6 +246,13 @@ def _read_pull(answer: Answer) -> list[PulledMessage]:
     return [PulledMessage(Position.parse(item.position), bytes(item.event)) for item in items]
 
 
+def cut_positions(positions: Sequence[Position]) -> Iterator[Sequence[Position]]:
+    """Pieces of positions that fit a request each; one at least, for also none may be asked about."""
+    yield positions[:MAX_POSITIONS]
+    for start in range(MAX_POSITIONS, len(positions), MAX_POSITIONS):
+        yield positions[start : start + MAX_POSITIONS]
+
+
 def acknowledge(space: str, id: str, positions: Sequence[Position]) -> Call[None]:
     """Mark messages as done; durable when answered."""
     body = {"positions": [str(position) for position in positions]}
@@ -353,3 +360,7 @@ def _read_retry_after(headers: Mapping[str, str]) -> float | None:
 def _beginning(body: bytes) -> str:
     text = body[:200].decode("utf-8", "replace").strip()
     return repr(text + ("..." if len(body) > 200 else "")) if text else "an empty body"
+
+
+MAX_POSITIONS = 10_000
+"""Of one request; the service takes twice as many."""

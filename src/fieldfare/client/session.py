@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from fieldfare.client.protocol import Call, acknowledge, negative_acknowledge
+from fieldfare.client.protocol import Call, acknowledge, cut_positions, negative_acknowledge
 from fieldfare.model import Position
 
 ACK_EVERY_S = 0.05
@@ -129,9 +129,9 @@ class SeenPositions:
 
 def describe_acks(space: str, id: str, batch: AckBatch) -> list[Call[None]]:
     """The requests that a batch of acks needs."""
-    calls = []
+    calls: list[Call[None]] = []
     if batch.acks:
-        calls.append(acknowledge(space, id, batch.acks))
+        calls += [acknowledge(space, id, some) for some in cut_positions(batch.acks)]
     if batch.nacks:
-        calls.append(negative_acknowledge(space, id, batch.nacks))
+        calls += [negative_acknowledge(space, id, some) for some in cut_positions(batch.nacks)]
     return calls

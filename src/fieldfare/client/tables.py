@@ -137,6 +137,7 @@ def as_data(table: Any, type: str, source: str) -> Any:
     """A table of events whose data are the rows of a table."""
     import pyarrow as pa
 
+    table = _without_dictionaries(table)
     rows = pa.chunked_array(
         [batch.to_struct_array() for batch in table.to_batches()], pa.struct(table.schema)
     )
@@ -150,6 +151,10 @@ def _without_dictionaries(table: Any) -> Any:
 
     for number, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            plain = table.column(number).cast(field.type.value_type)
-            table = table.set_column(number, field.name, plain)
+            # Arrow has no cast for each: polars' Categorical and Enum have views as their values.
+            kind = pa.large_string() if field.type.value_type == pa.string_view() else field.type.value_type
+            chunks = [
+                chunk.dictionary.cast(kind).take(chunk.indices) for chunk in table.column(number).chunks
+            ]
+            table = table.set_column(number, field.name, pa.chunked_array(chunks, kind))
     return table

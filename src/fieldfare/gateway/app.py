@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldfare.gateway import (
     delivery_routes,
     event_routes,
+    event_stream,
     filter_routes,
     service_routes,
     subscription_routes,
@@ -76,7 +77,10 @@ class Gateway:
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.records = RecordCache(self.log, settings.record_cache_bytes)
         self.subscriptions = Subscriptions(
-            self.registry, self.writer, filter_max_bytes=settings.filter_max_bytes
+            self.registry,
+            self.writer,
+            filter_max_bytes=settings.filter_max_bytes,
+            overloaded=self.overloaded,
         )
         self.maintenance = Maintenance(self)
         self.tail = MatchTail(self.match_log, matched, self.metrics.block_seen, self.maintenance.report)
@@ -103,6 +107,7 @@ class Gateway:
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
+        self.records.close()
         self.filter_help.close()
         self.log.close()
         self.registry.close()
@@ -120,7 +125,7 @@ class Gateway:
             raise self.overloaded("disk", "The disk is almost full.")
 
     def overloaded(self, why: str, detail: str) -> Problem:
-        """The problem that asks a publisher to come back later."""
+        """The problem that asks a client to come back later."""
         self.metrics.overloaded.labels(why).inc()
         return Problem(
             429, "overloaded", detail, headers={"Retry-After": str(self.settings.retry_after_s)}, why=why
@@ -145,7 +150,7 @@ ROUTES = [
     Route(
         "/v1/spaces/{space}/subscriptions/{id}/stream", subscription_routes.head_of_stream, methods=["HEAD"]
     ),
-    Route("/v1/spaces/{space}/subscriptions/{id}/stream", delivery_routes.stream, methods=["GET"]),
+    Route("/v1/spaces/{space}/subscriptions/{id}/stream", event_stream.stream, methods=["GET"]),
     Route("/v1/filters:check", filter_routes.check_filter, methods=["POST"]),
     Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),
     Route("/v1/filters:test", filter_routes.test_filter, methods=["POST"]),

@@ -1,24 +1,24 @@
-"""Messages out: pull, stream (server-sent events), ack and nack."""
+"""Messages out: pull, ack and nack; `event_stream` has the streams."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
-from fieldfare.gateway.delivery import Delivery, Session, position_of
+from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, TooManyEarlyAcks, key_of, position_of
 from fieldfare.gateway.problems import Problem
-from fieldfare.gateway.pump import keys_of
-from fieldfare.gateway.records import write_pulled, write_sse
-from fieldfare.gateway.requests import query_int, query_seconds, read_json
+from fieldfare.gateway.records import PIECE_BYTES, write_pulled
+from fieldfare.gateway.requests import read_json
 from fieldfare.gateway.subscription_routes import json_response
 from fieldfare.model import Position, Subscription
+from fieldfare.storage.event_log import MAX_RECORD_EVENTS
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
@@ -29,8 +29,12 @@ PARTS = 3
 
 FIRST_AT_ONCE = 16
 SENT_AT_ONCE = 500
-SENT_AT_ONCE_BYTES = 256 << 10
 PULLED_MAX_BYTES = 8 << 20
+
+BODY_MAX_BYTES = 1 << 20
+POSITIONS_MAX = 20_000
+SETTLED_AT_ONCE = 250
+"""After so many positions of one request others have their turn."""
 
 
 class PullBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,71 +57,124 @@ _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)
 
 
-def _delivery_of(request: Request) -> tuple[Gateway, Subscription, Delivery]:
+def find_delivery(request: Request) -> tuple[Gateway, Subscription, Delivery]:
+    """The delivery that a request is about; Problem 404 when there is no such subscription.
+
+    Asked for when the body has been read: between this and what is done to the delivery nothing is awaited,
+    or it might be another one's by then, or forgotten with its subscription.
+    """
     gateway: Gateway = request.app.state.gateway
     subscription = gateway.subscriptions.get(request.path_params["space"], request.path_params["id"])
     return gateway, subscription, gateway.pump.delivery_of(subscription)
 
 
-def _keys(texts: list[str], pointer: str, log_end: int) -> list[int]:
-    """The keys of positions as texts; Problem 400 names the one that is none, or lies beyond the log."""
+def _check_subscription(request: Request) -> int:
+    """Problem 404 before a body is read; the number of bytes that one may have."""
+    gateway: Gateway = request.app.state.gateway
+    gateway.subscriptions.get(request.path_params["space"], request.path_params["id"])
+    return min(BODY_MAX_BYTES, gateway.settings.body_max_bytes)
+
+
+def parse_key(gateway: Gateway, text: str) -> int:
+    """The key of a position as text; ValueError for one that no message can have."""
+    position = Position.parse(text)
+    key = key_of(position)
+    if position.index >= MAX_RECORD_EVENTS:
+        raise ValueError(f"no record has {position.index + 1} events, so nothing is at {position}")
+    if position.offset >= gateway.writer.log_end and position.offset >= (end := gateway.log.end()):
+        raise ValueError(f"{position} lies beyond the log's end, 0-{end}-0")
+    return key
+
+
+def parse_key_up_to(gateway: Gateway, text: str) -> int:
+    """The same for all up to a position: what was not matched yet nobody has been given, let alone done."""
+    key, tail = parse_key(gateway, text), gateway.tail
+    offset = key >> INDEX_BITS
+    if offset >= tail.tip and not (tail.advance() and offset < tail.tip):
+        raise ValueError(f"{text} has not been matched yet, let alone delivered: 0-{tail.tip}-0 is next")
+    return key
+
+
+async def _parse_keys(gateway: Gateway, texts: Sequence[str], pointer: str) -> list[int]:
+    """The keys of positions; Problem 400 names the one that is none, or that nothing can have been at."""
+    if len(texts) > POSITIONS_MAX:
+        detail = f"The request has {len(texts)} positions; at most {POSITIONS_MAX} are taken in one request."
+        raise Problem(413, "too-many-positions", detail, pointer=pointer, max_positions=POSITIONS_MAX)
     keys = []
     for index, text in enumerate(texts):
+        if index and index % SETTLED_AT_ONCE == 0:
+            await asyncio.sleep(0)
         try:
-            position = Position.parse(text)
-            keys += keys_of([position])
-            if position.offset >= log_end:
-                raise ValueError(f"{position} lies beyond the log's end, 0-{log_end}-0")
+            keys.append(parse_key(gateway, text))
         except ValueError as error:
-            place = f"{pointer}/{index}" if pointer == "/positions" else pointer
-            raise Problem(400, "bad-position", f"{error}.", pointer=place) from None
+            raise bad_position(error, f"{pointer}/{index}") from None
     return keys
+
+
+def bad_position(error: ValueError, pointer: str) -> Problem:
+    return Problem(400, "bad-position", f"{error}.", pointer=pointer)
 
 
 async def ack(request: Request) -> Response:
     """Settle messages for good; the cursor is saved before the answer goes out."""
-    gateway, _, delivery = _delivery_of(request)
-    body = await read_json(request, _ack_body, gateway.settings.body_max_bytes)
+    body = await read_json(request, _ack_body, _check_subscription(request))
     if (body.positions is None) == (body.up_to is None):
         raise Problem(400, "bad-request", "Send either positions or up_to.")
-    end = gateway.log.end()
+    keys = await _parse_keys(request.app.state.gateway, body.positions or [], "/positions")
+    gateway, subscription, delivery = find_delivery(request)
     if body.up_to is not None:
-        count = 1
-        changed = delivery.ack_up_to(_keys([body.up_to], "/up_to", end)[0])
-    else:
-        keys = _keys(body.positions or [], "/positions", end)
-        count = len(keys)
-        changed = delivery.ack(keys)
-    if changed:
+        try:
+            count = delivery.ack_up_to(parse_key_up_to(gateway, body.up_to))
+        except ValueError as error:
+            raise bad_position(error, "/up_to") from None
         gateway.metrics.acked.inc(count)
-        gateway.pump.wake(delivery)
+    for start in range(0, len(keys), SETTLED_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+            # Not another one than before in so short a time, but it may have been deleted.
+            gateway, subscription, delivery = find_delivery(request)
+        try:
+            gateway.metrics.acked.inc(delivery.ack(keys[start : start + SETTLED_AT_ONCE]))
+        except TooManyEarlyAcks:
+            detail = (
+                "Too many positions were acked that were not delivered since the gateway's start: pull them."
+            )
+            raise Problem(429, "overloaded", detail, headers={"Retry-After": "1"}, why="acks") from None
+    gateway.pump.wake(delivery)
     # Saved even when nothing is new: the ack that made it so may still be on its way to the disk.
     await gateway.pump.save(delivery)
+    if delivery.deleted:
+        raise deleted(subscription)
     return json_response({"cursor": str(position_of(delivery.cursor_key))})
 
 
 async def nack(request: Request) -> Response:
     """Ask for messages again, at once."""
-    gateway, _, delivery = _delivery_of(request)
-    body = await read_json(request, _nack_body, gateway.settings.body_max_bytes)
-    count = delivery.nack(_keys(body.positions, "/positions", gateway.log.end()))
+    body = await read_json(request, _nack_body, _check_subscription(request))
+    keys = await _parse_keys(request.app.state.gateway, body.positions, "/positions")
+    gateway, _, delivery = find_delivery(request)
+    count = 0
+    for start in range(0, len(keys), SETTLED_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        count += delivery.nack(keys[start : start + SETTLED_AT_ONCE])
     gateway.pump.wake(delivery)
     return json_response({"returned": count})
 
 
 async def pull(request: Request) -> Response:
     """Up to ``max`` messages; when there is none, wait for one as long as ``wait_s``."""
-    gateway, subscription, delivery = _delivery_of(request)
-    body = await read_json(request, _pull_body, gateway.settings.body_max_bytes)
+    body = await read_json(request, _pull_body, _check_subscription(request))
+    gateway, subscription, delivery = find_delivery(request)
     settings = gateway.settings
     limit = min(body.max, settings.window_max)
     lease_s = body.ack_deadline_s or settings.ack_deadline_s
     session = gateway.pump.puller(delivery)
     until_s = time.monotonic() + min(body.wait_s, settings.wait_max_s)
     parts: list[bytes] = []
-    async with _Disconnect(request.receive) as gone:
+    async with Disconnect(request.receive) as gone:
         while not gone.happened:
-            parts = _pulled(gateway, delivery, session, limit, lease_s)
+            parts = await _pulled(gateway, delivery, session, limit, lease_s, gone)
             left_s = until_s - time.monotonic()
             if parts or gateway.pump.closing or delivery.deleted:
                 break
@@ -128,113 +185,73 @@ async def pull(request: Request) -> Response:
                 break
             await gateway.pump.wait(delivery, session, left_s, gone.future)
     if delivery.deleted:
-        raise Problem(404, "unknown-subscription", f"The subscription {subscription.id!r} was deleted.")
+        raise deleted(subscription)
     gateway.metrics.given(len(parts) // PARTS)
     content = b"".join((b'{"messages":[', *parts, b"]}"))
     return Response(content, media_type="application/json")
 
 
-def _pulled(
-    gateway: Gateway, delivery: Delivery, session: Session, limit: int, lease_s: float
+def deleted(subscription: Subscription) -> Problem:
+    """What those hear who were at a subscription when it went."""
+    return Problem(404, "unknown-subscription", f"The subscription {subscription.id!r} was deleted.")
+
+
+async def _pulled(
+    gateway: Gateway, delivery: Delivery, session: Session, limit: int, lease_s: float, gone: Disconnect
 ) -> list[bytes]:
-    """What one pull gets, in steps, so that large events end it before memory does."""
+    """What one pull gets, in steps, so that large events end it before memory does.
+
+    Whatever ends it early, a message that was taken is in the answer, or is given again at once.
+    """
     parts: list[bytes] = []
+    taken: list[int] = []
     size_bytes, step = 0, FIRST_AT_ONCE
-    while size_bytes < PULLED_MAX_BYTES and (left := limit - len(parts) // PARTS) > 0:
-        gateway.pump.read_on(delivery)
-        keys = delivery.take(session, min(left, step), time.monotonic(), lease_s)
-        if not keys:
-            break
-        before = len(parts)
-        delivery.ack(gateway.records.compose(keys, write_pulled, parts))
-        added_bytes = sum(map(len, parts[before:]))
-        size_bytes += added_bytes
-        step = _next_step(added_bytes, len(keys))
+    try:
+        while size_bytes < PULLED_MAX_BYTES and (left := limit - len(parts) // PARTS) > 0:
+            gateway.pump.read_on(delivery)
+            keys = delivery.take(session, min(left, step), time.monotonic(), lease_s)
+            if not keys:
+                break
+            taken += keys
+            before, before_bytes, at = len(parts), size_bytes, 0
+            while at < len(keys) and size_bytes < PULLED_MAX_BYTES:
+                done = await compose(gateway, delivery, keys[at:], write_pulled, parts)
+                at += done
+                size_bytes += sum(map(len, parts[before:]))
+                before = len(parts)
+            delivery.nack(keys[at:])
+            step = next_step(size_bytes - before_bytes, len(keys))
+            await asyncio.sleep(0)
+            if gone.happened or delivery.deleted:
+                delivery.nack(taken)
+                return []
+    except BaseException:
+        delivery.nack(taken)
+        raise
     return parts
 
 
-def _next_step(size_bytes: int, count: int) -> int:
+async def compose(
+    gateway: Gateway,
+    delivery: Delivery,
+    keys: Sequence[int],
+    write: Callable[[list[bytes], int, int, bytes], None],
+    parts: list[bytes],
+) -> int:
+    """Write the first of some messages that were taken; how many of them this has dealt with."""
+    done, gone = await gateway.records.compose(keys, write, parts)
+    if gone:
+        delivery.ack(gone)
+        gateway.pump.skip_trimmed(delivery)
+    return done
+
+
+def next_step(size_bytes: int, count: int) -> int:
     """How many messages to take at once, from the size of the last."""
-    return max(1, min(SENT_AT_ONCE, SENT_AT_ONCE_BYTES * count // max(size_bytes, 1)))
+    return max(1, min(SENT_AT_ONCE, PIECE_BYTES * count // max(size_bytes, 1)))
 
 
-async def stream(request: Request) -> Response:
-    """The subscription's messages as server-sent events, from its cursor on."""
-    gateway, subscription, delivery = _delivery_of(request)
-    settings = gateway.settings
-    window = query_int(request, "window", settings.window_default, 1, settings.window_max)
-    lease_s = query_seconds(request, "ack_deadline_s", settings.ack_deadline_s, DEADLINE_MAX_S)
-    return EventStream(gateway, subscription, delivery, window, lease_s)
-
-
-class EventStream(Response):
-    """One open stream: sends what its session is given until somebody ends it."""
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        subscription: Subscription,
-        delivery: Delivery,
-        window: int,
-        lease_s: float,
-    ) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        )
-        del self.headers["content-length"]
-        self._gateway = gateway
-        self._subscription = subscription
-        self._delivery = delivery
-        self._window = window
-        self._lease_s = lease_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pump = self._gateway.pump
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        session = pump.open_stream(self._delivery, self._window)
-        try:
-            async with _Disconnect(receive) as gone:
-                await self._send_all(session, send, gone)
-        except OSError:
-            pass  # the client went away in the middle of a message
-        finally:
-            pump.close_stream(self._delivery, session)
-
-    async def _send_all(self, session: Session, send: Send, gone: _Disconnect) -> None:
-        gateway, delivery = self._gateway, self._delivery
-        heartbeat_s = gateway.settings.heartbeat_s
-        # A comment at once lets the client know that the stream is open.
-        await _send_part(send, b": fieldfare\n\n")
-        sent_s = time.monotonic()
-        step = FIRST_AT_ONCE
-        while not gone.happened and not gateway.pump.closing and not delivery.deleted:
-            now_s = time.monotonic()
-            keys = delivery.take(session, step, now_s, self._lease_s)
-            if keys:
-                parts: list[bytes] = []
-                delivery.ack(gateway.records.compose(keys, write_sse, parts))
-                gateway.metrics.given(len(parts) // PARTS)
-                body = b"".join(parts)
-                step = _next_step(len(body), len(keys))
-                if body:
-                    await _send_part(send, body)
-                sent_s = now_s
-            elif now_s - sent_s >= heartbeat_s:
-                await _send_part(send, b":\n\n")
-                sent_s = now_s
-            else:
-                left_s = sent_s + heartbeat_s - now_s
-                await gateway.pump.wait(delivery, session, left_s, gone.future)
-        if delivery.deleted:
-            await _send_part(send, b"event: deleted\ndata: {}\n\n")
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send_part(send: Send, body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-class _Disconnect:
+class Disconnect:
     """Notices that the client has gone, while its request is being answered."""
 
     def __init__(self, receive: Callable[[], Awaitable[Message]]) -> None:
@@ -245,7 +262,7 @@ class _Disconnect:
     def happened(self) -> bool:
         return self.future.done()
 
-    async def __aenter__(self) -> _Disconnect:
+    async def __aenter__(self) -> Disconnect:
         return self
 
     async def __aexit__(self, *error: object) -> None:

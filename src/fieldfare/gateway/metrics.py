@@ -30,7 +30,7 @@ class Metrics:
             "fieldfare_refused_events", "Events refused because they were not valid.", registry=registry
         )
         self.overloaded = Counter(
-            "fieldfare_overload_answers", "Publish requests answered with 429.", ["why"], registry=registry
+            "fieldfare_overload_answers", "Requests answered with 429.", ["why"], registry=registry
         )
         self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
         self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)

@@ -165,6 +165,7 @@ _UNKNOWN = problem("Unknown space or subscription.")
 _BAD = problem("The request is wrong; the answer names the place.")
 _LARGE = problem("The body or the batch is too large.")
 _MEDIA = problem("The content type is not taken.")
+_BUSY = problem("Too many changes of subscriptions wait: see Retry-After.")
 _OTHER = problem(
     "Who asks, or how, is refused (403, 408, 421, 431), or the service cannot answer (500, 503)."
 )
@@ -240,6 +241,7 @@ _PATHS: Json = {
                 "201": answer("The space was created.", ref("Space"), {"name": "market"}),
                 "400": _BAD,
                 "409": problem("There is such a space already."),
+                "429": _BUSY,
             },
         },
     },
@@ -295,6 +297,7 @@ _PATHS: Json = {
                 "404": _UNKNOWN,
                 "409": problem("There is a subscription of this id with another filter."),
                 "413": _LARGE,
+                "429": _BUSY,
             },
         },
     },
@@ -318,13 +321,14 @@ _PATHS: Json = {
                 "201": answer("It was created.", ref("Subscription"), _SUBSCRIPTION),
                 "400": _BAD,
                 "404": _UNKNOWN,
+                "429": _BUSY,
             },
         },
         "delete": {
             "operationId": "delete_subscription",
             "summary": "Delete a subscription",
             "description": "Its streams end with the event deleted.",
-            "responses": {"204": answer("It was deleted."), "404": _UNKNOWN},
+            "responses": {"204": answer("It was deleted."), "404": _UNKNOWN, "429": _BUSY},
         },
     },
     "/v1/spaces/{space}/subscriptions/{id}/pull": {
@@ -354,6 +358,8 @@ _PATHS: Json = {
                 ),
                 "400": _BAD,
                 "404": _UNKNOWN,
+                "413": _LARGE,
+                "415": _MEDIA,
             },
         },
     },
@@ -377,6 +383,8 @@ _PATHS: Json = {
                 ),
                 "400": _BAD,
                 "404": _UNKNOWN,
+                "413": _LARGE,
+                "415": _MEDIA,
             },
         },
     },
@@ -392,6 +400,8 @@ _PATHS: Json = {
                 ),
                 "400": _BAD,
                 "404": _UNKNOWN,
+                "413": _LARGE,
+                "415": _MEDIA,
             },
         },
     },
@@ -414,7 +424,26 @@ _PATHS: Json = {
                     "ack_deadline_s",
                     "query",
                     {"type": "number", "exclusiveMinimum": 0, "default": 30},
-                    "Seconds until a message that was not acked comes again.",
+                    "Seconds until a message that was not acked comes again; with ack=explicit only.",
+                ),
+                parameter(
+                    "ack",
+                    "query",
+                    {"type": "string", "enum": ["explicit", "auto"], "default": "explicit"},
+                    "auto: the client sends no acks. A message is settled by a Last-Event-ID at or after it, "
+                    "or when a window of younger ones was sent; a subscription has one such stream.",
+                ),
+                parameter(
+                    "last_event_id",
+                    "query",
+                    _POSITION,
+                    "With ack=auto: everything up to this position is settled first.",
+                ),
+                parameter(
+                    "Last-Event-ID",
+                    "header",
+                    _POSITION,
+                    "The same, as an EventSource sends it; it goes before last_event_id.",
                 ),
             ],
             "responses": {

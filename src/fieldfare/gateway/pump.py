@@ -16,11 +16,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, key_of
+from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session
 from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
-from fieldfare.storage.errors import MatchLogError
+from fieldfare.storage.errors import MatchLogError, StorageError
 from fieldfare.storage.event_log import EventLog
 from fieldfare.storage.match_block import MatchBlock
 from fieldfare.storage.registry import Cursor, Registry
@@ -35,6 +35,7 @@ IDLE_LOOK_S = 1.0
 """A look all the same when nothing is to be expected, should something else have written to the log."""
 
 IDLE_FORGOTTEN_S = 60.0
+SAVED_AT_ONCE = 1_000
 
 LOOKED_UP_MAX = 256
 """For at most so many subscriptions a block is asked about each; for more, first about all that matched."""
@@ -77,6 +78,7 @@ class Pump:
         self._pullers: dict[int, Session] = {}
         self._used_s: dict[int, float] = {}
         self._sessions: dict[int, set[Session]] = {}
+        self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, dict[asyncio.Future[None], Session]] = {}
         self._behind: set[Delivery] = set()
         self._stirred = asyncio.Event()
@@ -128,15 +130,27 @@ class Pump:
             session = self._pullers[delivery.number] = Session(self._window_max)
         return session
 
-    def open_stream(self, delivery: Delivery, window: int) -> Session:
-        """A session of its own for a stream; `close_stream` ends it."""
+    def open_stream(self, delivery: Delivery, window: int, *, alone: bool = False) -> Session:
+        """A session of its own for a stream; `close_stream` ends it.
+
+        One that is to be ``alone`` ends the one before it that was.
+        """
         session = Session(window)
+        if alone:
+            before = self._alone.get(delivery.number)
+            if before is not None:
+                before.ended = True
+                delivery.release(before)
+            self._alone[delivery.number] = session
         self._sessions.setdefault(delivery.number, set()).add(session)
+        self._wake(delivery, everybody=alone)
         return session
 
     def close_stream(self, delivery: Delivery, session: Session) -> None:
         """End a stream: what it held unacked goes to whoever reads the subscription next."""
         delivery.release(session)
+        if self._alone.get(delivery.number) is session:
+            del self._alone[delivery.number]
         sessions = self._sessions.get(delivery.number, set())
         sessions.discard(session)
         if not sessions:
@@ -151,6 +165,10 @@ class Pump:
         if delivery is not None:
             delivery.deleted = True
             self._wake(delivery, everybody=True)
+
+    def skip_trimmed(self, delivery: Delivery) -> None:
+        """Retention took events that the delivery stood at: it goes on where the log begins."""
+        delivery.ack_up_to((self._log.start() << INDEX_BITS) - 1)
 
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack): look whether somebody can go on."""
@@ -192,12 +210,15 @@ class Pump:
 
     async def save(self, delivery: Delivery) -> None:
         """Save the delivery's cursor; durable on return."""
-        cursor_key = delivery.cursor_key
-        await self._writer.save_cursors([(delivery.number, delivery.cursor())])
-        delivery.saved = max(delivery.saved, cursor_key)
+        mark = delivery.mark()
+        await self._writer.save_cursors([(delivery.number, mark)])
+        delivery.saved(mark)
 
     async def save_progress(self) -> None:
-        """Save the cursors that moved over events that did not match, and forget who has gone."""
+        """Save the cursors that moved over events that did not match, and forget who has gone.
+
+        What cannot be saved is told to the log and tried again the next time: nothing else waits for it.
+        """
         now_s = time.monotonic()
         for number, used_s in list(self._used_s.items()):
             delivery = self._deliveries[number]
@@ -207,15 +228,19 @@ class Pump:
             delivery.forget_unread()
             if now_s - used_s > IDLE_FORGOTTEN_S:
                 delivery.expire(now_s)
-                if not delivery.in_flight and delivery.saved == delivery.cursor_key:
+                if not delivery.in_flight and delivery.is_saved:
                     del self._deliveries[number], self._used_s[number]
                     self._pullers.pop(number, None)
-        moved = [each for each in self._deliveries.values() if each.cursor_key != each.saved]
-        if moved:
-            keys = [each.cursor_key for each in moved]
-            await self._writer.save_cursors([(each.number, each.cursor()) for each in moved])
-            for each, key in zip(moved, keys, strict=True):
-                each.saved = max(each.saved, key)
+        marks = [(each, each.mark()) for each in self._deliveries.values() if not each.is_saved]
+        for start in range(0, len(marks), SAVED_AT_ONCE):
+            some = marks[start : start + SAVED_AT_ONCE]
+            try:
+                await self._writer.save_cursors([(each.number, mark) for each, mark in some])
+            except (StorageError, ValueError) as error:
+                logger.error("some of %d cursors could not be saved: %s", len(some), error)
+                continue
+            for each, mark in some:
+                each.saved(mark)
 
     async def _run(self) -> None:
         while True:
@@ -343,13 +368,3 @@ def keys_in(block: MatchBlock, number: int) -> np.ndarray[tuple[int], np.dtype[n
     """A subscription's matches in a block, as keys in order."""
     offsets, indexes = block.matches_of(number)
     return offsets.astype(np.int64) << INDEX_BITS | indexes.astype(np.int64)
-
-
-def keys_of(positions: Iterable[Position]) -> list[int]:
-    """The keys of positions that a client named; ValueError for another partition."""
-    keys = []
-    for position in positions:
-        if position.partition != 0:
-            raise ValueError(f"the log has one partition, 0; {position} names another")
-        keys.append(key_of(position))
-    return keys

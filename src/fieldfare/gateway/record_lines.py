@@ -1,7 +1,11 @@
-"""The events of one record as JSON lines, whatever form the record has in the log."""
+"""The events of one record as JSON lines, whatever form the record has in the log.
+
+A record is asked by the event loop, and by a thread for what takes long: `is_ready` says which.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,6 +16,9 @@ from fieldfare.arrow_events.stream import is_arrow, read_events
 
 WRITTEN_WHOLE_ROWS = 256
 """An Arrow record of so few rows is written as JSON at once: to write one row costs as much."""
+SPLIT_AT_ONCE_BYTES = 256 << 10
+"""A JSON record of so few bytes is split in less time than a thread takes to be asked."""
+
 ASKED_SINGLY_MOST = 8
 """After so many times that a part of a record was written, what is left of it is."""
 
@@ -21,6 +28,10 @@ class RecordLines(Protocol):
 
     size_bytes: int
     """What is held of it."""
+
+    def is_ready(self, indexes: Sequence[int]) -> bool:
+        """Whether these lines are there without work to speak of."""
+        ...
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
         """The events at some places of the record, each as JSON without a line feed."""
@@ -40,11 +51,15 @@ class _JsonLines:
         self._payload = payload
         self._lines: list[bytes] | None = None
 
+    def is_ready(self, indexes: Sequence[int]) -> bool:
+        return self._lines is not None or self.size_bytes <= SPLIT_AT_ONCE_BYTES
+
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
-        if self._lines is None:
-            self._lines = self._payload.split(b"\n")
-            self._payload = b""
+        payload = self._payload  # first: another thread lets go of it when the lines are there
         lines = self._lines
+        if lines is None:
+            lines = self._lines = payload.split(b"\n")
+            self._payload = b""
         return [lines[index] for index in indexes]
 
 
@@ -57,11 +72,16 @@ class _ArrowLines:
         self._events: pa.RecordBatch | None = None
         self._written: dict[int, bytes] = {}
         self._asked = 0
+        self._writing = threading.Lock()
+
+    def is_ready(self, indexes: Sequence[int]) -> bool:
+        return all(index in self._written for index in indexes)
 
     def lines(self, indexes: Sequence[int]) -> Sequence[bytes]:
-        wanted = [index for index in dict.fromkeys(indexes) if index not in self._written]
-        if wanted:
-            self._write(wanted)
+        if not self.is_ready(indexes):
+            with self._writing:
+                if wanted := [index for index in dict.fromkeys(indexes) if index not in self._written]:
+                    self._write(wanted)
         return [self._written[index] for index in indexes]
 
     def _write(self, wanted: Sequence[int]) -> None:

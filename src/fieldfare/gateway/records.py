@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
@@ -14,9 +17,18 @@ from fieldfare.storage.event_log import EventLog
 
 READ_AHEAD_BYTES = 1 << 20
 
+PIECE_BYTES = 256 << 10
+"""About so much is composed in one step."""
+
+READERS = 2
+
+Write = Callable[[list[bytes], int, int, bytes], None]
+
 
 class RecordCache:
     """The least recently used records, made into JSON lines as far as they are needed.
+
+    What takes long, reading the log and making lines of a large record, is done on threads.
 
     Parameters
     ----------
@@ -29,16 +41,54 @@ class RecordCache:
     def __init__(self, log: EventLog, max_bytes: int) -> None:
         self._log = log
         self._max_bytes = max_bytes
+        self._lock = threading.Lock()
         self._held: OrderedDict[int, RecordLines] = OrderedDict()
+        self._sizes: dict[int, int] = {}
         self._size_bytes = 0
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="fieldfare-records")
+
+    def close(self) -> None:
+        self._readers.shutdown(cancel_futures=True)
 
     def put(self, offset: int, payload: bytes) -> None:
         """Hold a record that was just appended: live subscribers will want it in a moment."""
-        if offset in self._held:
-            return
-        self._held[offset] = record = open_record(payload)
-        self._size_bytes += record.size_bytes
-        self._shrink()
+        with self._lock:
+            self._put(offset, payload)
+
+    async def compose(self, keys: Sequence[int], write: Write, parts: list[bytes]) -> tuple[int, list[int]]:
+        """Write the first messages of some keys to a list, three parts each.
+
+        Returns
+        -------
+        done, gone
+            How many of the keys are written or gone, at least one; and those whose events retention took.
+
+        Raises
+        ------
+        EventLogError
+            A record is broken.
+        """
+        done, size_bytes = 0, 0
+        gone: list[int] = []
+        for offset, group in groupby(keys, lambda key: key >> INDEX_BITS):
+            indexes = [key & INDEX_MASK for key in group]
+            lines = self._lines_held(offset, indexes)
+            if lines is None:
+                if size_bytes:
+                    break  # what is there need not wait for a thread
+                loop = asyncio.get_running_loop()
+                lines = await loop.run_in_executor(self._readers, self.lines, offset, indexes)
+            if lines is None:
+                gone += (offset << INDEX_BITS | index for index in indexes)
+                done += len(indexes)
+                continue
+            for index, line in zip(indexes, lines, strict=True):
+                write(parts, offset, index, line)
+                done += 1
+                size_bytes += len(line)
+                if size_bytes >= PIECE_BYTES:
+                    return done, gone
+        return done, gone
 
     def lines(self, offset: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
         """Some events of a record, one JSON line each; None when retention has removed it.
@@ -48,58 +98,60 @@ class RecordCache:
         EventLogError
             The record is broken.
         """
-        record = self._held.get(offset)
-        if record is None:
-            record = self._read(offset)
-            if record is None:
-                return None
-        elif offset in self._held:
-            self._held.move_to_end(offset)
-        before_bytes = record.size_bytes
+        record = self._find(offset) or self._read(offset)
+        return None if record is None else self._lines_of(offset, record, indexes)
+
+    def _lines_held(self, offset: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
+        """The same, if no long work is needed for it."""
+        record = self._find(offset)
+        if record is None or not record.is_ready(indexes):
+            return None
+        return self._lines_of(offset, record, indexes)
+
+    def _lines_of(self, offset: int, record: RecordLines, indexes: Sequence[int]) -> Sequence[bytes]:
         try:
             lines = record.lines(indexes)
         except ArrowPayloadError as error:
             raise EventLogError(f"record {offset} cannot be read: {error}") from None
-        if offset in self._held:
-            self._size_bytes += record.size_bytes - before_bytes
-            self._shrink()
+        if record.size_bytes != self._sizes.get(offset):
+            with self._lock:
+                if self._held.get(offset) is record:
+                    self._weigh(offset, record.size_bytes)
         return lines
+
+    def _find(self, offset: int) -> RecordLines | None:
+        with self._lock:
+            record = self._held.get(offset)
+            if record is not None:
+                self._held.move_to_end(offset)
+            return record
 
     def _read(self, offset: int) -> RecordLines | None:
         """A record from the log, and with it those that follow."""
         found: RecordLines | None = None
         try:
             for record in self._log.read(offset, self._log.bound(offset, READ_AHEAD_BYTES, 1 << 62)):
-                self.put(record.offset, record.payload)
-                if record.offset == offset:
-                    found = self._held.get(offset) or open_record(record.payload)
+                with self._lock:
+                    self._put(record.offset, record.payload)
+                    if record.offset == offset:
+                        found = self._held.get(offset) or open_record(record.payload)
         except TrimmedError:
             return None
         return found
 
-    def _shrink(self) -> None:
-        while self._size_bytes > self._max_bytes and len(self._held) > 1:
-            _, oldest = self._held.popitem(last=False)
-            self._size_bytes -= oldest.size_bytes
+    def _put(self, offset: int, payload: bytes) -> None:
+        if offset in self._held:
+            return
+        self._held[offset] = record = open_record(payload)
+        self._weigh(offset, record.size_bytes)
 
-    def compose(
-        self,
-        keys: Iterable[int],
-        write: Callable[[list[bytes], int, int, bytes], None],
-        parts: list[bytes],
-    ) -> list[int]:
-        """Write each message's three parts to a list; returns the keys whose events are gone."""
-        gone: list[int] = []
-        for offset, group in groupby(keys, lambda key: key >> INDEX_BITS):
-            of_record = list(group)
-            indexes = [key & INDEX_MASK for key in of_record]
-            lines = self.lines(offset, indexes)
-            if lines is None:
-                gone += of_record
-            else:
-                for index, line in zip(indexes, lines, strict=True):
-                    write(parts, offset, index, line)
-        return gone
+    def _weigh(self, offset: int, size_bytes: int) -> None:
+        """A record that is held has become so large: the oldest make room."""
+        self._size_bytes += size_bytes - self._sizes.get(offset, 0)
+        self._sizes[offset] = size_bytes
+        while self._size_bytes > self._max_bytes and len(self._held) > 1:
+            oldest, _ = self._held.popitem(last=False)
+            self._size_bytes -= self._sizes.pop(oldest)
 
 
 def write_sse(parts: list[bytes], offset: int, index: int, line: bytes) -> None:

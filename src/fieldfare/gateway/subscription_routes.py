@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,9 @@ from fieldfare.gateway.subscriptions import Wanted, subscription_document
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
+
+
+TAKEN_AT_ONCE = 1_000
 
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,7 +95,11 @@ async def _put_many(gateway: Gateway, space: str, items: list[Any]) -> Response:
     if len(items) > limit:
         detail = f"The request has {len(items)} subscriptions; at most {limit} are taken in one request."
         raise Problem(413, "bulk-too-long", detail, max_subscriptions=limit)
-    wanted = [_wanted(item) for item in items]
+    wanted: list[Wanted] = []
+    for item in items:
+        wanted.append(_wanted(item))
+        if len(wanted) % TAKEN_AT_ONCE == 0:
+            await asyncio.sleep(0)  # the others have their turn
     stored, refused = await gateway.subscriptions.put_all(space, wanted)
     return json_response(
         {
@@ -112,16 +120,10 @@ def _wanted(item: Any) -> Wanted:
 async def list_subscriptions(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     limit = query_int(request, "limit", 100, 1, 10_000)
-    found = gateway.subscriptions.page(
-        request.path_params["space"], request.query_params.get("after"), limit + 1
+    page, last = await gateway.subscriptions.page(
+        request.path_params["space"], request.query_params.get("after"), limit
     )
-    page = found[:limit]
-    return json_response(
-        {
-            "subscriptions": [subscription_document(each) for each in page],
-            "next": page[-1].id if len(found) > limit else None,
-        }
-    )
+    return json_response({"subscriptions": [subscription_document(each) for each in page], "next": last})
 
 
 async def get_subscription(request: Request) -> Response:

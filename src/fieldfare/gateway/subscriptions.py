@@ -8,9 +8,11 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import msgspec
@@ -24,7 +26,16 @@ from fieldfare.storage.errors import SpaceExistsError
 from fieldfare.storage.registry import Conflict, Cursor, Put, Registry, Remove
 
 COMPILE_AT_ONCE = 50
+COMPILED_HERE_MAX = 500
+"""Characters of a filter that is compiled in less time than a thread takes to be asked and heard."""
+
+COMPARED_MAX = 25_000
+PAGE_BYTES = 4 << 20
+PAGE_STEP = 200
 HELD_MAX = 100_000
+HELD_MAX_BYTES = 64 << 20
+QUEUED_REQUESTS = 1_000
+QUEUED_BYTES = 64 << 20
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
 NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the first a letter, digit or _"
 
@@ -62,6 +73,14 @@ class RefusedFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """A subscription that may be stored; ``is_named`` says whether the client chose its id."""
+
+    put: Put
+    is_named: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A subscription as it stands after a put, and whether the put made or changed it."""
 
@@ -79,15 +98,28 @@ class Subscriptions:
         Reads go to the registry directly, writes through the writer.
     filter_max_bytes
         The longest filter.
+    overloaded
+        Makes the problem that asks a client to come back later, from a word and a sentence.
     """
 
-    def __init__(self, registry: Registry, writer: Writer, *, filter_max_bytes: int) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        writer: Writer,
+        *,
+        filter_max_bytes: int,
+        overloaded: Callable[[str, str], Problem],
+    ) -> None:
         self._registry = registry
         self._writer = writer
         self._filter_max_bytes = filter_max_bytes
         self._spaces = set(registry.spaces())
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
+        self._held_bytes = 0
+        self._overloaded = overloaded
+        self._waiting_requests = 0
+        self._waiting_bytes = 0
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
         self.count = registry.count()
 
@@ -100,9 +132,9 @@ class Subscriptions:
     def check_space(self, space: str) -> None:
         """Problem 404 when there is no such space."""
         if space not in self._spaces:
-            near = difflib.get_close_matches(space, self._spaces, n=1)
+            near = nearest(space, self._spaces)
             hint = (
-                f"Did you mean {near[0]}?"
+                f"Did you mean {near}?"
                 if near
                 else "`fieldfare spaces create NAME` creates one, and so does POST /v1/spaces."
             )
@@ -117,7 +149,8 @@ class Subscriptions:
             self._registry.create_space(name)
 
         try:
-            await self._writer.change(create)
+            with self._queued([]):
+                await self._writer.change(create)
         except SpaceExistsError:
             raise Problem(409, "space-exists", f"There is a space {name!r} already.") from None
         self._spaces.add(name)
@@ -134,21 +167,36 @@ class Subscriptions:
         self._hold(found)
         return found
 
-    def page(self, space: str, after: str | None, limit: int) -> list[Subscription]:
+    async def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
+        """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more."""
         self.check_space(space)
-        return self._registry.list(space, after, limit)
+        return await asyncio.to_thread(self._page, space, after, limit)
+
+    def _page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
+        found: list[Subscription] = []
+        size_bytes = 0
+        while size_bytes < PAGE_BYTES:
+            some = self._registry.list(space, after, min(PAGE_STEP, limit + 1 - len(found)))
+            found += some
+            if not some or len(found) > limit:
+                break
+            after = some[-1].id
+            size_bytes += sum(len(each.filter) for each in some)
+        else:
+            return found, found[-1].id
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     async def put(self, space: str, wanted: Wanted, *, replace: bool) -> Stored:
         """Store one subscription. Without ``replace`` an id that stands for another filter is a conflict."""
         self.check_space(space)
-        checked = await self._compile(space, [wanted])
-        if isinstance(checked[0], RefusedFilter):
-            refused = checked[0]
-            raise Problem(400, "bad-filter", **refused.document(), title="The subscription was refused")
-        stored = (await self._store([checked[0]], replace=replace))[0]
+        with self._queued([wanted]):
+            checked = (await self._compile(space, [wanted]))[0]
+            if isinstance(checked, RefusedFilter):
+                raise Problem(400, "bad-filter", **checked.document(), title="The subscription was refused")
+            stored = (await self._store([checked], replace=replace))[0]
         if not replace and not stored.created:
             held = stored.subscription
-            if (held.filter, held.dialect) != (checked[0].filter, checked[0].dialect):
+            if (held.filter, held.dialect) != (checked.put.filter, checked.put.dialect):
                 detail = f"There is a subscription {held.id!r} with another filter; PUT replaces it."
                 raise Problem(409, "subscription-exists", detail)
         return stored
@@ -158,19 +206,20 @@ class Subscriptions:
     ) -> tuple[list[Stored], list[tuple[int, RefusedFilter]]]:
         """Store many at once, replacing where an id exists; also those refused, by index."""
         self.check_space(space)
-        checked = await self._compile(space, wanted)
-        puts: list[Put] = []
+        good: list[Checked] = []
         refused: list[tuple[int, RefusedFilter]] = []
         seen: set[str] = set()
-        for index, each in enumerate(checked):
-            if isinstance(each, RefusedFilter):
-                refused.append((index, each))
-            elif each.id in seen:
-                refused.append((index, RefusedFilter(f"the id {each.id!r} is in this request twice", "/id")))
-            else:
-                seen.add(each.id)
-                puts.append(each)
-        return (await self._store(puts, replace=True) if puts else []), refused
+        with self._queued(wanted):
+            for index, each in enumerate(await self._compile(space, wanted)):
+                if isinstance(each, RefusedFilter):
+                    refused.append((index, each))
+                elif each.is_named and each.put.id in seen:
+                    why = RefusedFilter(f"the id {each.put.id!r} is in this request twice", "/id")
+                    refused.append((index, why))
+                else:
+                    seen.add(each.put.id)
+                    good.append(each)
+            return (await self._store(good, replace=True) if good else []), refused
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
@@ -179,17 +228,18 @@ class Subscriptions:
         def remove(end: int) -> Any:
             return self._registry.apply([Remove(space, id)], end, _now_ms())[0]
 
-        removed = await self._writer.change(remove)
-        self._held.pop((space, id), None)
+        with self._queued([]):
+            removed = await self._writer.change(remove)
+        self._let_go(space, id)
         if removed is None:
             raise self._unknown(space, id)
         self.count -= 1
         assert isinstance(removed, Subscription)
         return removed
 
-    async def _store(self, puts: Sequence[Put], *, replace: bool) -> list[Stored]:
+    async def _store(self, checked: Sequence[Checked], *, replace: bool) -> list[Stored]:
         def apply(end: int) -> list[Stored]:
-            return _apply(self._registry, puts, end, replace=replace)
+            return _apply(self._registry, checked, end, replace=replace)
 
         stored = await self._writer.change(apply)
         for each in stored:
@@ -197,43 +247,89 @@ class Subscriptions:
             self._hold(each.subscription)
         return stored
 
-    async def _compile(self, space: str, wanted: Sequence[Wanted]) -> list[Put | RefusedFilter]:
+    @contextmanager
+    def _queued(self, wanted: Sequence[Wanted]) -> Iterator[None]:
+        """While this is open a request has a place in the queue; Problem 429 when there is none left.
+
+        Each waits for the compiler, for the log's fence and for the registry's disk, and keeps its filters
+        meanwhile. A queue that is as long as somebody likes would keep everybody waiting, and memory too.
+        """
+        size_bytes = sum(map(_size_of, wanted))
+        if self._waiting_requests and (
+            self._waiting_requests >= QUEUED_REQUESTS or self._waiting_bytes + size_bytes > QUEUED_BYTES
+        ):
+            detail = f"{self._waiting_requests} changes of subscriptions wait to be made; try again later."
+            raise self._overloaded("changes", detail)
+        self._waiting_requests += 1
+        self._waiting_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._waiting_requests -= 1
+            self._waiting_bytes -= size_bytes
+
+    async def _compile(self, space: str, wanted: Sequence[Wanted]) -> list[Checked | RefusedFilter]:
         """Check and compile, in slices on a thread, so that requests beside this one are served."""
-        if len(wanted) == 1 and len(str(wanted[0].filter)) < 2000:
+        if len(wanted) == 1 and _size_of(wanted[0]) < COMPILED_HERE_MAX:
             return [self._check(space, wanted[0])]
         loop = asyncio.get_running_loop()
-        checked: list[Put | RefusedFilter] = []
+        checked: list[Checked | RefusedFilter] = []
         for start in range(0, len(wanted), COMPILE_AT_ONCE):
             part = wanted[start : start + COMPILE_AT_ONCE]
             checked += await loop.run_in_executor(self._compiler, self._check_all, space, part)
         return checked
 
-    def _check_all(self, space: str, wanted: Sequence[Wanted]) -> list[Put | RefusedFilter]:
+    def _check_all(self, space: str, wanted: Sequence[Wanted]) -> list[Checked | RefusedFilter]:
         return [self._check(space, each) for each in wanted]
 
-    def _check(self, space: str, wanted: Wanted) -> Put | RefusedFilter:
+    def _check(self, space: str, wanted: Wanted) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect
         if id is None:
-            id = f"sub-{secrets.token_hex(4)}"
+            id = make_up_id()
         if not isinstance(id, str) or not NAME.fullmatch(id):
             return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
         found = compile_checked(text, dialect, self._filter_max_bytes)
         if isinstance(found, RefusedFilter):
             return found
-        return Put(space, id, found.text, dialect, found.compiled)
+        put = Put(space, id, found.text, dialect, found.compiled, if_absent=True)
+        return Checked(put, is_named=wanted.id is not None)
 
     def _hold(self, subscription: Subscription) -> None:
+        self._let_go(subscription.space, subscription.id)
         self._held[(subscription.space, subscription.id)] = subscription
-        if len(self._held) > HELD_MAX:
-            self._held.popitem(last=False)
+        self._held_bytes += len(subscription.filter)
+        while len(self._held) > HELD_MAX or self._held_bytes > HELD_MAX_BYTES:
+            _, oldest = self._held.popitem(last=False)
+            self._held_bytes -= len(oldest.filter)
+
+    def _let_go(self, space: str, id: str) -> None:
+        held = self._held.pop((space, id), None)
+        if held is not None:
+            self._held_bytes -= len(held.filter)
 
     def _unknown(self, space: str, id: str) -> Problem:
         id = id[:128]
         around = self._registry.list(space, id[: len(id) // 2], 100)
-        near = difflib.get_close_matches(id, [each.id for each in around], n=1, cutoff=0.75)
-        hint = f"Did you mean {near[0]}?" if near else None
+        near = nearest(id, [each.id for each in around])
+        hint = f"Did you mean {near}?" if near else None
         detail = f"There is no subscription {id!r} in the space {space!r}."
         return Problem(404, "unknown-subscription", detail, hint=hint)
+
+
+def nearest(name: str, others: Iterable[str]) -> str | None:
+    """The most similar of some names, if it is similar, and as far as one may look.
+
+    To compare two names takes time by the product of their lengths, and to ask for what is not there is free.
+    """
+    compared: list[str] = []
+    left = COMPARED_MAX
+    for other in others:
+        left -= len(name) * len(other)
+        if left < 0:
+            break
+        compared.append(other)
+    near = difflib.get_close_matches(name, compared, n=1, cutoff=0.7)
+    return near[0] if near else None
 
 
 def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | RefusedFilter:
@@ -268,15 +364,30 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
     return None
 
 
-def _apply(registry: Registry, puts: Sequence[Put], end: int, *, replace: bool) -> list[Stored]:
-    """Create what is new; then, where asked, replace what exists with another filter."""
+def _size_of(wanted: Wanted) -> int:
+    """What a filter takes while it waits, about."""
+    return len(wanted.filter if isinstance(wanted.filter, str) else msgspec.json.encode(wanted.filter))
+
+
+def make_up_id() -> str:
+    """An id for a subscription that came without one."""
+    return f"sub-{secrets.token_hex(16)}"
+
+
+def _apply(registry: Registry, checked: Sequence[Checked], end: int, *, replace: bool) -> list[Stored]:
+    """Create what is new; then, where asked, replace what exists with another filter.
+
+    An id that was made up is never one that exists: whoever that belongs to asked for nothing.
+    """
     now_ms = _now_ms()
-    answers = registry.apply(
-        [Put(p.space, p.id, p.filter, p.dialect, p.compiled, if_absent=True) for p in puts], end, now_ms
-    )
+    puts = [each.put for each in checked]
+    answers = registry.apply(puts, end, now_ms)
     stored: dict[int, Stored] = {}
     others: list[tuple[int, Subscription]] = []
     for index, answer in enumerate(answers):
+        while isinstance(answer, Conflict) and not checked[index].is_named:
+            puts[index] = replace_fields(puts[index], id=make_up_id())
+            answer = registry.apply([puts[index]], end, now_ms)[0]
         if isinstance(answer, Conflict):
             held = answer.existing
             stored[index] = Stored(held, created=False, replaced=False)
@@ -294,8 +405,8 @@ def _apply(registry: Registry, puts: Sequence[Put], end: int, *, replace: bool) 
         ]
         if beginnings:
             registry.save_cursors(beginnings)
-        replaced = registry.apply([puts[index] for index, _ in others], end, now_ms)
-        for (index, _), answer in zip(others, replaced, strict=True):
+        changes = [replace_fields(puts[index], if_absent=False) for index, _ in others]
+        for (index, _), answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=False, replaced=True)
     return [stored[index] for index in range(len(puts))]

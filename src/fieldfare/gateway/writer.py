@@ -2,7 +2,8 @@
 
 Whatever waits when the thread is free is done as one group: all appends in one transaction, then the
 registry's changes inside one fence of the log (so each has an exact place between the records), then
-the cursors in one transaction. A request's future is resolved only when its work is durable.
+the cursors in one transaction. A group ends at so many changes, for those who publish wait while the log is
+fenced. A request's future is resolved only when its work is durable.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from fieldfare.gateway.delivery import Mark
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, NewRecord
 from fieldfare.storage.registry import Cursor, Registry
 
 logger = logging.getLogger("fieldfare.gateway.writer")
 
 GROUP_MAX_BYTES = 32 << 20
+GROUP_MAX_CHANGES = 64
 
 T = TypeVar("T")
 
@@ -47,7 +51,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Save:
-    cursors: Sequence[tuple[int, Cursor]]
+    cursors: Sequence[tuple[int, Cursor | Mark]]
     future: asyncio.Future[Any]
 
 
@@ -126,8 +130,11 @@ class Writer:
         result: T = await self._submit(lambda future: _Change(work, future))
         return result
 
-    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
-        """Save cursors; durable on return. Of one subscription's, the one submitted last stays."""
+    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | Mark]]) -> None:
+        """Save cursors; durable on return. Of one subscription's, the one submitted last stays.
+
+        One that cannot be stored is an error to those who submitted it, and to nobody else.
+        """
         await self._submit(lambda future: _Save(cursors, future))
 
     async def _submit(self, make: Callable[[asyncio.Future[Any]], _Operation]) -> Any:
@@ -143,7 +150,7 @@ class Writer:
         while not stopping:
             operation = self._queue.get()
             group: list[_Operation] = []
-            size_bytes = 0
+            size_bytes = changes = 0
             while True:
                 if operation is None:
                     stopping = True
@@ -152,6 +159,10 @@ class Writer:
                 if isinstance(operation, _Append):
                     size_bytes += len(operation.record.payload)
                     if size_bytes >= GROUP_MAX_BYTES:
+                        break
+                elif isinstance(operation, _Change):
+                    changes += 1
+                    if changes >= GROUP_MAX_CHANGES:
                         break
                 try:
                     operation = self._queue.get_nowait()
@@ -204,17 +215,41 @@ class Writer:
         return outcomes
 
     def _save(self, saves: Sequence[_Save]) -> list[_Outcome]:
-        newest: dict[int, Cursor] = {}
+        newest: dict[int, Cursor | Mark] = {}
         for save in saves:
             newest.update(save.cursors)
-        error: Exception | None = None
+        errors = self._save_newest(newest)
+        outcomes: list[_Outcome] = []
+        for save in saves:
+            failed = next((errors[number] for number, _ in save.cursors if number in errors), None)
+            outcomes.append((save.future, None, failed))
+        return outcomes
+
+    def _save_newest(self, newest: dict[int, Cursor | Mark]) -> dict[int, Exception]:
+        """Save them; those that could not be, by number, each with its error."""
+        if not newest:
+            return {}
         try:
-            if newest:
-                self._registry.save_cursors(list(newest.items()))
-        except Exception as raised:
+            self._registry.save_cursors(
+                [
+                    (number, cursor.cursor() if isinstance(cursor, Mark) else cursor)
+                    for number, cursor in newest.items()
+                ]
+            )
+        except StorageError as error:
             logger.exception("the registry refused %d cursors", len(newest))
-            error = raised
-        return [(save.future, None, error) for save in saves]
+            return dict.fromkeys(newest, error)
+        except Exception as error:
+            if len(newest) == 1:
+                logger.exception("the cursor of subscription number %d cannot be saved", next(iter(newest)))
+                return dict.fromkeys(newest, error)
+            # One that cannot be stored must not take its neighbours with it.
+            return {
+                number: found
+                for item in newest.items()
+                for number, found in self._save_newest(dict((item,))).items()
+            }
+        return {}
 
     def _resolve(self, outcomes: list[_Outcome]) -> None:
         if not self._on_loop(_set_results, outcomes):

@@ -78,11 +78,12 @@ class Version:
 class Cursor:
     """How far a subscription has been acknowledged.
 
-    All its matches before ``position`` are; of those at or after it, the ones in ``acked``.
+    All its matches before ``position`` are; of those at or after it, the ones that lie in a run of ``acked``,
+    each given by its first and its last position.
     """
 
     position: Position
-    acked: tuple[Position, ...] = ()
+    acked: tuple[tuple[Position, Position], ...] = ()
 
 
 class Registry(Protocol):
@@ -174,7 +175,13 @@ class Registry(Protocol):
         ...
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
-        """Save cursors by number, all or none; durable on return."""
+        """Save cursors by number, all or none; durable on return.
+
+        Raises
+        ------
+        ValueError
+            A cursor holds a number that cannot be stored.
+        """
         ...
 
     def greatest_offset(self) -> int:

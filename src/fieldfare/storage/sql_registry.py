@@ -93,7 +93,7 @@ _cursors = sa.Table(
 
 _REVISION, _NUMBER, _PURGED, _FORMAT = "revision", "number", "purged", "format"
 
-_acked_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+_acked_decoder = msgspec.msgpack.Decoder(list[tuple[int, ...]])
 
 
 class SqlRegistry:
@@ -244,20 +244,23 @@ class SqlRegistry:
             row = connection.execute(query.where(table.number == number)).first()
         if row is None:
             return None
-        acked = tuple(Position(*position) for position in _acked_decoder.decode(row.acked))
+        # A run of one is three numbers: so all of them were once.
+        acked = tuple((Position(*run[:3]), Position(*run[-3:])) for run in _acked_decoder.decode(row.acked))
         return Cursor(Position(*row[:3]), acked)
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
         latest = dict(cursors)
         if not latest:
             return
+        for number, cursor in latest.items():
+            _check_cursor(number, cursor)
         rows = [
             {
                 "number": number,
                 "partition": cursor.position.partition,
                 "offset": cursor.position.offset,
                 "index": cursor.position.index,
-                "acked": msgspec.msgpack.encode([(p.partition, p.offset, p.index) for p in cursor.acked]),
+                "acked": msgspec.msgpack.encode([_run_numbers(*run) for run in cursor.acked]),
             }
             for number, cursor in latest.items()
         ]
@@ -495,6 +498,18 @@ _update_counter = (
     .where(_counters.c.name == sa.bindparam("counter"))
     .values(value=sa.bindparam("new_value"))
 )
+
+
+def _run_numbers(first: Position, last: Position) -> tuple[int, ...]:
+    ends = (first,) if first == last else (first, last)
+    return tuple(number for p in ends for number in (p.partition, p.offset, p.index))
+
+
+def _check_cursor(number: int, cursor: Cursor) -> None:
+    """ValueError for what the table's columns do not hold."""
+    for position in (cursor.position, *(end for run in cursor.acked for end in run)):
+        if not all(0 <= each <= OPEN_END for each in (position.partition, position.offset, position.index)):
+            raise ValueError(f"the cursor of subscription {number} cannot be stored: {position}")
 
 
 def _counter(connection: sa.Connection, name: str) -> int:

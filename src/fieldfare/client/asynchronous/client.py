@@ -277,7 +277,8 @@ class AsyncClient:
 
     async def ack(self, id: str, positions: Sequence[Position]) -> None:
         """Mark pulled messages as done; durable on return."""
-        await self._perform(protocol.acknowledge(self.space, id, positions))
+        for some in protocol.cut_positions(positions):
+            await self._perform(protocol.acknowledge(self.space, id, some))
 
     async def ack_up_to(self, id: str, position: Position) -> None:
         """Mark every message up to and with this position as done; durable on return."""
@@ -285,7 +286,8 @@ class AsyncClient:
 
     async def nack(self, id: str, positions: Sequence[Position]) -> None:
         """Ask for pulled messages again."""
-        await self._perform(protocol.negative_acknowledge(self.space, id, positions))
+        for some in protocol.cut_positions(positions):
+            await self._perform(protocol.negative_acknowledge(self.space, id, some))
 
     # The service
 

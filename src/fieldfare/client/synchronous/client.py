@@ -274,7 +274,8 @@ class Client:
 
     def ack(self, id: str, positions: Sequence[Position]) -> None:
         """Mark pulled messages as done; durable on return."""
-        self._perform(protocol.acknowledge(self.space, id, positions))
+        for some in protocol.cut_positions(positions):
+            self._perform(protocol.acknowledge(self.space, id, some))
 
     def ack_up_to(self, id: str, position: Position) -> None:
         """Mark every message up to and with this position as done; durable on return."""
@@ -282,7 +283,8 @@ class Client:
 
     def nack(self, id: str, positions: Sequence[Position]) -> None:
         """Ask for pulled messages again."""
-        self._perform(protocol.negative_acknowledge(self.space, id, positions))
+        for some in protocol.cut_positions(positions):
+            self._perform(protocol.negative_acknowledge(self.space, id, some))
 
     # The service
 
