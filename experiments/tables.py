@@ -51,10 +51,10 @@ def thousands(row: dict[str, Any]) -> str:
 
 
 def pipeline() -> str:
-    found = summarise(systems.read_csv("on_spark_pipeline"))
     rows = []
     for workload, words in WORKLOADS.items():
-        here = {row["form"]: row for row in found if row["workload"] == workload}
+        found = summarise(systems.read_csv(f"on_spark_pipeline_{workload}"))
+        here = {row["form"]: row for row in found}
         busy = spread(here["json"], "busy_us", ".1f")
         rows.append([words, here["json"]["matches_an_event"], *map(thousands, here.values()), busy])
     header = ["subscriptions", "matches a message", "messages/s, JSON", "messages/s, Arrow", "busy, µs"]

@@ -310,16 +310,15 @@ def compare(
     return rows
 
 
-def pipeline(root: Path, names: Sequence[str], events: int, runs: int) -> list[dict[str, Any]]:
+def pipeline(root: Path, name: str, events: int, runs: int) -> list[dict[str, Any]]:
     """The whole pipeline on one machine, with JSON and with Arrow in the log."""
     rows = []
-    for name in names:
-        workload = WORKLOADS[name](SUBSCRIPTIONS, events)
-        for form in ("json", "arrow"):
-            with tempfile.TemporaryDirectory(dir=root) as folder:
-                bench = Bench(workload, Path(folder), form)
-                with spark(MASTERS["local"], root) as session:
-                    rows += compare(bench, session, events, [("replicated", "fused")], runs)
+    workload = WORKLOADS[name](SUBSCRIPTIONS, events)
+    for form in ("json", "arrow"):
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            bench = Bench(workload, Path(folder), form)
+            with spark(MASTERS["local"], root) as session:
+                rows += compare(bench, session, events, [("replicated", "fused")], runs)
     return rows
 
 
@@ -416,8 +415,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fieldfare-bluedove-") as scratch:
         root = Path(scratch)
         if "pipeline" in options.part:
-            names = options.workload or ["paper", "uncropped"]
-            keep("on_spark_pipeline", pipeline(root, names, options.events or 2_000_000, options.runs))
+            for name in options.workload or ["paper", "uncropped"]:
+                rows = pipeline(root, name, options.events or 2_000_000, options.runs)
+                keep(f"on_spark_pipeline_{name}", rows)
         for name in (options.workload or ["paper", "traffic"]) if "spread" in options.part else ():
             if name == "traffic" and not DATA.exists():
                 print(f"METR-LA is left out: {DATA.name} is not there", file=sys.stderr)
