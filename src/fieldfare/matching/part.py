@@ -43,18 +43,17 @@ from fieldfare.matching.layout import (
 )
 from fieldfare.matching.needles import NO_ROWS, scan_strings
 from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
+from fieldfare.matching.windows import TooManyPairs, find_pairs
 from fieldfare.model import OPEN_END, Path
 
 if TYPE_CHECKING:
     from fieldfare.matching.explanation import PartExplanation
 
-CHUNK_EVENTS = 1 << 14
-"""Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
-CHUNK_CELLS = 1 << 21
-"""Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
-
 PAIRS_ROOM = 8192
 """Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
+CONFIRMED_AT_ONCE = 1 << 20
+"""Pairs that are looked at together when filters confirm them: bounds what is noted about each."""
 
 TILE_PAIRS_MAX = TILE_ROWS_MAX * LANES
 """Pairs that a tile asks for room for, at most."""
@@ -209,20 +208,19 @@ class Part:
     def collect(
         self, columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings | None = None
     ) -> list[Pairs]:
-        """The matches as pairs, a chunk of events at a time."""
-        if not self.size or not columns.size:
-            return []
-        overlay = self.overlay(closings)
-        offsets = np.ascontiguousarray(offsets, np.int64)
-        chunk = max(64, min(CHUNK_EVENTS, CHUNK_CELLS // max(1, len(self.indexed_paths))))
-        return [
-            self._collect_chunk(columns, offsets, start, min(start + chunk, columns.size), overlay)
-            for start in range(0, columns.size, chunk)
-        ]
+        """The matches as pairs, a window of events at a time."""
+        return list(find_pairs([self], columns, offsets, closings))
 
-    def _collect_chunk(
-        self, columns: ColumnBatch, offsets: NDArray[np.int64], start: int, end: int, overlay: Overlay
+    def find(
+        self,
+        columns: ColumnBatch,
+        offsets: NDArray[np.int64],
+        start: int,
+        end: int,
+        overlay: Overlay,
+        most: int,
     ) -> Pairs:
+        """The matches of the events [start, end); TooManyPairs if there are more than `most`."""
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
         kernels.by_events(cells, by_event)
@@ -238,10 +236,14 @@ class Part:
         if len(access.row) or len(self.arrays.needles.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
-            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
-            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count)
+            pairs, count = access_kernels.scan_access(
+                access, rows, cells, by_event, marks, pairs, count, most
+            )
+            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count, most)
         if len(tiles.row_kind):
-            pairs, count = self._scan_tiles(cells, by_event, pairs, count, tile_ends)
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count, most, tile_ends)
+        if count > most:
+            raise TooManyPairs
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
         if len(self.arrays.texts.filter_place):
@@ -264,6 +266,7 @@ class Part:
         marks: NDArray[np.uint8],
         pairs: NDArray[np.int32],
         count: int,
+        most: int,
     ) -> tuple[NDArray[np.int32], int]:
         """Append what is found by texts in strings."""
         needles, end = self.arrays.needles, start + len(by_event)
@@ -272,7 +275,7 @@ class Part:
             if column is not None:
                 mine = Column(column.kinds[start:end], column.words[start:end])
                 pairs, count = scan_strings(
-                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count
+                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count, most
                 )
         return pairs, count
 
@@ -282,6 +285,7 @@ class Part:
         by_event: NDArray[np.int32],
         pairs: NDArray[np.int32],
         count: int,
+        most: int,
         tile_ends: NDArray[np.int64],
     ) -> tuple[NDArray[np.int32], int]:
         """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
@@ -290,6 +294,8 @@ class Part:
         encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
         tile, needed = 0, 0
         while tile < len(tiles.row_start) - 1:
+            if max(count, needed) > most:
+                raise TooManyPairs
             if needed > len(pairs):
                 larger = np.empty((2 * needed, 2), np.int32)
                 larger[:count] = pairs[:count]
@@ -341,15 +347,20 @@ class Part:
 
     def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
-        places = np.flatnonzero(pairs[:count, 1] < 0)
-        if not len(places):
-            return count
-        pairs[places, 1] = ~pairs[places, 1]
-        filters = self._filter_of[pairs[places, 1]]
-        keep = np.ones(count, bool)
-        keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
-        kept = int(np.count_nonzero(keep))
-        pairs[:kept] = pairs[:count][keep]
+        kept = 0
+        for start in range(0, count, CONFIRMED_AT_ONCE):
+            some = pairs[start : min(start + CONFIRMED_AT_ONCE, count)]
+            places = np.flatnonzero(some[:, 1] < 0)
+            if len(places):
+                some[places, 1] = ~some[places, 1]
+                filters = self._filter_of[some[places, 1]]
+                events = some[places, 0].astype(np.int64) + first
+                keep = np.ones(len(some), bool)
+                keep[places] = self._confirmer.confirm(columns, events, filters)
+                some = some[keep]
+            if len(places) or kept < start:
+                pairs[kept : kept + len(some)] = some
+            kept += len(some)
         return kept
 
     @cached_property
