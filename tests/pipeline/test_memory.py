@@ -72,7 +72,7 @@ def test_filters_of_many_attributes_do_not_multiply_with_the_events_of_a_request
     """330 filters of 1,000 attributes each and one request of 10,000 events: 24.6 GiB for the columns.
 
     The worker was killed for it, Spark tried again, the service stopped, and after the restart
-    the same record was waiting. Here 6,000 attributes, which took 540 MB, and bounds that are as much smaller.
+    the same record was waiting. Here 6,000 attributes, which took 540 MB, and smaller bounds.
     """
     monkeypatch.setattr(access_point, "DECODED_CELLS", 1 << 20)
     monkeypatch.setattr(windows, "WINDOW_CELLS", 1 << 18)

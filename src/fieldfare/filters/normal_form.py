@@ -47,6 +47,7 @@ from fieldfare.filters.needles import Needle, needle_of
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
+from fieldfare.filters.work import Work
 from fieldfare.model import Path
 
 
@@ -80,6 +81,22 @@ def normal_form(expression: Expression) -> NormalForm:
         tuple(
             Conjunction(_sorted(draft.sets), draft.exact, tuple(sorted(draft.needles, key=_needle_order)))
             for draft in drafts
+        )
+    )
+
+
+def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
+    """The normal form of a filter that is evaluated only if its work is not too much.
+
+    No conjunction is enough to match then. And which filters share the steps of an event must not depend on
+    what an index looks for: one that goes through arrays has no needles.
+    """
+    if work is None:
+        return form
+    return NormalForm(
+        tuple(
+            replace(each, exact=False, needles=() if work.loops else each.needles)
+            for each in form.conjunctions
         )
     )
 

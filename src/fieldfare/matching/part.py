@@ -26,6 +26,7 @@ from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
+from fieldfare.matching.giving_up import TooManyPairs
 from fieldfare.matching.grouping import Pairs, group_by_event
 from fieldfare.matching.lanes import LANES
 from fieldfare.matching.layout import (
@@ -43,7 +44,7 @@ from fieldfare.matching.layout import (
 )
 from fieldfare.matching.needles import NO_ROWS, scan_strings
 from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
-from fieldfare.matching.windows import TooManyPairs, find_pairs
+from fieldfare.matching.windows import find_pairs
 from fieldfare.model import OPEN_END, Path
 
 if TYPE_CHECKING:
@@ -220,7 +221,10 @@ class Part:
         overlay: Overlay,
         most: int,
     ) -> Pairs:
-        """The matches of the events [start, end); TooManyPairs if there are more than `most`."""
+        """The events [start, end) and what they match, ~s where its filter must still `confirm` that.
+
+        TooManyPairs if there are more than `most`.
+        """
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
         kernels.by_events(cells, by_event)
@@ -246,12 +250,31 @@ class Part:
             raise TooManyPairs
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
-        if len(self.arrays.texts.filter_place):
-            count = self._confirm(columns, start, pairs, count)
-        if len(tile_ends) and tile_ends[-1] != count:
-            tile_ends = tile_ends[:0]  # Some were dropped, who knows where.
         number = self.arrays.subscriptions.number
-        return Pairs(pairs[:count], start, number, *self._number_bounds, tile_ends)
+        return _with_tiles(Pairs(pairs[:count], start, number, *self._number_bounds), tile_ends)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether some filters must be evaluated."""
+        return len(self.arrays.texts.filter_place) > 0
+
+    def undecided(self, found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Which pairs have a filter that could be much work (int64[k]), and what work (int32[k])."""
+        chosen, works = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for start in range(0, len(found.pairs), CONFIRMED_AT_ONCE):
+            signed = found.pairs[start : start + CONFIRMED_AT_ONCE, 1]
+            places = np.flatnonzero(signed < 0)
+            mine = self.confirmer.works(self._filter_of[~signed[places]])
+            chosen.append(places[mine > 0] + start)
+            works.append(mine[mine > 0])
+        return np.concatenate(chosen), np.concatenate(works)
+
+    def confirm(self, columns: ColumnBatch, found: Pairs) -> Pairs:
+        """What `find` found, and filters confirm."""
+        if not self.confirms:
+            return found
+        count = self._confirm(columns, found.first_event, found.pairs, len(found.pairs))
+        return _with_tiles(found._replace(pairs=found.pairs[:count]), found.tile_ends)
 
     @cached_property
     def _number_bounds(self) -> tuple[int, int]:
@@ -356,7 +379,7 @@ class Part:
                 filters = self._filter_of[some[places, 1]]
                 events = some[places, 0].astype(np.int64) + first
                 keep = np.ones(len(some), bool)
-                keep[places] = self._confirmer.confirm(columns, events, filters)
+                keep[places] = self.confirmer.confirm(columns, events, filters)
                 some = some[keep]
             if len(places) or kept < start:
                 pairs[kept : kept + len(some)] = some
@@ -371,7 +394,8 @@ class Part:
         return places
 
     @cached_property
-    def _confirmer(self) -> Confirmer:
+    def confirmer(self) -> Confirmer:
+        """What evaluates the filters."""
         return Confirmer(len(self.arrays.texts.filter_place), self._filter)
 
     def _filter(self, place: int) -> Any:
@@ -414,6 +438,13 @@ class Part:
     def versions(self) -> NDArray[np.int64]:
         """The versions the part holds, ascending."""
         return self.arrays.subscriptions.version
+
+
+def _with_tiles(found: Pairs, tile_ends: NDArray[np.int64]) -> Pairs:
+    """The pairs with the ends of their tiles; without if some were dropped, who knows where."""
+    if len(tile_ends) and tile_ends[-1] != len(found.pairs):
+        tile_ends = tile_ends[:0]
+    return found._replace(tile_ends=tile_ends)
 
 
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.giving_up import TooManyPairs, without_given_up
 from fieldfare.matching.grouping import Pairs
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ WINDOW_CELLS = 1 << 21
 """Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
 WINDOW_PAIRS = 1 << 25
 """Pairs of event and subscription that parts may find in a window of more than one event: 256 MiB."""
+WINDOW_CANDIDATES = 1 << 21
+"""Pairs among them whose filter could be much work."""
 UNBOUNDED = 1 << 62
-
-
-class TooManyPairs(Exception):
-    """A window has more matches than there may be; fewer events will have fewer."""
 
 
 def find_pairs(
@@ -76,4 +75,5 @@ def _find_window(
         pairs = part.find(columns, offsets, start, end, overlay, left)
         left -= len(pairs.pairs)
         found.append(pairs)
-    return found
+    found = without_given_up(parts, found, columns, WINDOW_CANDIDATES if end - start > 1 else UNBOUNDED)
+    return [part.confirm(columns, pairs) for part, pairs in zip(parts, found, strict=True)]
