@@ -217,3 +217,21 @@ def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
     assert after is not None
     for mine, other in zip(before.by_event(), after.by_event(), strict=True):
         assert mine.tolist() == other.tolist()
+
+
+def test_a_block_says_which_subscriptions_were_given_up(
+    tmp_path: Path, range_matcher: Callable[..., RangeMatcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldfare.filters.work.STEPS_MAX", 1_000)
+    heavy = "ANY i IN data.list SATISFIES (ANY j IN data.list SATISFIES (i + j = 1))"
+    index = index_of(["data.a5 = 1", heavy, "3 = ANY(data.list)"], parts=2)
+    events = [{"data": {"a5": 1, "list": list(range(2, size))}} for size in (5, 50, 60)]
+    records = [record(0, lines(events[:1]), 1), record(1, lines(events), 3)]
+    range_matcher(index, records).match(RecordRange(0, 2, 0, 0))
+    block = MatchLog(tmp_path / "matches").block_at(0)
+    assert block is not None
+    assert {name: n for name, n in block.extra.items() if name.startswith("given")} == {
+        "given_up": 2,
+        "given_up 1": 2,
+    }
+    assert block.numbers().tolist() == [0, 2] and block.matches == 8

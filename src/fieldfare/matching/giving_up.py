@@ -47,8 +47,8 @@ def without_given_up(
 ) -> list[Pairs]:
     """What parts found in some events, to be confirmed, without the pairs that are too much work.
 
-    The first of the parts gets the numbers of those subscriptions. TooManyPairs if more than `most` pairs have
-    a filter that could be much work.
+    The first of the parts gets the numbers of those subscriptions. TooManyPairs if more than `most` pairs
+    have a filter that could be much work.
     """
     if not any(part.confirms for part in parts):
         return found

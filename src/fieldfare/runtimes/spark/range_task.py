@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.pipeline.access_point import record_batch
@@ -23,6 +24,7 @@ from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.match_block import GIVEN_UP
 from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
@@ -35,6 +37,8 @@ GROUP_EVENTS = 8_192
 HELD_MATCHES = 1 << 25
 """Matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events may have
 as many again while it is searched."""
+GIVEN_UP_NAMED = 1_000
+"""So many subscriptions a block names that were given up for its events, at most."""
 
 SUMMARY = pa.schema(
     [
@@ -119,6 +123,7 @@ class RangeMatcher:
             "appended_ms": block.oldest_ms,
             "events": block.events,
             "matches": matches,
+            **block.given_up.figures(),
         }
         counts = np.array(block.counts, np.int32)
         new = NewMatchBlock(block.start, block.end, counts, lists, extra)
@@ -137,6 +142,7 @@ class _Block:
         self._held = 0
         self._runs: MatchRuns | None = None
         self._in_runs = 0
+        self.given_up = _GivenUp()
 
     def __enter__(self) -> Self:
         return self
@@ -154,6 +160,7 @@ class _Block:
         for pairs in found:
             if self._held and self._held + len(pairs.pairs) > HELD_MATCHES:
                 self._put_away()
+            self.given_up.add(pairs.given_up)
             self._found.append(pairs.behind(self.events))
             self._held += len(pairs.pairs)
             self.most_matches += len(pairs.pairs)
@@ -175,6 +182,29 @@ class _Block:
             return lists, len(lists.ordinals)
         self._put_away()
         return self._runs, self._in_runs
+
+
+class _GivenUp:
+    """For how many events each subscription was given up because they were too much work."""
+
+    def __init__(self) -> None:
+        self._numbers = np.zeros(0, np.uint32)
+        self._counts = np.zeros(0, np.int64)
+
+    def add(self, numbers: NDArray[np.uint32]) -> None:
+        if len(numbers):
+            both = np.concatenate([self._numbers, numbers])
+            counts = np.concatenate([self._counts, np.ones(len(numbers), np.int64)])
+            self._numbers, places = np.unique(both, return_inverse=True)
+            self._counts = np.bincount(places, counts).astype(np.int64)
+
+    def figures(self) -> dict[str, int]:
+        """What a block says of it: how often in all, and the subscriptions of most, by number."""
+        if not len(self._numbers):
+            return {}
+        most = np.argsort(-self._counts, kind="stable")[:GIVEN_UP_NAMED]
+        named = zip(self._numbers[most].tolist(), self._counts[most].tolist(), strict=True)
+        return {GIVEN_UP: int(self._counts.sum()), **{f"{GIVEN_UP} {n}": count for n, count in named}}
 
 
 def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:
