@@ -50,8 +50,8 @@ NOISE_MATCHES = 16
 """With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
 
 GIVEN_UP = "given_up"
-"""The figure in a block's ``extra`` that says how many pairs of an event and a subscription were given up as too
-much work; with a number behind it, how many of that subscription."""
+"""The figure in a block's ``extra`` that says how many pairs of an event and a subscription were given up as
+too much work; with a number behind it, how many of that subscription."""
 
 _CACHED_BATCHES = 8
 _ABOUT_THIS_PROCESS = frozenset(
