@@ -71,6 +71,12 @@ def test_what_is_counted_is_what_the_documentation_says(text: str, event: dict[s
     assert steps_for(text, event) == steps
 
 
+def test_a_quantifier_may_stand_where_a_value_is_compared() -> None:
+    text = "ANY i IN a SATISFIES ((ANY j IN i SATISFIES (j LIKE '%x%')) = b)"
+    assert steps_for(text, {"a": [["x"]], "b": True}) == 1 + (3 + 0) + (1 + 5)
+    assert compile_filter(text).matches({"a": [["x"]], "b": True})
+
+
 def test_filters_that_cost_little_are_not_counted() -> None:
     for text in ("a = 1", "a LIKE '%x%' AND b + c > 3", "a LIKE '%x_y%'", "LENGTH(a) > 5 OR NOT b"):
         assert compile_filter(text).work is None

@@ -8,8 +8,9 @@ evaluated together.
 
 * A quantifier takes, for each element, a step for each part of its condition (a name, a literal, an operator,
   a function, a piece of a pattern), and what the quantifiers within take.
-* A text that a pattern or a function reads takes a step for every 64 characters; for every character if the
-  pattern has a ``_`` between other characters, which is looked for character by character.
+* A text that a pattern or a function reads, or in a quantifier a comparison of two values that are no
+  literals, takes a step for every 64 characters; for every character if the pattern has a ``_`` between other
+  characters, which is looked for character by character.
 * An array takes a step for every four values that are in it, at any depth: it must be read first.
 
 A filter without quantifiers is not counted unless its texts could take more than ``STEPS_MAX`` for an event
@@ -36,7 +37,6 @@ from fieldfare.filters.expression import (
     Quantified,
     Wild,
     parts_of,
-    walk,
 )
 from fieldfare.filters.values import ABSENT
 from fieldfare.model import Path
@@ -150,10 +150,9 @@ def _cost(e: Expression, scope: _Scope) -> tuple[int, tuple[Reading, ...], tuple
         if isinstance(part, Quantified):
             loops.append(_loop(part, scope))
             continue
-        weight = _text_weight(part)
+        weight = _text_weight(part, len(scope) > 0)
         if weight:
-            texts = [each for each in walk(part) if isinstance(each, Attribute | Element)]
-            readings += [Reading(_reference(each, scope), weight) for each in texts]
+            readings += [Reading(_reference(each, scope), weight) for each in _references(part)]
         if isinstance(part, Like):
             parts += len(part.pattern)
         waiting += parts_of(part)
@@ -175,13 +174,25 @@ def _reference(e: Attribute | Element, scope: _Scope) -> Reference:
     return Reference(known.level, e.path, known.root)
 
 
-def _text_weight(e: Expression) -> int:
+def _references(e: Expression) -> list[Attribute | Element]:
+    """What an expression reads, but for what quantifiers in it do."""
+    found, waiting = list[Attribute | Element](), [e]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Attribute | Element):
+            found.append(part)
+        elif not isinstance(part, Quantified):
+            waiting += parts_of(part)
+    return found
+
+
+def _text_weight(e: Expression, is_repeated: bool) -> int:
     """How many steps TEXT_CHARACTERS of a text take that an expression looks at; 0 if it looks at few."""
     if isinstance(e, Like):
         return TEXT_CHARACTERS if _is_slow(e.pattern) else 1
     if isinstance(e, Call):
         return TEXT_CHARACTERS if e.function.endswith("_IGNORE_CASE") or e.function.startswith("CESQL") else 1
-    if isinstance(e, Comparison | Between | In):
+    if is_repeated and isinstance(e, Comparison | Between | In):
         return sum(not isinstance(part, Literal) for part in parts_of(e)) > 1
     return 0
 
