@@ -58,8 +58,11 @@ def test_any_inside_of_any_over_a_large_array_is_given_up_at_once() -> None:
     [
         # three parts for each of three elements, and one; nothing more for 1 in the array of an object
         ("1 = ANY(a)", {"a": [1, 2, 3]}, 1 + 3 * 3),
-        ("1 = ANY(a)", {"a": 5}, 1 + 3),
-        ("1 = ANY(a)", {}, 1),
+        ("1 = ANY(a)", {"a": 5}, 0),
+        ("1 = ANY(a)", {}, 0),
+        ("1 = ANY(a)", {"a": {"b": 5}}, 0),
+        ("ANY i IN a SATISFIES (1 = ANY(i.b))", {"a": {"b": 5}}, 0),
+        ("ANY i IN a SATISFIES (1 = ANY(i.b))", {"a": {"b": [5, 6]}}, 1 + 1 + 1 + 2 * 3 + 3 // 4),
         ("1 = ANY(a)", {"a": [[1, 2], {"x": 3, "y": [4]}, 5, 6, 7]}, 1 + 5 * 3 + 10 // 4),
         ("ANY i IN a SATISFIES (ANY j IN a SATISFIES (i = j))", {"a": [1, 2]}, 1 + 2 * (0 + 1 + 1 + 2 * 3)),
         ("ANY i IN a SATISFIES (ANY j IN i.b SATISFIES (j = 1))", {"a": [{"b": [1, 2]}, {}]}, 1 + 8 + 2 + 1),
@@ -131,8 +134,9 @@ def shared_by_the_filters(
             continue
         if condition.work is not None:
             steps = condition.work.steps(lambda path: event_getter(path)(event))
-            spent += min(steps, limit) if spent <= total else 0
-            if steps > limit or spent > total:
+            shares = condition.work.goes_through_arrays(lambda path: event_getter(path)(event))
+            spent += min(steps, limit) if shares and spent <= total else 0
+            if steps > limit or (shares and spent > total):
                 given_up.append(number)
                 continue
         if condition.decides(lambda path: event_getter(path)(event)):

@@ -12,7 +12,7 @@ grow beyond the bounds. Of patterns a conjunction also has the ``needles``: text
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,17 +88,31 @@ def normal_form(expression: Expression) -> NormalForm:
 def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
     """The normal form of a filter that is evaluated only if its work is not too much.
 
-    No conjunction is enough to match then. And which filters share the steps of an event must not depend on
-    what an index looks for: one that goes through arrays has no needles.
+    A conjunction that lets an array in is not enough to match then. And which filters share the steps of an
+    event must not depend on what an index looks for: it has no needles either.
     """
     if work is None:
         return form
-    return NormalForm(
-        tuple(
-            replace(each, exact=False, needles=() if work.loops else each.needles)
-            for each in form.conjunctions
-        )
-    )
+
+    def decided(each: Conjunction) -> Conjunction:
+        constraints = dict(each.constraints)
+        paths = [root + steps for root, steps in work.through]
+        if not work.reads_much and all(_is_no_array(path, constraints) for path in paths):
+            return each
+        return replace(each, exact=False, needles=() if work.loops else each.needles)
+
+    return NormalForm(tuple(map(decided, form.conjunctions)))
+
+
+def _is_no_array(path: Path, constraints: Mapping[Path, ValueSet]) -> bool:
+    """Whether constraints say so of an attribute, or that it has a member."""
+    for longer, values in constraints.items():
+        if longer == path and not values.atoms & sets.OTHER:
+            return True
+        is_below = longer[: len(path)] == path and len(longer) > len(path)
+        if is_below and isinstance(longer[len(path)], str) and not values.atoms & sets.MISSING:
+            return True
+    return False
 
 
 def _needle_order(needle: Needle) -> tuple[Any, ...]:

@@ -64,6 +64,8 @@ class Reference(NamedTuple):
     path: Path
     root: Path
     """The attribute that the value is a part of."""
+    steps: Path = ()
+    """Of a quantifier's variable: from there to what it goes through."""
 
 
 class Reading(NamedTuple):
@@ -77,6 +79,8 @@ class Loop(NamedTuple):
     """A quantifier: what it goes through, and what each element takes."""
 
     array: Reference
+    steps: Path
+    """From the root to the array, where the quantifiers around go through no array."""
     parts: int
     readings: tuple[Reading, ...]
     loops: tuple[Loop, ...]
@@ -87,16 +91,29 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    arrays : the attributes that quantifiers go through.
+    arrays : the attributes that quantifiers go through, or through parts of.
+    through : all that they go through, where nothing is an array: of which of `arrays`, and the steps to it.
     readings, loops : what takes steps.
+    reads_much : whether texts alone can take more than STEPS_MAX.
     """
 
     arrays: tuple[Path, ...]
     readings: tuple[Reading, ...]
     loops: tuple[Loop, ...]
+    reads_much: bool
+    through: tuple[tuple[Path, Path], ...] = ()
+
+    def goes_through_arrays(self, get: Get) -> bool:
+        """Whether a quantifier has an array to go through; else each has one element at most."""
+        return any(_meets_array(get(root), steps) for root, steps in self.through)
 
     def steps(self, get: Get) -> int:
-        """The steps for an event whose attributes are read by a function; STEPS_MAX + 1 for any more."""
+        """The steps for an event whose attributes are read by a function; STEPS_MAX + 1 for any more.
+
+        None, if there is neither an array nor much text to go through.
+        """
+        if not (self.reads_much or self.goes_through_arrays(get)):
+            return 0
         steps = sum(size_of(get(path), VALUES_A_STEP * STEPS_MAX) // VALUES_A_STEP for path in self.arrays)
         steps += _read(self.readings, get, ())
         for loop in self.loops:
@@ -113,10 +130,29 @@ class Work(NamedTuple):
 def work_of(expression: Expression) -> Work | None:
     """The work of a filter; None if no event makes it cost much."""
     _, readings, loops = _cost(expression, {})
-    if not loops and sum(each.weight for each in readings) * (LARGE_TEXT // TEXT_CHARACTERS) <= STEPS_MAX:
+    nested = _all(loops)
+    weight = sum(each.weight for each in (*readings, *(each for loop in nested for each in loop.readings)))
+    reads_much = weight * (LARGE_TEXT // TEXT_CHARACTERS) > STEPS_MAX
+    if not loops and not reads_much:
         return None
-    arrays = {loop.array.root for loop in _all(loops)}
-    return Work(tuple(sorted(arrays, key=repr)), readings, loops)
+    arrays = {loop.array.root for loop in nested}
+    through = {(loop.array.root, loop.steps) for loop in nested}
+    ordered = tuple(sorted(through, key=repr))
+    return Work(tuple(sorted(arrays, key=repr)), readings, loops, reads_much, ordered)
+
+
+def _meets_array(value: Any, steps: Path) -> bool:
+    """Whether a value, or what some steps of it lead to, is an array."""
+    for step in steps:
+        if is_array(value):
+            return True
+        value = value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
+    return is_array(value)
+
+
+def holds_values(value: Any) -> bool:
+    """Whether a value is an array or an object."""
+    return isinstance(value, Mapping) or is_array(value)
 
 
 def size_of(value: Any, most: int) -> int:
@@ -126,7 +162,7 @@ def size_of(value: Any, most: int) -> int:
         inner = waiting.pop()
         members = inner.values() if isinstance(inner, Mapping) else inner if is_array(inner) else ()
         size += len(members)
-        waiting += [member for member in members if isinstance(member, Mapping) or is_array(member)]
+        waiting += [member for member in members if holds_values(member)]
     return size
 
 
@@ -162,9 +198,12 @@ def _cost(e: Expression, scope: _Scope) -> tuple[int, tuple[Reading, ...], tuple
 def _loop(e: Quantified, scope: _Scope) -> Loop:
     array = _reference(e.array, scope)
     level = 1 + max((each.level for each in scope.values()), default=0)
-    inner = {**scope, e.variable: Reference(level, (), array.root)}
+    steps = e.array.path if isinstance(e.array, Element) else ()
+    if isinstance(e.array, Element):
+        steps = scope[e.array.variable].steps + steps
+    inner = {**scope, e.variable: Reference(level, (), array.root, steps)}
     parts, readings, loops = _cost(e.condition, inner)
-    return Loop(array, parts, readings, loops)
+    return Loop(array, steps, parts, readings, loops)
 
 
 def _reference(e: Attribute | Element, scope: _Scope) -> Reference:

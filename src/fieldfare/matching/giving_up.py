@@ -8,6 +8,7 @@ forms say, and on their numbers; not on parts, on windows or on what was matched
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,6 +110,11 @@ def _refused_of_event(
     """Which candidates of one event, by ascending number, are given up."""
     event = int(all_of.event[candidates[0]])
     known: dict[Work, int] = {}
+
+    @cache
+    def goes_through_arrays(asked: Work) -> bool:
+        return asked.goes_through_arrays(lambda path: columns.value(path, event))
+
     refused: list[int] = []
     before, spent, is_refused = -1, 0, False
     rows = zip(
@@ -119,13 +125,14 @@ def _refused_of_event(
     for candidate, number, place in rows:
         if number != before:  # a filter may have been found in several ways
             before, work = number, works[place]
-            exhausted = spent > limits.EVENT_STEPS_MAX and len(work.loops) > 0
+            shares = goes_through_arrays(work)
+            exhausted = shares and spent > limits.EVENT_STEPS_MAX
             if not exhausted:
                 steps = known.get(work)
                 if steps is None:
                     steps = known[work] = work.steps(lambda path: columns.value(path, event))
                 is_refused = steps > limits.STEPS_MAX
-                if work.loops:
+                if shares:
                     spent += min(steps, limits.STEPS_MAX)
                     exhausted = spent > limits.EVENT_STEPS_MAX
             is_refused = is_refused or exhausted

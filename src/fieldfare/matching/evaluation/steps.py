@@ -40,7 +40,12 @@ def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
 
     none = np.zeros(len(rows))
     whole = sum((size(path) / VALUES_A_STEP for path in work.arrays), none)
-    return whole + read(work.readings) + sum(map(loop, work.loops), none)
+    steps = whole + read(work.readings) + sum(map(loop, work.loops), none)
+    if work.reads_much:
+        return steps
+    columns = [batch.columns[path] for path in work.arrays if path in batch.columns]
+    counts = sum((column.kinds[rows] == KIND_OTHER for column in columns), none)
+    return np.where(counts > 0, steps, 0.0)
 
 
 def _bytes(batch: ColumnBatch, path: Path, rows: Rows) -> Steps:
