@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-import fieldfare.matching.part as part_module
+import fieldfare.matching.windows as windows
 from fieldfare.filters import Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import ABSENT
@@ -246,7 +246,7 @@ def main() -> None:
     warm = Work.drawn(options.source, options.workload, 1000, 64, options.seed).build()
     count = 0 if options.part is not None and options.part.exists() else options.subscriptions
     work = Work.drawn(options.source, options.workload, count, options.events, options.seed)
-    part_module.CHUNK_EVENTS = max(part_module.CHUNK_EVENTS, options.batch)
+    windows.WINDOW_EVENTS = max(windows.WINDOW_EVENTS, options.batch)
     parts = batches(work.events, options.batch)
     time_matching(warm, batches(parts[0], 64)[:1])
     started, build_busy = time.perf_counter(), time.thread_time()

@@ -33,13 +33,18 @@ def _put(registry: Registry, filters: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory whose index has FILTERS, and not yet the subscription "new"."""
-    folder = DataFolder(tmp_path_factory.mktemp("data"))
+    return make_data(tmp_path_factory.mktemp("data"), FILTERS)
+
+
+def make_data(root: Path, filters: dict[str, str]) -> Path:
+    folder = DataFolder(root)
     folder.make()
     registry, store, indexer = open_registry(folder.registry_url), IndexStore(folder.index), Indexer()
     registry.create_space("default")
     registry.create_space("empty")
-    _put(registry, FILTERS)
-    registry.apply([Remove("default", "gone")], 0, 0)
+    _put(registry, filters)
+    if "gone" in filters:
+        registry.apply([Remove("default", "gone")], 0, 0)
     revision = registry.revision()
     step = indexer.apply(registry.changes(0, revision), revision)
     for name, part in step.parts.items():
@@ -87,6 +92,19 @@ def test_a_subscription_is_where_the_index_put_it(explain: Callable[..., Result]
     assert explain("odd").stdout.endswith("for what it finds the filter itself decides\n")
     (row,) = json.loads(explain("late", "--json").stdout)["rows"]
     assert row["tile"] == 0 and row["tile_rows"] == 3 and row["exact"]
+
+
+def test_a_subscription_found_by_a_text_says_so_in_json_too(
+    tmp_path: Path, explain: Callable[..., Result]
+) -> None:
+    """A script that looked for badly indexed filters took these for rows of tile -1."""
+    root = make_data(tmp_path, {f"s{i}": f"data.title LIKE '%storm{i}%'" for i in range(300)})
+    (part,) = json.loads(explain("--data", str(root), "--json").stdout)["parts"]
+    needles = [{"attribute": "data.title", "ignores_case": False, "texts": 300, "rows": 300}]
+    assert (part["needles"], part["rows_in_needles"]) == (needles, 300)
+    assert part["rows"] == part["rows_in_keys"] + part["rows_in_needles"] + part["rows_in_tiles"]
+    (row,) = json.loads(explain("s7", "--data", str(root), "--json").stdout)["rows"]
+    assert row == {"part": 0, "exact": True, "needle": {"attribute": "data.title", "text": "storm7"}}
 
 
 def test_a_subscription_that_is_in_no_part_says_why(explain: Callable[..., Result]) -> None:

@@ -29,7 +29,7 @@ def explain(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how the index finds the filters of a space, by keys or in tiles; or where one of them is.
+    """Say how the index finds the filters of a space, by keys, texts or in tiles; or where one of them is.
 
     It reads the index's files, also while the service runs. `fieldfare filter explain` says what a filter
     means.
@@ -96,6 +96,16 @@ def _part_document(part: PartExplanation) -> dict[str, Any]:
         "rows": part.rows,
         "keys": [{"attributes": _names(key.paths), "entries": key.entries} for key in part.keys],
         "rows_in_keys": part.rows_in_keys,
+        "needles": [
+            {
+                "attribute": _names([use.path])[0],
+                "ignores_case": use.folded,
+                "texts": use.needles,
+                "rows": use.rows,
+            }
+            for use in part.needles
+        ],
+        "rows_in_needles": part.rows_in_needles,
         "tiles": part.tiles,
         "rows_in_tiles": part.rows_in_tiles,
         "undecided_rows": part.undecided_rows,
@@ -109,6 +119,9 @@ def _place_document(place: RowPlace) -> dict[str, Any]:
     document: dict[str, Any] = {"part": place.part, "exact": place.exact}
     if place.key is not None:
         return {**document, "key": _names(place.key), "entries": place.entries}
+    if place.needle is not None:
+        path, text = place.needle
+        return {**document, "needle": {"attribute": _names([path])[0], "text": text}}
     zones = [
         {"attribute": name, "values": describe_values(values)}
         for name, (_, values) in zip(_names([path for path, _ in place.zones]), place.zones, strict=True)

@@ -15,10 +15,11 @@ from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, Literal, attribute_paths, without_quantifiers
-from fieldfare.filters.normal_form import NormalForm, normal_form
+from fieldfare.filters.normal_form import NormalForm, decided_by_work, normal_form
 from fieldfare.filters.sql.parser import read_sql
 from fieldfare.filters.sql.simple import SimpleFilter, read_simple
 from fieldfare.filters.subscriptions_api import parse_subscriptions
+from fieldfare.filters.work import Work, work_of
 from fieldfare.model import Path
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ class Evaluation:
     ----------
     value : True, False, or None for unknown. The event matches only if it is True.
     errors : kinds of errors that the dialect knows; ``sql`` has none, unknown stands for them.
+    given_up : whether it would take too much work to say; then the event does not match.
     """
 
     value: Any
     errors: tuple[str, ...] = ()
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Filter:
         "_normal_form",
         "_paths",
         "_simple",
+        "_work",
         "dialect",
         "text",
         "warnings",
@@ -159,6 +163,7 @@ class Filter:
         self._match_lookup: Condition | None = None
         self._evaluate_event = parsed.evaluate
         self._evaluate_columns: ColumnEvaluator | None = None
+        self._work: bool | Work | None = None if self._simple is not None else False
 
     @property
     def expression(self) -> Expression:
@@ -178,8 +183,15 @@ class Filter:
     def normal_form(self) -> NormalForm:
         """What the index needs to know: a bounded disjunction of conjunctions of value sets."""
         if self._normal_form is None:
-            self._normal_form = normal_form(self.expression)
+            self._normal_form = decided_by_work(normal_form(self.expression), self.work)
         return self._normal_form
+
+    @property
+    def work(self) -> Work | None:
+        """What it costs to evaluate the filter; None if no event makes it cost much."""
+        if isinstance(self._work, bool):
+            self._work = work_of(self.expression)
+        return self._work
 
     @property
     def paths(self) -> frozenset[Path]:
@@ -195,6 +207,8 @@ class Filter:
 
     def matches(self, event: Mapping[str, Any]) -> bool:
         """Whether an event matches: a CloudEvent as its JSON object, already parsed."""
+        if self.work is not None and not self.work.fits(lambda path: event_getter(path)(event)):
+            return False
         match = self._match_event
         if match is None:
             match = self._match_event = Compiler(event_getter).matcher(self.expression)
@@ -207,6 +221,10 @@ class Filter:
         ----------
         get : path to value; ``values.ABSENT`` where the event has no such attribute.
         """
+        return (self.work is None or self.work.fits(get)) and self.decides(get)
+
+    def decides(self, get: Callable[[Path], Any]) -> bool:
+        """The same of a filter whose work was counted already."""
         match = self._match_lookup
         if match is None:
             match = self._match_lookup = Compiler(lookup_getter).matcher(self.expression)
@@ -234,15 +252,26 @@ class Filter:
         bool[n], or bool[k]
         """
         from fieldfare.matching.evaluation.batches import columns_of
+        from fieldfare.matching.evaluation.steps import fitting
+
+        columns = columns_of(batch, self.column_paths)
+        if self.work is None:
+            return self.decides_batch(columns, rows)
+        return fitting(columns, self.work, rows, self.decides_batch)
+
+    def decides_batch(self, columns: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+        """The same for columns, of a filter whose work was counted already."""
         from fieldfare.matching.evaluation.compiler import ColumnEvaluator
 
         evaluator = self._evaluate_columns
         if evaluator is None:
             evaluator = self._evaluate_columns = ColumnEvaluator(self.expression)
-        return evaluator.matches(columns_of(batch, self.column_paths), rows)
+        return evaluator.matches(columns, rows)
 
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
         """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
+        if self.work is not None and not self.work.fits(lambda path: event_getter(path)(event)):
+            return Evaluation(None, given_up=True)
         evaluate = self._evaluate_event
         if evaluate is None:
             condition = Compiler(event_getter).condition(self.expression)

@@ -12,7 +12,7 @@ grow beyond the bounds. Of patterns a conjunction also has the ``needles``: text
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,7 @@ from fieldfare.filters.needles import Needle, needle_of
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
+from fieldfare.filters.work import Work
 from fieldfare.model import Path
 
 
@@ -82,6 +83,36 @@ def normal_form(expression: Expression) -> NormalForm:
             for draft in drafts
         )
     )
+
+
+def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
+    """The normal form of a filter that is evaluated only if its work is not too much.
+
+    A conjunction that lets an array in is not enough to match then. And which filters share the steps of an
+    event must not depend on what an index looks for: it has no needles either.
+    """
+    if work is None:
+        return form
+
+    def decided(each: Conjunction) -> Conjunction:
+        constraints = dict(each.constraints)
+        paths = [root + steps for root, steps in work.through]
+        if not work.reads_much and all(_is_no_array(path, constraints) for path in paths):
+            return each
+        return replace(each, exact=False, needles=() if work.loops else each.needles)
+
+    return NormalForm(tuple(map(decided, form.conjunctions)))
+
+
+def _is_no_array(path: Path, constraints: Mapping[Path, ValueSet]) -> bool:
+    """Whether constraints say so of an attribute, or that it has a member."""
+    for longer, values in constraints.items():
+        if longer == path and not values.atoms & sets.OTHER:
+            return True
+        is_below = longer[: len(path)] == path and len(longer) > len(path)
+        if is_below and isinstance(longer[len(path)], str) and not values.atoms & sets.MISSING:
+            return True
+    return False
 
 
 def _needle_order(needle: Needle) -> tuple[Any, ...]:

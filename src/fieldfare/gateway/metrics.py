@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from fieldfare.storage.match_block import MatchBlock
+from fieldfare.storage.match_block import GIVEN_UP, MatchBlock
 
 RATE_WINDOW_S = 5.0
 LATENCY_BLOCKS = 512
@@ -35,6 +35,12 @@ class Metrics:
         self.bytes = Counter("fieldfare_event_bytes", "Payload bytes appended.", registry=registry)
         self.matched_events = Counter("fieldfare_matched_events", "Events matched.", registry=registry)
         self.matches = Counter("fieldfare_matches", "Matches found.", registry=registry)
+        self.given_up = Counter(
+            "fieldfare_given_up",
+            "Events that a subscription's filter was not evaluated for: too much work.",
+            registry=registry,
+        )
+        self.given_up_by: dict[int, int] = {}
         self.delivered = Counter("fieldfare_deliveries", "Messages given to subscribers.", registry=registry)
         self.acked = Counter("fieldfare_acks", "Messages acknowledged.", registry=registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
@@ -85,6 +91,12 @@ class Metrics:
         self.matches_total += block.matches
         self.matches.inc(block.matches)
         self.matched_events.inc(events)
+        for name, figure in block.extra.items():
+            if name == GIVEN_UP:
+                self.given_up.inc(figure)
+            elif name.startswith(GIVEN_UP):
+                number = int(name.removeprefix(GIVEN_UP))
+                self.given_up_by[number] = self.given_up_by.get(number, 0) + int(figure)
         matched_ms, appended_ms = block.extra.get("matched_ms"), block.extra.get("appended_ms")
         if matched_ms is not None and appended_ms is not None:
             latency_ms = max(0.0, float(matched_ms) - float(appended_ms))

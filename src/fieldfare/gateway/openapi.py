@@ -126,7 +126,12 @@ _SCHEMAS: Json = {
             "dialect": string(),
             "revision": integer("The registry revision that wrote this version."),
             "valid_from": _POSITION,
-        }
+            "given_up_events": integer(
+                "For so many events, since the gateway's start, the filter was too much work to evaluate; "
+                "they were not matched. Only where one subscription is read, and only if there are any."
+            ),
+        },
+        ["id", "space", "filter", "dialect", "revision", "valid_from"],
     ),
     "BulkAnswer": record(
         {

@@ -129,7 +129,11 @@ async def list_subscriptions(request: Request) -> Response:
 async def get_subscription(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     found = gateway.subscriptions.get(request.path_params["space"], request.path_params["id"])
-    return json_response(subscription_document(found))
+    document = dict(subscription_document(found))
+    given_up = gateway.metrics.given_up_by.get(found.number)
+    if given_up:
+        document["given_up_events"] = given_up
+    return json_response(document)
 
 
 async def head_of_stream(request: Request) -> Response:

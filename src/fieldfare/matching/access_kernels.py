@@ -33,8 +33,13 @@ _ENTRY_MASK = (1 << 32) - 1
 
 
 @compiled
-def scan_access(access: Any, rows: Any, cells: Any, by_event: Any, marks: Any, pairs: Any, count: int) -> Any:
-    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and marks [n, A]."""
+def scan_access(
+    access: Any, rows: Any, cells: Any, by_event: Any, marks: Any, pairs: Any, count: int, most: int
+) -> Any:
+    """Append (event, subscription) for rows found by keys; cells is [A, n], by_event and marks [n, A].
+
+    With more than `most` pairs no more are looked for: these are in vain.
+    """
     key_start, attributes, multipliers = access.key_start, access.attribute, access.multiplier
     size = cells.shape[1]
     present, listed = _presence(attributes, cells)
@@ -67,9 +72,13 @@ def scan_access(access: Any, rows: Any, cells: Any, by_event: Any, marks: Any, p
             waiting += step
             done += step
             if waiting == PROBES_MAX:
-                pairs, count = _probe(access, rows, by_event, marks, events, slots, waiting, pairs, count)
+                pairs, count = _probe(
+                    access, rows, by_event, marks, events, slots, waiting, pairs, count, most
+                )
                 waiting = 0
-    return _probe(access, rows, by_event, marks, events, slots, waiting, pairs, count)
+                if count > most:
+                    return pairs, count
+    return _probe(access, rows, by_event, marks, events, slots, waiting, pairs, count, most)
 
 
 @inlined
@@ -168,6 +177,7 @@ def _probe(
     waiting: int,
     pairs: Any,
     count: int,
+    most: int,
 ) -> Any:
     """Look up what was collected, and append the rows that match.
 
@@ -202,7 +212,9 @@ def _probe(
             kept += np.uint64(p + 1 < stop)
         left = kept
         if count_found >= FOUND_MAX:
-            pairs, count = check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
+            pairs, count = check_candidates(
+                access.row, rows, by_event, found, count_found, pairs, count, most
+            )
             count_found = np.uint64(0)
     for i in range(left):
         e, p, stop = np.int64(event[i]), np.int64(place[i]), np.int64(end[i])
@@ -212,9 +224,11 @@ def _probe(
                 count_found += passes(check, j, flat, np.uint64(e) * width)
             p += FOUND_MAX
             if count_found >= FOUND_MAX:
-                pairs, count = check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
+                pairs, count = check_candidates(
+                    access.row, rows, by_event, found, count_found, pairs, count, most
+                )
                 count_found = np.uint64(0)
-    return check_candidates(access.row, rows, by_event, found, count_found, pairs, count)
+    return check_candidates(access.row, rows, by_event, found, count_found, pairs, count, most)
 
 
 @inlined
@@ -228,9 +242,21 @@ def passes(check: Any, entry: Any, marks: Any, event_start: Any) -> Any:
 
 @compiled
 def check_candidates(
-    row_of_entry: Any, rows: Any, by_event: Any, found: Any, found_count: Any, pairs: Any, count: int
+    row_of_entry: Any,
+    rows: Any,
+    by_event: Any,
+    found: Any,
+    found_count: Any,
+    pairs: Any,
+    count: int,
+    most: int,
 ) -> Any:
-    """Append (event, subscription) for the candidates (event << 32 | entry) whose row matches."""
+    """Append (event, subscription) for the candidates (event << 32 | entry) whose row matches.
+
+    Once there are more than `most` pairs nothing is appended: they will be looked for in fewer events.
+    """
+    if count > most:
+        return pairs, count
     piece_start, pieces, subscription = rows.piece_start, rows.pieces, rows.subscription
     first_pieces = pieces[:, 0]
     total = int(found_count)

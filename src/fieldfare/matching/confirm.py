@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Expression
+from fieldfare.filters.work import Work
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.evaluation.shapes import Shape, shape_of
 
@@ -30,7 +31,7 @@ _NEW = -1
 
 
 class Confirmer:
-    """Knows the filters of a part, and which of them have one shape.
+    """Knows the filters of a part, and which of them have one shape; their work was counted before.
 
     Parameters
     ----------
@@ -47,6 +48,27 @@ class Confirmer:
         """The place of each filter in its shape."""
         self._shapes: list[Shape | None] = [None]
         self._known: dict[Expression, int] = {}
+        self._work = np.full(size, _NEW, np.int32)
+        self._work_numbers: dict[Work | None, int] = {None: 0}
+        self._works: list[Work | None] = []
+
+    def works(self, filters: Places) -> NDArray[np.int32]:
+        """For each filter the number of its work (see `work`), 0 for one that never costs much: int32[n]."""
+        numbers = self._work[filters]
+        if (numbers == _NEW).any():
+            for place in np.unique(filters[numbers == _NEW]).tolist():
+                work = getattr(self._filter(place), "work", None)
+                self._work[place] = self._work_numbers.setdefault(work, len(self._work_numbers))
+            numbers = self._work[filters]
+        return numbers
+
+    def work(self, number: int) -> Work:
+        """What a number of `works` stands for."""
+        if len(self._works) < len(self._work_numbers):
+            self._works = list(self._work_numbers)
+        work = self._works[number]
+        assert work is not None
+        return work
 
     def confirm(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
         """Whether each event matches: int64[n] places in the batch, and int64[n] places of filters."""
@@ -92,7 +114,7 @@ class Confirmer:
         if shape is None or len(events) < PAIRS_MIN:
             return self._one_by_one(columns, events, filters)
         if (filters == filters[0]).all():
-            found: Truth = self._filter(int(filters[0])).matches_batch(columns, events)
+            found: Truth = self._filter(int(filters[0])).decides_batch(columns, events)
             return found
         places = self._place[filters].astype(np.int64)
         matches, doubtful = shape.matches(columns, events, places)
@@ -103,9 +125,7 @@ class Confirmer:
     def _one_by_one(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
         matches = np.zeros(len(events), bool)
         for pair, (event, place) in enumerate(zip(events.tolist(), filters.tolist(), strict=True)):
-            matches[pair] = self._filter(place).matches_lookup(
-                lambda path, event=event: columns.value(path, event)
-            )
+            matches[pair] = self._filter(place).decides(lambda path, event=event: columns.value(path, event))
         return matches
 
 

@@ -37,6 +37,7 @@ COUNTERS_A_MATCH = 16
 
 BAND_PAIRS = 1 << 18
 """Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
+NONE_GIVEN_UP = np.zeros(0, np.uint32)
 NOT_BY_TILE = np.zeros(0, np.int64)
 AS_COUNTED = np.zeros(0, np.int64)
 
@@ -56,6 +57,8 @@ class Pairs(NamedTuple):
     """Where the pairs of each tile end, those of keys being before the first tile's; empty if not known."""
     places: NDArray[np.int64] = AS_COUNTED
     """Which event is meant by the number that ``first_event + pairs[i, 0]`` makes; empty if that one."""
+    given_up: NDArray[np.uint32] = NONE_GIVEN_UP
+    """The subscriptions for which an event was too much work, once for each event."""
 
     def moved(self, places: NDArray[np.int64]) -> Pairs:
         """The same for events that were taken from others: what was event i is event ``places[i]`` there."""

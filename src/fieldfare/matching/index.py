@@ -7,7 +7,7 @@ written already. Both are cheap; a new snapshot, built elsewhere, takes them in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexExplanation, RowPlace, explain_version
 from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.part import Closings, Matches, Part, build_part
+from fieldfare.matching.windows import find_pairs
 from fieldfare.model import OPEN_END, Path
 
 DELTAS_MAX = 7
@@ -65,7 +66,11 @@ class Index:
 
     def collect(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> list[Pairs]:
         """The same as pairs in any order."""
-        return [pairs for part in self.parts for pairs in part.collect(columns, offsets, self.closings)]
+        return list(self.find(columns, offsets))
+
+    def find(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> Iterator[Pairs]:
+        """The same as they are found, so that not all of them need be in memory."""
+        return find_pairs(self.parts, columns, offsets, self.closings)
 
     def explain(self) -> IndexExplanation:
         """What each part chose for its rows: keys or tiles, and what they take."""

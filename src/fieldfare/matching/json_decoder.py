@@ -6,9 +6,9 @@ payload itself is the batch's text; only strings with escapes are unescaped, to 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,8 @@ _MOST_BYTES = (1 << 31) - 1
 _MOST_INT_DIGITS = 4300
 _CACHE_LINE_BYTES = 64
 _PLANS_KEPT = 64
+_PLANNED_PATHS = 1 << 16
+"""How many paths the plans that are kept have together, but for the newest: some 30 MB."""
 _SCRIPT_ENTRIES = 512
 
 
@@ -206,8 +208,22 @@ class _Plan(NamedTuple):
     asked: frozenset[Path]
 
 
-@lru_cache(maxsize=_PLANS_KEPT)
+_plans: OrderedDict[tuple[Path, ...], _Plan] = OrderedDict()
+
+
 def _plan(paths: tuple[Path, ...]) -> _Plan:
+    """The plan of some paths; those used last are kept, as far as they do not take too much memory."""
+    try:
+        plan = _plans.pop(paths)
+    except KeyError:
+        plan = _make_plan(paths)
+    _plans[paths] = plan
+    while len(_plans) > 1 and (len(_plans) > _PLANS_KEPT or sum(map(len, tuple(_plans))) > _PLANNED_PATHS):
+        _plans.popitem(last=False)
+    return plan
+
+
+def _make_plan(paths: tuple[Path, ...]) -> _Plan:
     wanted = {path for path in paths if _can_be_present(path)}
     prefixes = {path[:length] for path in wanted | {()} for length in range(len(path) + 1)}
     # Sorted like this, a node stands before all below it, and an array's elements stand in order.

@@ -95,6 +95,7 @@ def scan_needles(
     marks: Any,
     pairs: Any,
     count: int,
+    most: int,
 ) -> Any:
     """Append (event, subscription) for rows found by a group's needles in the strings of its attribute."""
     text = borrowed(text)
@@ -120,11 +121,12 @@ def scan_needles(
                 if waiting > PROBES_MAX // 2:
                     pairs, count = _look_up(
                         *(needles, group, rows, words, text, by_event, marks),
-                        *(seen, places, hashes, waiting, pairs, count),
+                        *(seen, places, hashes, waiting, pairs, count, most),
                     )
                     waiting = 0
     return _look_up(
-        needles, group, rows, words, text, by_event, marks, seen, places, hashes, waiting, pairs, count
+        *(needles, group, rows, words, text, by_event, marks),
+        *(seen, places, hashes, waiting, pairs, count, most),
     )
 
 
@@ -166,6 +168,7 @@ def _look_up(
     waiting: int,
     pairs: Any,
     count: int,
+    most: int,
 ) -> Any:
     """Find the needles that stand at the collected grams, and append what matches."""
     slots, entries, wanted = borrowed(needles.slot), borrowed(needles.entry), borrowed(needles.text)
@@ -186,13 +189,13 @@ def _look_up(
                 continue
             if found == HITS_MAX:
                 found = _keep_present(needles, words, text, seen, hits, found)
-                pairs, count = _take_rows(needles, rows, by_event, marks, hits, found, pairs, count)
+                pairs, count = _take_rows(needles, rows, by_event, marks, hits, found, pairs, count, most)
                 found = 0
             hits[found, 0], hits[found, 1] = places[i], entry
             prefetch(wanted, entries[entry] >> OFFSET_SHIFT)
             found += 1
     found = _keep_present(needles, words, text, seen, hits, found)
-    return _take_rows(needles, rows, by_event, marks, hits, found, pairs, count)
+    return _take_rows(needles, rows, by_event, marks, hits, found, pairs, count, most)
 
 
 @compiled
@@ -227,7 +230,15 @@ def _keep_present(needles: Any, words: Any, text: Any, seen: Any, hits: Any, fou
 
 @compiled
 def _take_rows(
-    needles: Any, rows: Any, by_event: Any, marks: Any, hits: Any, found: int, pairs: Any, count: int
+    needles: Any,
+    rows: Any,
+    by_event: Any,
+    marks: Any,
+    hits: Any,
+    found: int,
+    pairs: Any,
+    count: int,
+    most: int,
 ) -> Any:
     """Append the rows of (event, entry) that match."""
     row_start, check = borrowed(needles.row_start), borrowed(needles.check)
@@ -247,6 +258,8 @@ def _take_rows(
                 left += passes(check, np.uint64(place), flat, np.uint64(event) * width)
             first = stop
             if left >= FOUND_MAX:
-                pairs, count = check_candidates(needles.row, rows, by_event, candidates, left, pairs, count)
+                pairs, count = check_candidates(
+                    needles.row, rows, by_event, candidates, left, pairs, count, most
+                )
                 left = np.uint64(0)
-    return check_candidates(needles.row, rows, by_event, candidates, left, pairs, count)
+    return check_candidates(needles.row, rows, by_event, candidates, left, pairs, count, most)

@@ -232,10 +232,11 @@ def scan_strings(
     marks: NDArray[np.uint8],
     pairs: NDArray[np.int32],
     count: int,
+    most: int,
 ) -> tuple[NDArray[np.int32], int]:
     """Append (event, subscription) for rows found by a group's needles in its attribute's column."""
     strings = readable(column.kinds), readable(column.words), readable(text)
     if needles.folded[group]:
         strings = with_case(*strings, str.casefold)
-    pairs, count = scan_needles(needles, group, rows, *strings, by_event, marks, pairs, count)
+    pairs, count = scan_needles(needles, group, rows, *strings, by_event, marks, pairs, count, most)
     return pairs, count

@@ -26,6 +26,7 @@ from fieldfare.matching.codes import encode
 from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.files import open_arrays, save_arrays
+from fieldfare.matching.giving_up import TooManyPairs
 from fieldfare.matching.grouping import Pairs, group_by_event
 from fieldfare.matching.lanes import LANES
 from fieldfare.matching.layout import (
@@ -43,18 +44,17 @@ from fieldfare.matching.layout import (
 )
 from fieldfare.matching.needles import NO_ROWS, scan_strings
 from fieldfare.matching.overlays import NO_OVERLAY, NOTHING_CLOSED, Closed, closed_of
+from fieldfare.matching.windows import find_pairs
 from fieldfare.model import OPEN_END, Path
 
 if TYPE_CHECKING:
     from fieldfare.matching.explanation import PartExplanation
 
-CHUNK_EVENTS = 1 << 14
-"""Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
-CHUNK_CELLS = 1 << 21
-"""Cells (events times attributes) located at once, at most: bounds memory where attributes are many."""
-
 PAIRS_ROOM = 8192
 """Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
+CONFIRMED_AT_ONCE = 1 << 20
+"""Pairs that are looked at together when filters confirm them: bounds what is noted about each."""
 
 TILE_PAIRS_MAX = TILE_ROWS_MAX * LANES
 """Pairs that a tile asks for room for, at most."""
@@ -209,20 +209,22 @@ class Part:
     def collect(
         self, columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings | None = None
     ) -> list[Pairs]:
-        """The matches as pairs, a chunk of events at a time."""
-        if not self.size or not columns.size:
-            return []
-        overlay = self.overlay(closings)
-        offsets = np.ascontiguousarray(offsets, np.int64)
-        chunk = max(64, min(CHUNK_EVENTS, CHUNK_CELLS // max(1, len(self.indexed_paths))))
-        return [
-            self._collect_chunk(columns, offsets, start, min(start + chunk, columns.size), overlay)
-            for start in range(0, columns.size, chunk)
-        ]
+        """The matches as pairs, a window of events at a time."""
+        return list(find_pairs([self], columns, offsets, closings))
 
-    def _collect_chunk(
-        self, columns: ColumnBatch, offsets: NDArray[np.int64], start: int, end: int, overlay: Overlay
+    def find(
+        self,
+        columns: ColumnBatch,
+        offsets: NDArray[np.int64],
+        start: int,
+        end: int,
+        overlay: Overlay,
+        most: int,
     ) -> Pairs:
+        """The events [start, end) and what they match, ~s where its filter must still `confirm` that.
+
+        TooManyPairs if there are more than `most`.
+        """
         cells = self.locate(columns, start, end)
         by_event = np.empty(cells.shape[::-1], np.int32)
         kernels.by_events(cells, by_event)
@@ -238,18 +240,41 @@ class Part:
         if len(access.row) or len(self.arrays.needles.row):
             marks = np.empty(cells.shape[::-1], np.uint8)
             access_kernels.mark_events(cells, access.mark_shift, marks)
-            pairs, count = access_kernels.scan_access(access, rows, cells, by_event, marks, pairs, count)
-            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count)
+            pairs, count = access_kernels.scan_access(
+                access, rows, cells, by_event, marks, pairs, count, most
+            )
+            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count, most)
         if len(tiles.row_kind):
-            pairs, count = self._scan_tiles(cells, by_event, pairs, count, tile_ends)
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count, most, tile_ends)
+        if count > most:
+            raise TooManyPairs
         if not always_valid:
             count = kernels.keep_valid(self.arrays.subscriptions, overlay, mine, pairs, count)
-        if len(self.arrays.texts.filter_place):
-            count = self._confirm(columns, start, pairs, count)
-        if len(tile_ends) and tile_ends[-1] != count:
-            tile_ends = tile_ends[:0]  # Some were dropped, who knows where.
         number = self.arrays.subscriptions.number
-        return Pairs(pairs[:count], start, number, *self._number_bounds, tile_ends)
+        return _with_tiles(Pairs(pairs[:count], start, number, *self._number_bounds), tile_ends)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether some filters must be evaluated."""
+        return len(self.arrays.texts.filter_place) > 0
+
+    def undecided(self, found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Which pairs have a filter that could be much work (int64[k]), and what work (int32[k])."""
+        chosen, works = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for start in range(0, len(found.pairs), CONFIRMED_AT_ONCE):
+            signed = found.pairs[start : start + CONFIRMED_AT_ONCE, 1]
+            places = np.flatnonzero(signed < 0)
+            mine = self.confirmer.works(self._filter_of[~signed[places]])
+            chosen.append(places[mine > 0] + start)
+            works.append(mine[mine > 0])
+        return np.concatenate(chosen), np.concatenate(works)
+
+    def confirm(self, columns: ColumnBatch, found: Pairs) -> Pairs:
+        """What `find` found, and filters confirm."""
+        if not self.confirms:
+            return found
+        count = self._confirm(columns, found.first_event, found.pairs, len(found.pairs))
+        return _with_tiles(found._replace(pairs=found.pairs[:count]), found.tile_ends)
 
     @cached_property
     def _number_bounds(self) -> tuple[int, int]:
@@ -264,6 +289,7 @@ class Part:
         marks: NDArray[np.uint8],
         pairs: NDArray[np.int32],
         count: int,
+        most: int,
     ) -> tuple[NDArray[np.int32], int]:
         """Append what is found by texts in strings."""
         needles, end = self.arrays.needles, start + len(by_event)
@@ -272,7 +298,7 @@ class Part:
             if column is not None:
                 mine = Column(column.kinds[start:end], column.words[start:end])
                 pairs, count = scan_strings(
-                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count
+                    needles, group, self.arrays.rows, mine, columns.text, by_event, marks, pairs, count, most
                 )
         return pairs, count
 
@@ -282,6 +308,7 @@ class Part:
         by_event: NDArray[np.int32],
         pairs: NDArray[np.int32],
         count: int,
+        most: int,
         tile_ends: NDArray[np.int64],
     ) -> tuple[NDArray[np.int32], int]:
         """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
@@ -290,6 +317,8 @@ class Part:
         encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
         tile, needed = 0, 0
         while tile < len(tiles.row_start) - 1:
+            if max(count, needed) > most:
+                raise TooManyPairs
             if needed > len(pairs):
                 larger = np.empty((2 * needed, 2), np.int32)
                 larger[:count] = pairs[:count]
@@ -341,15 +370,20 @@ class Part:
 
     def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
-        places = np.flatnonzero(pairs[:count, 1] < 0)
-        if not len(places):
-            return count
-        pairs[places, 1] = ~pairs[places, 1]
-        filters = self._filter_of[pairs[places, 1]]
-        keep = np.ones(count, bool)
-        keep[places] = self._confirmer.confirm(columns, pairs[places, 0].astype(np.int64) + first, filters)
-        kept = int(np.count_nonzero(keep))
-        pairs[:kept] = pairs[:count][keep]
+        kept = 0
+        for start in range(0, count, CONFIRMED_AT_ONCE):
+            some = pairs[start : min(start + CONFIRMED_AT_ONCE, count)]
+            places = np.flatnonzero(some[:, 1] < 0)
+            if len(places):
+                some[places, 1] = ~some[places, 1]
+                filters = self._filter_of[some[places, 1]]
+                events = some[places, 0].astype(np.int64) + first
+                keep = np.ones(len(some), bool)
+                keep[places] = self.confirmer.confirm(columns, events, filters)
+                some = some[keep]
+            if len(places) or kept < start:
+                pairs[kept : kept + len(some)] = some
+            kept += len(some)
         return kept
 
     @cached_property
@@ -360,7 +394,8 @@ class Part:
         return places
 
     @cached_property
-    def _confirmer(self) -> Confirmer:
+    def confirmer(self) -> Confirmer:
+        """What evaluates the filters."""
         return Confirmer(len(self.arrays.texts.filter_place), self._filter)
 
     def _filter(self, place: int) -> Any:
@@ -403,6 +438,13 @@ class Part:
     def versions(self) -> NDArray[np.int64]:
         """The versions the part holds, ascending."""
         return self.arrays.subscriptions.version
+
+
+def _with_tiles(found: Pairs, tile_ends: NDArray[np.int64]) -> Pairs:
+    """The pairs with the ends of their tiles; without if some were dropped, who knows where."""
+    if len(tile_ends) and tile_ends[-1] != len(found.pairs):
+        tile_ends = tile_ends[:0]
+    return found._replace(tile_ends=tile_ends)
 
 
 def build_part(entries: Iterable[IndexEntry], compile_filter: CompileFilter | None = None) -> Part:

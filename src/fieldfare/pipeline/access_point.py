@@ -47,6 +47,9 @@ RECORDS = pa.schema(
 )
 """What a batch of records looks like."""
 
+DECODED_CELLS = 1 << 23
+"""Cells (events times attributes) decoded at once, at most, of nine bytes each."""
+
 
 class RecordError(DecodeError):
     """A record's Arrow payload cannot be read; ``offset`` is the record's."""
@@ -94,15 +97,36 @@ class SpaceEvents:
             return write_events(self._rows.take(pa.array(chosen, pa.int64())))
         return _joined(self._lines.take(pa.array(chosen, pa.int64())))
 
+    def cut(self, most_events: int) -> Iterator[SpaceEvents]:
+        """The same events, at most so many at a time; nothing is copied."""
+        if self.size <= most_events:
+            yield self
+            return
+        places = np.arange(self.size) if self.places is None else self.places
+        for start in range(0, self.size, most_events):
+            end = min(start + most_events, self.size)
+            payload = self.payload
+            if isinstance(payload, pa.Table):
+                payload = payload.slice(start, end - start)
+            else:
+                ends = self._line_bounds
+                payload = memoryview(payload)[int(ends[start]) : int(ends[end])]
+            yield SpaceEvents(self.space, self.offsets[start:end], places[start:end], payload)
+
     @cached_property
-    def _lines(self) -> pa.Array:
+    def _line_bounds(self) -> NDArray[np.int64]:
+        """Where each line of JSON begins, and where the last one ends: int64[n + 1]."""
         text = np.frombuffer(self.payload, np.uint8)
         bounds = np.zeros(self.size + 1, np.int64)
         ends = np.flatnonzero(text == ord("\n"))
         if len(ends) != self.size:
             raise DecodeError(min(len(ends), self.size))
         bounds[1:] = ends + 1
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.payload)]
+        return bounds
+
+    @cached_property
+    def _lines(self) -> pa.Array:
+        buffers = [None, pa.py_buffer(self._line_bounds), pa.py_buffer(self.payload)]
         return pa.Array.from_buffers(pa.large_binary(), self.size, buffers)
 
     @cached_property
@@ -180,6 +204,24 @@ def events_of(space: str, offsets: NDArray[np.int64], payload: memoryview) -> Sp
     if not is_arrow(payload):
         return SpaceEvents(space, offsets, None, payload)
     return SpaceEvents(space, offsets, None, pa.Table.from_batches([read_events(payload, len(offsets))]))
+
+
+def decoded(events: SpaceEvents, paths: Sequence[Path]) -> Iterator[tuple[SpaceEvents, ColumnBatch]]:
+    """All events as columns, so many at a time that these take at most about 80 MB.
+
+    How many attributes there are the subscribers decide, and how many events the publishers: a column for
+    each attribute and a cell for each event would take as much memory as they like.
+    """
+    done = 0
+    for some in events.cut(max(1, DECODED_CELLS // max(1, len(paths)))):
+        try:
+            columns = decode(some, paths)
+        except DecodeError as error:
+            if not done:
+                raise
+            raise DecodeError(done + error.line) from error
+        yield some, columns
+        done += some.size
 
 
 def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:

@@ -1,17 +1,19 @@
 """The data path's heart as one pure function: a batch of records and indexes in, matches out.
 
-The service's streaming query, a batch job over files and every test call this same function.
+The tasks of the service's streaming query take the matches as they are found (`stream_matches`): a record may
+have more than fit into memory. `match_batch` and `find_matches`, for everybody else, gather what that finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Matches
-from fieldfare.pipeline.access_point import by_space, decode, event_counts
+from fieldfare.pipeline.access_point import by_space, decoded, event_counts
 from fieldfare.pipeline.exit_point import Found
 from fieldfare.pipeline.matcher import match_space
 
@@ -37,9 +39,13 @@ def match_batch(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Matches
 
 def find_matches(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Found:
     """The same in no order yet, for who wants the matches by subscription, not by event."""
-    pairs = []
+    return Found(int(event_counts(events).sum()), list(stream_matches(events, indexes)))
+
+
+def stream_matches(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Iterator[Pairs]:
+    """The same as they are found: for who cannot have all of them in memory."""
     for space_events in by_space(events):
         index = indexes.get(space_events.space)
         if index is not None:
-            pairs += match_space(space_events, decode(space_events, index.paths), index)
-    return Found(int(event_counts(events).sum()), pairs)
+            for some, columns in decoded(space_events, index.paths):
+                yield from match_space(some, columns, index)

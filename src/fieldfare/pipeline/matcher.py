@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.pipeline.access_point import SpaceEvents
 
 
-def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> list[Pairs]:
+def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> Iterator[Pairs]:
     """Match every event against the subscription versions that were valid at its record's offset.
 
-    Returns
-    -------
-    list of Pairs
-        Events are counted as in the batch that `events` were taken from.
+    Yields
+    ------
+    Pairs
+        As they are found. Events are counted as in the batch that `events` were taken from.
     """
-    found = index.collect(columns, events.offsets)
-    return found if events.places is None else [part.moved(events.places) for part in found]
+    for found in index.find(columns, events.offsets):
+        yield found if events.places is None else found.moved(events.places)

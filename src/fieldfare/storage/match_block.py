@@ -21,10 +21,11 @@ The schema's metadata has, under ``fieldfare``, a JSON object: format, start, en
 from __future__ import annotations
 
 import errno
+import tempfile
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ from numpy.typing import NDArray
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.storage import match_kernels
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.match_runs import MatchRuns
 
 FORMAT = 2
 MAX_BLOCK_EVENTS = 65_536
@@ -47,12 +49,18 @@ BATCH_MATCHES = 65_536
 NOISE_MATCHES = 16
 """With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
 
+GIVEN_UP = "given_up"
+"""The figure in a block's ``extra`` that says how many pairs of an event and a subscription were given up as
+too much work; with a number behind it, how many of that subscription."""
+
 _CACHED_BATCHES = 8
 _ABOUT_THIS_PROCESS = frozenset(
     (errno.EACCES, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
 )
 """Errors of opening a file that say nothing about what is in it."""
 
+WAITING_BATCHES = 256
+"""So many batches of a block that is written wait in memory, some 20 MB; further ones in a file."""
 
 _DIRECTORY = {"records": pa.int32(), "first_numbers": pa.uint32(), "checksums": pa.uint32()}
 _LISTS = {
@@ -88,7 +96,7 @@ class NewMatchBlock:
         int32[end - start]: the number of events of each record; 65,536 records and events at most. 0 where
         nothing is known of a record: its matches were lost.
     lists
-        The events of each subscription, counted over all records of the block.
+        The events of each subscription, counted over all records of the block; of very many, runs of them.
     extra
         Figures about the making of the block (times, durations); kept until the block is compacted.
     """
@@ -96,7 +104,7 @@ class NewMatchBlock:
     start: int
     end: int
     counts: NDArray[np.int32]
-    lists: MatchLists
+    lists: MatchLists | MatchRuns
     extra: Mapping[str, int | float] = field(default_factory=dict)
 
     @classmethod
@@ -134,7 +142,6 @@ class NewMatchBlock:
     def check(self) -> None:
         """Raise ValueError, naming the range, when the arrays do not fit together."""
         events = int(self.counts.sum())
-        numbers, starts, ordinals = self.lists
         if not 0 <= self.start < self.end:
             raise self.refusal("the range is empty")
         if self.end - self.start > MAX_BLOCK_RECORDS:
@@ -143,6 +150,21 @@ class NewMatchBlock:
             raise self.refusal("counts must hold a number for each record, 0 or more")
         if events > MAX_BLOCK_EVENTS:
             raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
+        if isinstance(self.lists, MatchLists):
+            self._check_lists(self.lists, events)
+
+    def pieces(self) -> Iterator[MatchLists]:
+        """The lists by ascending number: all at once, or, of runs, some at a time."""
+        if isinstance(self.lists, MatchLists):
+            yield self.lists
+            return
+        events = int(self.counts.sum())
+        for lists in self.lists.pieces():
+            self._check_lists(lists, events)
+            yield lists
+
+    def _check_lists(self, lists: MatchLists, events: int) -> None:
+        numbers, starts, ordinals = lists
         if starts.size != numbers.size + 1 or starts[0] != 0 or starts[-1] != ordinals.size:
             raise self.refusal("starts must begin with 0 and end with the number of matches")
         if (np.diff(starts) < 1).any():
@@ -178,40 +200,88 @@ class _Header(msgspec.Struct):
 def write_block(block: NewMatchBlock, file: BinaryIO) -> None:
     """Write a block's file; ValueError when its arrays do not fit together."""
     block.check()
-    numbers, starts, ordinals = block.lists
+    first_numbers, checksums, numbers, matches = list[int](), list[int](), 0, 0
+    with _Batches(
+        Path(file.name).parent if isinstance(getattr(file, "name", None), str) else None
+    ) as batches:
+        for lists in block.pieces():
+            numbers, matches = numbers + lists.numbers.size, matches + lists.ordinals.size
+            for first_number, batch in _batches_of(block, lists):
+                first_numbers.append(first_number)
+                checksums.append(_checksum(batch, _LISTS))
+                batches.add(batch)
+        directory = {
+            "records": np.ascontiguousarray(block.counts, np.int32),
+            "first_numbers": np.array(first_numbers, np.uint32),
+            "checksums": np.array(checksums, np.uint32),
+        }
+        header = _Header(
+            FORMAT,
+            block.start,
+            block.end,
+            matches,
+            {name: _plain(value) for name, value in block.extra.items()},
+            _checksum(directory, _DIRECTORY),
+        )
+        schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
+        options = _NOISE_OPTIONS if matches > NOISE_MATCHES * numbers else _WRITE_OPTIONS
+        with pa.ipc.new_file(file, schema, options=options) as writer:
+            for row in batches.rows(directory):
+                writer.write_batch(row)
+
+
+def _batches_of(block: NewMatchBlock, lists: MatchLists) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+    """The batches of some lists, as they are written, and the first number of each."""
+    numbers, starts, ordinals = lists
     low, high, ascending = match_kernels.gap_planes(starts, ordinals)
     if not ascending:
         raise block.refusal("the events of a list do not ascend")
-    cuts = _batch_cuts(starts)
-    batches = []
-    for first, last in pairwise(cuts):
+    for first, last in pairwise(_batch_cuts(starts)):
         matches = slice(starts[first], starts[last])
-        batches.append(
+        yield (
+            int(numbers[first]) if numbers.size else 0,
             {
                 "numbers": np.diff(numbers[first:last], prepend=np.uint32(0)),
                 "matches": (np.diff(starts[first : last + 1]) - 1).astype(np.uint16),
                 "low": low[matches],
                 **dict(zip(("high", "more"), match_kernels.pack_high(high[matches]), strict=True)),
-            }
+            },
         )
-    directory = {
-        "records": np.ascontiguousarray(block.counts, np.int32),
-        "first_numbers": numbers[cuts[:-1]] if numbers.size else np.zeros(1, np.uint32),
-        "checksums": np.array([_checksum(batch, _LISTS) for batch in batches], np.uint32),
-    }
-    header = _Header(
-        FORMAT,
-        block.start,
-        block.end,
-        int(ordinals.size),
-        {name: _plain(value) for name, value in block.extra.items()},
-        _checksum(directory, _DIRECTORY),
-    )
-    schema = _SCHEMA.with_metadata({_METADATA_KEY: msgspec.json.encode(header)})
-    options = _NOISE_OPTIONS if ordinals.size > NOISE_MATCHES * numbers.size else _WRITE_OPTIONS
-    with pa.ipc.new_file(file, schema, options=options) as writer:
-        for index, batch in enumerate(batches):
-            writer.write_batch(_one_row((directory if index == 0 else {}) | batch))
+
+
+class _Batches:
+    """Batches that wait for the directory, which stands before them; many of them wait on disk."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._few: list[dict[str, NDArray[Any]]] = []
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, batch: dict[str, NDArray[Any]]) -> None:
+        if len(self._few) < WAITING_BATCHES:
+            self._few.append(batch)
+            return
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by close()
+            self._writer = pa.ipc.new_stream(self._file, _SCHEMA, options=_NOISE_OPTIONS)
+        self._writer.write_batch(_one_row(batch))
+
+    def rows(self, directory: dict[str, NDArray[Any]]) -> Iterator[pa.RecordBatch]:
+        """All batches; the first has the directory."""
+        for index, batch in enumerate(self._few):
+            yield _one_row((directory if index == 0 else {}) | batch)
+        if self._writer is not None:
+            self._writer.close()
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)
 
 
 def _plain(value: float) -> int | float:

@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists
+from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.pipeline.access_point import record_batch
-from fieldfare.pipeline.exit_point import Found, concatenate
-from fieldfare.pipeline.match_batch import find_matches
+from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.match_block import GIVEN_UP
+from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
 """A block of the match log holds at most this many events: it counts them in 16 bits."""
@@ -30,8 +33,12 @@ BLOCK_MATCHES = 8_000_000
 """A block ends after the group of records that brings it past this many matches (64 MB of memory), counted
 before matches found twice are dropped: that depends on the index, so where a block ends may, too."""
 GROUP_EVENTS = 8_192
-"""Records are matched in groups of about so many events: enough to keep the kernel busy, and few enough
-that the matches of very broad filters fit into memory."""
+"""Records are matched in groups of about so many events: enough to keep the kernel busy."""
+HELD_MATCHES = 1 << 25
+"""Matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events may have
+as many again while it is searched."""
+GIVEN_UP_NAMED = 1_000
+"""So many subscriptions a block names that were given up for its events, at most."""
 
 SUMMARY = pa.schema(
     [
@@ -74,24 +81,25 @@ class RangeMatcher:
         started_s = time.perf_counter()
         indexes = self._indexes.indexes(wanted.manifest, wanted.revision)
         events = matches = size_bytes = 0
-        block = _Block(wanted.start)
+        block = _Block(wanted.start, self._match_log.folder)
 
         def finish(block: _Block) -> None:
             nonlocal matches, size_bytes
-            found = concatenate(block.found).by_subscription()
-            matches += len(found.ordinals)
-            size_bytes += self._write(block, found)
+            with block:
+                written, block_bytes = self._write(block)
+            matches += written
+            size_bytes += block_bytes
 
         for records in grouped(self._log.read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
             if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
                 finish(block)
-                block = _Block(records[0].offset)
-            block.add(records, find_matches(record_batch(records), indexes))
+                block = _Block(records[0].offset, self._match_log.folder)
+            block.add(records, stream_matches(record_batch(records), indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:
                 finish(block)
-                block = _Block(block.end)
+                block = _Block(block.end, self._match_log.folder)
         if block.events:
             finish(block)
         if block.end != wanted.end:
@@ -107,34 +115,96 @@ class RangeMatcher:
             "seconds": time.perf_counter() - started_s,
         }
 
-    def _write(self, block: _Block, found: MatchLists) -> int:
+    def _write(self, block: _Block) -> tuple[int, int]:
+        """Write a block; gives how many matches it has, and its size."""
+        lists, matches = block.lists()
         extra = {
             "matched_ms": round(self._clock_ms(), 3),
             "appended_ms": block.oldest_ms,
             "events": block.events,
-            "matches": len(found.ordinals),
+            "matches": matches,
+            **block.given_up.figures(),
         }
         counts = np.array(block.counts, np.int32)
-        return self._match_log.write(NewMatchBlock(block.start, block.end, counts, found, extra))
+        new = NewMatchBlock(block.start, block.end, counts, lists, extra)
+        return matches, self._match_log.write(new)
 
 
 class _Block:
-    """A block of the match log that is being filled."""
+    """A block of the match log that is being filled: in memory, and what is too much for it on disk."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, folder: Path) -> None:
         self.start = self.end = start
         self.counts: list[int] = []
-        self.found: list[Found] = []
         self.events = self.most_matches = self.oldest_ms = 0
+        self._folder = folder
+        self._found: list[Pairs] = []
+        self._held = 0
+        self._runs: MatchRuns | None = None
+        self._in_runs = 0
+        self.given_up = _GivenUp()
 
-    def add(self, records: list[Record], found: Found) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._runs is not None:
+            self._runs.close()
+
+    def add(self, records: list[Record], found: Iterator[Pairs]) -> None:
+        """Take in records and what their events match, counted from the first of them."""
         oldest_ms = min(record.appended_ms for record in records)
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
         self.end = records[-1].offset + 1
         self.counts += [record.count for record in records]
-        self.found.append(found)
-        self.events += found.size
-        self.most_matches += found.most_matches
+        for pairs in found:
+            if self._held and self._held + len(pairs.pairs) > HELD_MATCHES:
+                self._put_away()
+            self.given_up.add(pairs.given_up)
+            self._found.append(pairs.behind(self.events))
+            self._held += len(pairs.pairs)
+            self.most_matches += len(pairs.pairs)
+        self.events += sum(record.count for record in records)
+
+    def _put_away(self) -> None:
+        lists = group_by_subscription(self._found)
+        self._found, self._held = [], 0
+        if len(lists.numbers):
+            if self._runs is None:
+                self._runs = MatchRuns(self._folder)
+            self._runs.add(lists)
+            self._in_runs += len(lists.ordinals)
+
+    def lists(self) -> tuple[MatchLists | MatchRuns, int]:
+        """The matches by subscription, and how many they are."""
+        if self._runs is None:
+            lists = group_by_subscription(self._found)
+            return lists, len(lists.ordinals)
+        self._put_away()
+        return self._runs, self._in_runs
+
+
+class _GivenUp:
+    """For how many events each subscription was given up because they were too much work."""
+
+    def __init__(self) -> None:
+        self._numbers = np.zeros(0, np.uint32)
+        self._counts = np.zeros(0, np.int64)
+
+    def add(self, numbers: NDArray[np.uint32]) -> None:
+        if len(numbers):
+            both = np.concatenate([self._numbers, numbers])
+            counts = np.concatenate([self._counts, np.ones(len(numbers), np.int64)])
+            self._numbers, places = np.unique(both, return_inverse=True)
+            self._counts = np.bincount(places, counts).astype(np.int64)
+
+    def figures(self) -> dict[str, int]:
+        """What a block says of it: how often in all, and the subscriptions of most, by number."""
+        if not len(self._numbers):
+            return {}
+        most = np.argsort(-self._counts, kind="stable")[:GIVEN_UP_NAMED]
+        named = zip(self._numbers[most].tolist(), self._counts[most].tolist(), strict=True)
+        return {GIVEN_UP: int(self._counts.sum()), **{f"{GIVEN_UP} {n}": count for n, count in named}}
 
 
 def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:

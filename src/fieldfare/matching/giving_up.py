@@ -1,0 +1,141 @@
+"""Which subscriptions an event is not matched with because that would be too much work (``filters.work``).
+
+All parts of an index are asked together, for the filters of a space share the steps of an event. Which are
+given up depends on the subscriptions and the event alone: on what is a candidate, which the filters' normal
+forms say, and on their numbers; not on parts, on windows or on what was matched before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters import work as limits
+from fieldfare.filters.work import Work
+from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.evaluation.steps import most_steps
+from fieldfare.matching.grouping import NOT_BY_TILE, Pairs
+
+if TYPE_CHECKING:
+    from fieldfare.matching.part import Part
+
+
+class TooManyPairs(Exception):
+    """A window of events has more pairs than there may be; fewer events will have fewer."""
+
+
+class _Candidates(NamedTuple):
+    """Pairs of an event and a filter that could be much work, of all parts."""
+
+    part: NDArray[np.int64]
+    place: NDArray[np.int64]
+    """Among the part's pairs."""
+    event: NDArray[np.int64]
+    number: NDArray[np.int64]
+    work: NDArray[np.int64]
+    """Its place in a list of works."""
+    most: NDArray[np.float64]
+    """So many steps at most."""
+
+
+def without_given_up(
+    parts: Sequence[Part], found: list[Pairs], columns: ColumnBatch, most: int
+) -> list[Pairs]:
+    """What parts found in some events, to be confirmed, without the pairs that are too much work.
+
+    The first of the parts gets the numbers of those subscriptions. TooManyPairs if more than `most` pairs
+    have a filter that could be much work.
+    """
+    if not any(part.confirms for part in parts):
+        return found
+    works: list[Work] = []
+    gathered = [
+        _candidates(number, part, pairs, columns, works)
+        for number, (part, pairs) in enumerate(zip(parts, found, strict=True))
+        if part.confirms
+    ]
+    all_of = _Candidates(*(np.concatenate(column) for column in zip(*gathered, strict=True)))
+    if len(all_of.event) > most:
+        raise TooManyPairs
+    refused = _refused(all_of, works, columns)
+    if not len(refused):
+        return found
+    for number, pairs in enumerate(found):
+        mine = all_of.place[refused[all_of.part[refused] == number]]
+        if len(mine):
+            kept = np.delete(pairs.pairs, mine, axis=0)
+            found[number] = pairs._replace(pairs=kept, tile_ends=NOT_BY_TILE)
+    once = np.unique(np.stack([all_of.event[refused], all_of.number[refused]]), axis=1)
+    found[0] = found[0]._replace(given_up=once[1].astype(np.uint32))
+    return found
+
+
+def _candidates(
+    number: int, part: Part, found: Pairs, columns: ColumnBatch, works: list[Work]
+) -> _Candidates:
+    places, mine = part.undecided(found)
+    events = found.pairs[places, 0].astype(np.int64) + found.first_event
+    most, work = np.zeros(len(places)), np.zeros(len(places), np.int64)
+    for each in np.unique(mine).tolist():
+        chosen = np.flatnonzero(mine == each)
+        work[chosen] = len(works)
+        works.append(part.confirmer.work(each))
+        most[chosen] = most_steps(columns, works[-1], events[chosen])
+    numbers = found.number[~found.pairs[places, 1]].astype(np.int64)
+    return _Candidates(np.full(len(places), number), places, events, numbers, work, most)
+
+
+def _refused(all_of: _Candidates, works: list[Work], columns: ColumnBatch) -> NDArray[np.int64]:
+    """Which candidates are given up."""
+    events, event = np.unique(all_of.event, return_inverse=True)
+    total = np.bincount(event, all_of.most, len(events))
+    large = np.bincount(event, all_of.most > limits.STEPS_MAX, len(events))
+    doubtful = np.flatnonzero(((total > limits.EVENT_STEPS_MAX) | (large > 0))[event])
+    order = doubtful[np.lexsort((all_of.number[doubtful], all_of.event[doubtful]))]
+    starts = np.flatnonzero(np.diff(all_of.event[order], prepend=-1)).tolist()
+    refused: list[int] = []
+    for first, end in pairwise([*starts, len(order)]):
+        refused += _refused_of_event(all_of, order[first:end], works, columns)
+    return np.array(refused, np.int64)
+
+
+def _refused_of_event(
+    all_of: _Candidates, candidates: NDArray[np.int64], works: list[Work], columns: ColumnBatch
+) -> list[int]:
+    """Which candidates of one event, by ascending number, are given up."""
+    event = int(all_of.event[candidates[0]])
+    known: dict[Work, int] = {}
+
+    @cache
+    def goes_through_arrays(asked: Work) -> bool:
+        return asked.goes_through_arrays(lambda path: columns.value(path, event))
+
+    refused: list[int] = []
+    before, spent, is_refused = -1, 0, False
+    rows = zip(
+        candidates.tolist(),
+        *(getattr(all_of, name)[candidates].tolist() for name in ("number", "work")),
+        strict=True,
+    )
+    for candidate, number, place in rows:
+        if number != before:  # a filter may have been found in several ways
+            before, work = number, works[place]
+            shares = goes_through_arrays(work)
+            exhausted = shares and spent > limits.EVENT_STEPS_MAX
+            if not exhausted:
+                steps = known.get(work)
+                if steps is None:
+                    steps = known[work] = work.steps(lambda path: columns.value(path, event))
+                is_refused = steps > limits.STEPS_MAX
+                if shares:
+                    spent += min(steps, limits.STEPS_MAX)
+                    exhausted = spent > limits.EVENT_STEPS_MAX
+            is_refused = is_refused or exhausted
+        if is_refused:
+            refused.append(candidate)
+    return refused

@@ -1,0 +1,207 @@
+"""The work of a filter for an event is bounded: by what both are alone, counted before it is done."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.filters import compile_filter, work
+from fieldfare.filters import expression as ast
+from fieldfare.filters.evaluator import event_getter
+from fieldfare.filters.filter import Filter, Parsed
+from fieldfare.filters.values import ABSENT
+from fieldfare.filters.work import STEPS_MAX, size_of, work_of
+from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.evaluation.steps import count_steps, most_steps
+from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.index import Index
+from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.part import build_part
+from fieldfare.model import OPEN_END
+
+from . import naive
+from . import strategies as some
+
+PAIRS = "ANY i IN data.a SATISFIES (ANY j IN data.a SATISFIES (i + j = 1))"
+
+
+def steps_for(text: str, event: dict[str, Any]) -> int:
+    counted = compile_filter(text).work
+    assert counted is not None
+    return counted.steps(lambda path: event_getter(path)(event))
+
+
+def test_any_inside_of_any_over_a_large_array_is_given_up_at_once() -> None:
+    """One event of 400 kB: two hours for a filter, for every space, and again after a restart."""
+    event = {"data": {"a": list(range(2, 200_000))}}
+    condition = compile_filter(PAIRS)
+    assert steps_for(PAIRS, event) == STEPS_MAX + 1
+    assert not condition.matches(event)
+    assert condition.evaluate(event).given_up and condition.evaluate(event).value is None
+    line = json.dumps(event).encode() + b"\n"
+    columns = decode_json_lines(line, 1, list(condition.column_paths))
+    assert condition.matches_batch(columns).tolist() == [False]
+    assert condition.matches_batch(pa.RecordBatch.from_pylist([event])).tolist() == [False]
+    small = {"data": {"a": [3, 5, -2]}}
+    assert condition.matches(small) and not condition.evaluate(small).given_up
+
+
+@pytest.mark.parametrize(
+    ("text", "event", "steps"),
+    [
+        # three parts for each of three elements, and one; nothing more for 1 in the array of an object
+        ("1 = ANY(a)", {"a": [1, 2, 3]}, 1 + 3 * 3),
+        ("1 = ANY(a)", {"a": 5}, 0),
+        ("1 = ANY(a)", {}, 0),
+        ("1 = ANY(a)", {"a": {"b": 5}}, 0),
+        ("ANY i IN a SATISFIES (1 = ANY(i.b))", {"a": {"b": 5}}, 0),
+        ("ANY i IN a SATISFIES (1 = ANY(i.b))", {"a": {"b": [5, 6]}}, 1 + 1 + 1 + 2 * 3 + 3 // 4),
+        ("1 = ANY(a)", {"a": [[1, 2], {"x": 3, "y": [4]}, 5, 6, 7]}, 1 + 5 * 3 + 10 // 4),
+        ("ANY i IN a SATISFIES (ANY j IN a SATISFIES (i = j))", {"a": [1, 2]}, 1 + 2 * (0 + 1 + 1 + 2 * 3)),
+        ("ANY i IN a SATISFIES (ANY j IN i.b SATISFIES (j = 1))", {"a": [{"b": [1, 2]}, {}]}, 1 + 8 + 2 + 1),
+        ("ANY i IN a SATISFIES (LENGTH(i) = 1)", {"a": ["x" * 6400, "x"]}, 1 + 2 * 4 + 100),
+        ("ANY i IN a SATISFIES (i LIKE '%x_y%')", {"a": ["x" * 6400]}, 1 + 2 + 5 + 6400),
+    ],
+)
+def test_what_is_counted_is_what_the_documentation_says(text: str, event: dict[str, Any], steps: int) -> None:
+    assert steps_for(text, event) == steps
+
+
+def test_a_quantifier_may_stand_where_a_value_is_compared() -> None:
+    text = "ANY i IN a SATISFIES ((ANY j IN i SATISFIES (j LIKE '%x%')) = b)"
+    assert steps_for(text, {"a": [["x"]], "b": True}) == 1 + (3 + 0) + (1 + 5)
+    assert compile_filter(text).matches({"a": [["x"]], "b": True})
+
+
+def test_filters_that_cost_little_are_not_counted() -> None:
+    for text in ("a = 1", "a LIKE '%x%' AND b + c > 3", "a LIKE '%x_y%'", "LENGTH(a) > 5 OR NOT b"):
+        assert compile_filter(text).work is None
+    heavy = " OR ".join(f"a LIKE '%x{i}_y%'" for i in range(100))
+    assert compile_filter(heavy).work is not None
+    assert not compile_filter(heavy).matches({"a": "x5zy" + "z" * 1_000_000})
+    assert compile_filter(heavy).matches({"a": "x5zy" + "z" * 1_000})
+
+
+lists_of_events = st.lists(some.events, min_size=1, max_size=6)
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(some.expressions, lists_of_events, st.integers(1, 60))
+def test_a_filter_is_given_up_for_the_same_events_one_by_one_and_by_columns(
+    e: ast.Expression, events: list[dict[str, Any]], limit: int
+) -> None:
+    """Also the bound by the lengths of texts is never below what is counted."""
+    counted = work_of(e)
+    lines = [json.dumps(_plain(event)).encode() + b"\n" for event in events]
+    read = [json.loads(line) for line in lines]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("fieldfare.filters.work", "fieldfare.matching.evaluation.steps"):
+            patch.setattr(f"{module}.STEPS_MAX", limit)
+        condition = Filter("", "sql", Parsed(e))
+        expected = [condition.matches(event) for event in read]
+        paths = list(condition.column_paths)
+        for batch in (decode_json_lines(b"".join(lines), len(lines), paths), columns_of_events(read, paths)):
+            assert condition.matches_batch(batch).tolist() == expected
+            if counted is not None:
+                rows = np.arange(len(read))
+                exact = [counted.steps(lambda path, event=event: event_getter(path)(event)) for event in read]
+                assert count_steps(batch, counted, rows).tolist() == exact
+                assert (np.minimum(most_steps(batch, counted, rows), limit + 1) >= exact).all()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) or not isinstance(value, str | int | None) else value
+
+
+def shared_by_the_filters(
+    filters: list[Filter], event: dict[str, Any], limit: int, total: int
+) -> tuple[list[int], list[int]]:
+    """The filters that an event matches, and those that are given up, as the documentation says."""
+    matched, given_up, spent = [], [], 0
+    for number, condition in enumerate(filters):
+        if not naive.candidates(condition.normal_form, event):
+            continue
+        if condition.work is not None:
+            steps = condition.work.steps(lambda path: event_getter(path)(event))
+            shares = condition.work.goes_through_arrays(lambda path: event_getter(path)(event))
+            spent += min(steps, limit) if shares and spent <= total else 0
+            if steps > limit or (shares and spent > total):
+                given_up.append(number)
+                continue
+        if condition.decides(lambda path: event_getter(path)(event)):
+            matched.append(number)
+    return matched, given_up
+
+
+TEXTS = [
+    "{n} = ANY(data.a)", "data.x = {n} AND {n} < ANY(data.a)", "data.x > {n}",
+    "data.x = 1 OR {n} = ANY(data.b)", "data.w LIKE '%a%' AND 1 = ANY(data.b)", "data.x + data.y > {n}",
+    "ANY i IN data.a SATISFIES (ANY j IN data.b SATISFIES (i > j + {n}))",
+    "ALL i IN data.a SATISFIES (i > {n} AND i < 9)", "NOT ({n} = ANY(data.b)) OR data.x = 2",
+]  # fmt: skip
+
+
+@settings(max_examples=120, derandomize=True, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250))
+def test_the_filters_of_a_space_share_the_steps_of_an_event(seed: int, limit: int, total: int) -> None:
+    """Whatever parts they are in, whatever events come together: the same filters are given up."""
+    random = Random(seed)
+    filters = [
+        compile_filter(random.choice(TEXTS).format(n=random.randrange(5)))
+        for _ in range(random.randrange(1, 25))
+    ]
+    events = [
+        {"data": {name: random_value(random) for name in ("a", "b", "x", "y", "w") if random.random() < 0.8}}
+        for _ in range(random.randrange(1, 12))
+    ]
+    payload = "".join(json.dumps(event) + "\n" for event in events).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "STEPS_MAX", limit)
+        patch.setattr(work, "EVENT_STEPS_MAX", total)
+        expected = [shared_by_the_filters(filters, event, limit, total) for event in events]
+        for parts in (1, 3):
+            index = Index([build_part(entries_of(filters)[place::parts]) for place in range(parts)])
+            for window in (1 << 14, 2):
+                patch.setattr("fieldfare.matching.windows.WINDOW_EVENTS", window)
+                columns = decode_json_lines(payload, len(events), index.paths)
+                found = index.collect(columns, np.zeros(len(events), np.int64))
+                given_up = np.concatenate([pairs.given_up for pairs in found] or [np.zeros(0)])
+                assert sorted(given_up.tolist()) == sorted(n for _, some in expected for n in some)
+                lists = index.match(columns, np.zeros(len(events), np.int64)).lists()
+                assert lists == [matched for matched, _ in expected]
+
+
+def entries_of(filters: list[Filter]) -> list[IndexEntry]:
+    return [
+        IndexEntry(number, number, 0, OPEN_END, each.compiled, each.text, each.dialect)
+        for number, each in enumerate(filters)
+    ]
+
+
+def random_value(random: Random) -> Any:
+    array = [random.choice([1, 2, 3, 4.5, "a", [1], {"x": 1}]) for _ in range(random.randrange(9))]
+    return random.choice([array, array, random.randrange(5), "banana", None])
+
+
+def test_a_million_cheap_filters_over_arrays_are_not_given_up() -> None:
+    """Ten tags and a million subscriptions to tags are within the bound."""
+    assert (
+        1_000_000 * steps_for("'red' = ANY(data.tags)", {"data": {"tags": ["a"] * 10}}) < work.EVENT_STEPS_MAX
+    )
+
+
+def test_values_are_counted_at_any_depth_and_not_beyond_need() -> None:
+    assert size_of(5, 100) == size_of("text", 100) == size_of(ABSENT, 100) == 0
+    assert size_of([[1, 2], {"a": [3]}, "x"], 100) == 3 + 2 + 1 + 1
+    assert size_of([[0] * 1000] * 1000, 5_000) <= 7_000
