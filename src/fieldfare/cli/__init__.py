@@ -7,8 +7,9 @@ import sys
 
 def main() -> None:
     """Run the command line of this process; the entry point of ``fieldfare``."""
-    from fieldfare.cli.streams import finish_output, speak_any_encoding
+    from fieldfare.cli.streams import finish_output, read_arguments, speak_any_encoding
 
+    read_arguments()
     speak_any_encoding()
     try:
         from fieldfare.cli.app import app

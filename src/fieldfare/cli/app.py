@@ -86,6 +86,10 @@ def _in_words() -> Iterator[None]:
         fail(f"{error.filename}: {what}" if error.filename else what)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except UnicodeEncodeError as error:
+        if not any("\ud800" <= char <= "\udfff" for char in error.object[error.start : error.end]):
+            raise
+        fail("an argument is no valid UTF-8")
     except Exception as error:
         errors = sys.modules.get("fieldfare.client.errors")  # not there: none of these was raised
         if errors is None or not isinstance(error, errors.FieldfareError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 
 
 def speak_any_encoding() -> None:
@@ -15,6 +16,17 @@ def speak_any_encoding() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def read_arguments() -> None:
+    """Take arguments that the locale's encoding cannot say, as ASCII in a cron job, for UTF-8."""
+    for place, argument in enumerate(sys.argv):
+        if not argument.isascii():
+            with suppress(UnicodeError):
+                argument.encode()  # fails where bytes were not understood
+                continue
+            with suppress(UnicodeError):
+                sys.argv[place] = os.fsencode(argument).decode()
 
 
 def write_bytes(content: bytes) -> None:
