@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from accidents import empty, newest, tear
 from service_support import until
@@ -80,6 +81,22 @@ def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_
     except (MatchLogError, OSError):
         trouble = None
     assert trouble is None, trouble
+
+
+def test_a_block_for_which_memory_is_short_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program takes all memory for a moment: Arrow says so with an error of its own."""
+    one_block(tmp_path / "matches")
+    log = MatchLog(tmp_path / "matches")
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 262144 failed")
+
+    monkeypatch.setattr(pa.ipc, "open_file", fail)
+    with pytest.raises((MatchLogError, MemoryError)) as raised:
+        log.block_at(0)
+    assert not isinstance(raised.value, BrokenBlockError), raised.value
 
 
 HEAVY = """
