@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -236,3 +237,21 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
     finally:
         planner.close()
     assert MatchLog(folder.matches).end(0) == log.end() == 8
+
+
+def test_a_machine_that_was_paused_finds_nobody_hanging(tmp_path: Path) -> None:
+    """``docker pause`` for five minutes stops the supervisor with all others, but not the clock.
+
+    When they go on, nobody has had the time to give a sign of life: nothing hangs, and ending gateway and
+    pipeline would cut every stream off for nothing.
+    """
+    progress = pytest.importorskip("fieldfare.runtimes.service.progress")
+    if not hasattr(progress, "LifeWatch"):
+        pytest.skip("nobody watches for hanging processes")
+    sign = tmp_path / "sign"
+    sign.write_text("")
+    watch = progress.LifeWatch(sign, 60.0)
+    for second in range(5):
+        os.utime(sign, (1000 + second, 1000 + second))
+        assert watch(1, float(second)) == ""
+    assert watch(1, 300.0) == ""
