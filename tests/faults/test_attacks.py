@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from accidents import empty, newest, tear
 from service_support import until
@@ -80,6 +82,22 @@ def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_
     except (MatchLogError, OSError):
         trouble = None
     assert trouble is None, trouble
+
+
+def test_a_block_for_which_memory_is_short_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program takes all memory for a moment: Arrow says so with an error of its own."""
+    one_block(tmp_path / "matches")
+    log = MatchLog(tmp_path / "matches")
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 262144 failed")
+
+    monkeypatch.setattr(pa.ipc, "open_file", fail)
+    with pytest.raises((MatchLogError, MemoryError)) as raised:
+        log.block_at(0)
+    assert not isinstance(raised.value, BrokenBlockError), raised.value
 
 
 HEAVY = """
@@ -219,3 +237,21 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
     finally:
         planner.close()
     assert MatchLog(folder.matches).end(0) == log.end() == 8
+
+
+def test_a_machine_that_was_paused_finds_nobody_hanging(tmp_path: Path) -> None:
+    """``docker pause`` for five minutes stops the supervisor with all others, but not the clock.
+
+    When they go on, nobody has had the time to give a sign of life: nothing hangs, and ending gateway and
+    pipeline would cut every stream off for nothing.
+    """
+    progress = pytest.importorskip("fieldfare.runtimes.service.progress")
+    if not hasattr(progress, "LifeWatch"):
+        pytest.skip("nobody watches for hanging processes")
+    sign = tmp_path / "sign"
+    sign.write_text("")
+    watch = progress.LifeWatch(sign, 60.0)
+    for second in range(5):
+        os.utime(sign, (1000 + second, 1000 + second))
+        assert watch(1, float(second)) == ""
+    assert watch(1, 300.0) == ""
