@@ -178,3 +178,24 @@ def test_a_long_name_that_no_column_has_is_shown_in_short(session: SparkSession)
     with pytest.raises(SubscriptionsError) as raised:
         matched(session, session.range(1), {"s": "x" * 60_000 + " = 1"})
     assert len(str(raised.value)) < 1_000
+
+
+def test_two_columns_of_timestamps_compare_as_moments(session: SparkSession) -> None:
+    """A train that left half a second after it had arrived was not found: 12:00:00.5 was below 12:00:00."""
+    events = session.sql(
+        "SELECT id, arrived, left, named_struct('at', left) AS data FROM VALUES"
+        " (1, TIMESTAMP'2026-03-02 12:00:00Z', TIMESTAMP'2026-03-02 12:00:00.5Z'),"
+        " (2, TIMESTAMP'2026-03-02 12:00:00.5Z', TIMESTAMP'2026-03-02 12:00:00Z'),"
+        " (3, TIMESTAMP'2026-03-02 12:00:00.50Z', TIMESTAMP'2026-03-02 13:00:00.5+01:00')"
+        " AS t(id, arrived, left)"
+    )
+    filters = {
+        "after": "arrived < left",
+        "nested": "arrived < data.at",
+        "before": "arrived > left",
+        "equal": "arrived = left",
+        "literal": "left > TIMESTAMP '2026-03-02T12:00:00Z'",
+    }
+    found = matched(session, events, filters, keep=["id"])
+    assert found == {"after": [(1,)], "nested": [(1,)], "before": [(2,)], "equal": [(3,)],
+                     "literal": [(1,), (3,)]}  # fmt: skip

@@ -152,7 +152,7 @@ def _fields(column: Column, kind: StructType) -> Iterator[tuple[Column, StructFi
 
 def _is_carried(kind: DataType) -> bool:
     try:
-        to_arrow_type(kind)
+        to_arrow_type(kind, timezone="UTC")
     except PySparkTypeError:
         return False
     return True
