@@ -16,10 +16,12 @@ import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fieldfare.files import write_file
 
 MAGIC = b"FLDFARE\n"
 FORMAT = 4
@@ -55,20 +57,15 @@ def save_arrays(
         start += data.nbytes
     header = json.dumps({"kind": kind, "meta": dict(meta), "arrays": places, "data_bytes": start}).encode()
     data_start = _aligned(_PREFIX.size + len(header))
-    temporary = FilePath(f"{os.fspath(path)}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(_PREFIX.pack(MAGIC, FORMAT, zlib.crc32(header), len(header)))
-            file.write(header)
-            for place, array in zip(places, arrays.values(), strict=True):
-                file.write(bytes(data_start + place["start"] - file.tell()))
-                file.write(np.ascontiguousarray(array).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(FilePath(path).parent)
+
+    def write(file: BinaryIO) -> None:
+        file.write(_PREFIX.pack(MAGIC, FORMAT, zlib.crc32(header), len(header)))
+        file.write(header)
+        for place, array in zip(places, arrays.values(), strict=True):
+            file.write(bytes(data_start + place["start"] - file.tell()))
+            file.write(np.ascontiguousarray(array).data)
+
+    write_file(FilePath(path), write)
     return data_start + start
 
 
@@ -125,12 +122,3 @@ def _view(mapped: mmap.mmap, name: str, data_start: int, place: dict[str, Any], 
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _sync_folder(folder: FilePath) -> None:
-    """Make the rename itself durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
-from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.files import (
+from fieldfare.files import (
     TEMPORARY_SUFFIX,
     make_folder,
     remove_abandoned,
@@ -21,6 +19,8 @@ from fieldfare.storage.files import (
     temporary_path,
     write_file,
 )
+from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
+from fieldfare.storage.errors import IndexStoreError
 
 
 class IndexStore:
@@ -142,7 +142,7 @@ class IndexStore:
                 self._manifest_path(number).unlink(missing_ok=True)
         removed = 0
         for path in list(self._files.iterdir()) if self._files.is_dir() else []:
-            if path.name not in needed and not path.name.endswith(TEMPORARY_SUFFIX):
+            if path.name not in needed and not path.name.startswith("."):
                 path.unlink(missing_ok=True)
                 removed += 1
         remove_abandoned(self._files)

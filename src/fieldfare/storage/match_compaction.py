@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fieldfare.files import remove_abandoned
 from fieldfare.storage.errors import BrokenBlockError
-from fieldfare.storage.files import remove_abandoned
 from fieldfare.storage.match_block import MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS, MatchBlock, NewMatchBlock
 from fieldfare.storage.match_folder import SHARD_RECORDS, BlockRange, list_blocks, list_shards, shard_path
 

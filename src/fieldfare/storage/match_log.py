@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from fieldfare.files import make_folder, sync_folder, write_file
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
-from fieldfare.storage.files import make_folder, sync_folder, write_file
 from fieldfare.storage.match_block import MAX_BLOCK_RECORDS, MatchBlock, NewMatchBlock, write_block
 from fieldfare.storage.match_compaction import Compaction
 from fieldfare.storage.match_folder import (
