@@ -173,11 +173,18 @@ def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
 
 
 def _run_python(program: str, folder: Path) -> str:
+    """Run it as a user does whose environment is not activated: the path's ``python3`` lacks the packages."""
     (folder / "example.py").write_text(program)
+    bare = folder / "bare"
+    bare.mkdir()
+    (bare / "python3").write_text("#!/bin/sh\necho \"No module named 'fieldfare'\" >&2\nexit 1\n")
+    (bare / "python3").chmod(0o755)
+    environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PYSPARK")}
+    path = f"{bare}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         [sys.executable, "example.py"],
         cwd=folder,
-        env={**ENVIRONMENT, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**environment, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         timeout=200,

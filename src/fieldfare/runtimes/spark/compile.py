@@ -16,6 +16,7 @@ from fieldfare.matching.build import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
 from fieldfare.runtimes.spark.event_columns import by_place, place_name
+from fieldfare.runtimes.spark.worker_python import own_python
 
 SHOWN_PROBLEMS = 10
 
@@ -116,7 +117,9 @@ def _compile_frame(subscriptions: DataFrame, schema: StructType | None) -> pa.Ta
             columns = [batch.column(name).to_pylist() for name in ("id", "filter", "dialect")]
             yield compile_rows(list(zip(*columns, strict=True)), schema)
 
-    return chosen.mapInArrow(compile_batches, _COMPILED_SQL).toArrow().cast(COMPILED)
+    with own_python(chosen.sparkSession):
+        compiled = chosen.mapInArrow(compile_batches, _COMPILED_SQL)
+    return compiled.toArrow().cast(COMPILED)
 
 
 def compile_rows(

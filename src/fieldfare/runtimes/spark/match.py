@@ -24,6 +24,7 @@ from fieldfare.runtimes.spark.matching_rows import matching_ids
 from fieldfare.runtimes.spark.partitioned.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.saved_index import NAMES_FILE, PART_FILE, SavedIndex
 from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
+from fieldfare.runtimes.spark.worker_python import own_python
 
 
 def save_index(subscriptions: SubscriptionSource, path: str | Path) -> int:
@@ -102,21 +103,22 @@ def match(
     """
     kept = _kept_columns(events, keep)
     attributes = schema or events.schema
-    if partitioned is not None:
-        if isinstance(subscriptions, DataFrame):
+    with own_python(events.sparkSession):
+        if partitioned is not None:
+            if isinstance(subscriptions, DataFrame):
+                compiled = compile_subscriptions(subscriptions, attributes)
+            else:
+                names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
+                compiled = compile_subscriptions(zip(*names.to_pydict().values(), strict=True), attributes)
+            found = match_partitioned(events, compiled, partitioned)
+        elif isinstance(subscriptions, DataFrame):
             compiled = compile_subscriptions(subscriptions, attributes)
+            with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
+                SavedIndex.write(Path(folder) / "index", compiled)
+                found = _match_all(events, Path(folder) / "index")
         else:
-            names = SavedIndex.open(Path(subscriptions)).names.select(["id", "filter", "dialect"])
-            compiled = compile_subscriptions(zip(*names.to_pydict().values(), strict=True), attributes)
-        found = match_partitioned(events, compiled, partitioned)
-    elif isinstance(subscriptions, DataFrame):
-        compiled = compile_subscriptions(subscriptions, attributes)
-        with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
-            SavedIndex.write(Path(folder) / "index", compiled)
-            found = _match_all(events, Path(folder) / "index")
-    else:
-        SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
-        found = _match_all(events, Path(subscriptions))
+            SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
+            found = _match_all(events, Path(subscriptions))
     found = one_row_each(found, "found", F.col("found"))
     columns = [F.col("found"), *(F.col(place_name(place)) for place in kept)]
     return found.select(*columns).toDF("subscription", *(events.columns[place] for place in kept))
