@@ -143,12 +143,21 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
-def test_a_killed_build_is_done_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("accident", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_build_that_was_killed_or_hangs_is_done_again(
+    life: Life, monkeypatch: pytest.MonkeyPatch, accident: signal.Signals
+) -> None:
+    """Otherwise there were no snapshot ever again, and the deltas would slow matching down more and more."""
     monkeypatch.setattr(index_writer, "RETRY_S", 0.0)
     life.change(250)
     life.check(since=0)
-    (killed,) = life.builders()
-    os.kill(killed, signal.SIGKILL)
+    (struck,) = life.builders()
+    os.kill(struck, accident)
+    if accident == signal.SIGSTOP:
+        monkeypatch.setattr(index_writer, "BUILD_MAX_S", 0.0)
+        life.check(since=0)
+        assert struck not in life.builders()
+        monkeypatch.setattr(index_writer, "BUILD_MAX_S", 3_600.0)
 
     def taken() -> bool:
         life.change(1)

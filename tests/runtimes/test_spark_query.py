@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -98,13 +98,10 @@ def test_every_event_matches_the_subscriptions_as_they_stood_also_across_restart
     service.live_a_little(80)
     service.run_to_the_end(session, max_events=30, split_bytes=500)
     service.check()
-    # Killed before its last batch was committed, and the index lost with it: the batch is matched again.
-    commits = sorted((service.folder.checkpoint / "commits").iterdir(), key=lambda path: int(path.name))
-    commits[-1].unlink()
+    # Killed within its last batch, of which a task was not done; the index is lost with it.
     shutil.rmtree(service.folder.index)
-    for block in service.folder.matches.rglob("*.arrow"):
-        if int(block.stem.split("-")[0]) >= _start_of_last_batch(service.folder):
-            block.unlink()
+    blocks = sorted(service.folder.matches.rglob("*.arrow"), key=lambda path: path.stem)
+    blocks[-2].unlink()
     service.live_a_little(20)
     service.run_to_the_end(session)
     service.check()
@@ -124,9 +121,50 @@ def test_without_its_checkpoint_a_query_goes_on_behind_what_is_matched(
     service.check()
 
 
-def _start_of_last_batch(folder: DataFolder) -> int:
-    offsets = sorted((folder.checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
-    return int(json.loads(offsets[-2].read_text().splitlines()[-1])["offset"])
+def _empty_newest_files(folder: DataFolder) -> None:
+    """A power failure: Spark does not sync what it writes."""
+    for part in ("offsets", "commits"):
+        newest = max((folder.checkpoint / part).glob("[0-9]*"), key=lambda path: int(path.name))
+        newest.write_bytes(b"")
+    (folder.checkpoint / "metadata").write_bytes(b"")
+
+
+def _take_back_batches(folder: DataFolder) -> None:
+    """A power failure, or an older copy: Spark believes that it is at an earlier batch; the index is new."""
+    shutil.rmtree(folder.index)
+    for part in ("offsets", "commits"):
+        for path in sorted((folder.checkpoint / part).glob("[0-9]*"), key=lambda path: int(path.name))[1:]:
+            path.unlink()
+
+
+def _lose_blocks(folder: DataFolder) -> None:
+    """An older copy of the match log: Spark believes that it is further."""
+    blocks = sorted(folder.matches.rglob("*.arrow"), key=lambda path: path.stem)
+    for block in blocks[len(blocks) // 2 :]:
+        block.unlink()
+
+
+def _put_a_file(folder: DataFolder) -> None:
+    """Somebody's mistake."""
+    shutil.rmtree(folder.checkpoint)
+    folder.checkpoint.write_text("not a folder")
+
+
+@pytest.mark.parametrize("damage", [_empty_newest_files, _take_back_batches, _lose_blocks, _put_a_file])
+def test_whatever_became_of_the_checkpoint_the_query_goes_on_where_the_match_log_ends(
+    session: SparkSession, tmp_path: Path, damage: Callable[[DataFolder], None]
+) -> None:
+    """Spark never syncs its checkpoint, and the registry has forgotten what only matched records needed."""
+    service = Service(tmp_path, seed=11)
+    for _ in range(3):
+        service.live_a_little(20)
+        service.run_to_the_end(session, max_events=6)
+    if damage is not _lose_blocks:
+        assert service.registry.purge(service.log.end(), service.registry.revision()) > 0
+    damage(service.folder)
+    service.live_a_little(20)
+    service.run_to_the_end(session)
+    service.check()
 
 
 def test_a_batch_is_split_into_ranges_of_about_the_same_size() -> None:

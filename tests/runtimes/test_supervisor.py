@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldfare.runtimes.service.logs import set_aside_large
+from fieldfare.runtimes.service.progress import ProgressWatch
 from fieldfare.runtimes.service.restarts import Restarts, RestartSettings
 
 DEADLINE_S = 20.0
@@ -38,6 +41,13 @@ def stop(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 print("gateway stands in", flush=True)
+def live():
+    while True:
+        with open(arguments["--data"] + "/run/gateway.lock", "a") as file:
+            os.utime(file.fileno())
+        time.sleep(0.1)
+import os, threading
+threading.Thread(target=live, daemon=True).start()
 server.serve_forever()
 """
 
@@ -62,11 +72,13 @@ while True:
 SERVE = """
 import sys
 from pathlib import Path
+from fieldfare.runtimes.service.logs import set_aside_large
+from fieldfare.runtimes.service.progress import ProgressWatch
 from fieldfare.runtimes.service.restarts import RestartSettings
 from fieldfare.runtimes.service.supervisor import serve
 sys.exit(serve(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]),
     gateway_command=(sys.executable, "-c", sys.argv[3]), pipeline_command=(sys.executable, "-c", sys.argv[4]),
-    restarts=RestartSettings(quick_s=0.0, deaths_max=3, backoff_s=0.01)))
+    restarts=RestartSettings(quick_s=0.0, deaths_told=3, backoff_s=0.01, backoff_max_s=0.05), stall_s=2.0))
 """
 
 
@@ -159,12 +171,126 @@ def test_a_child_that_is_killed_is_started_again_and_its_helpers_are_swept(tmp_p
             assert not alive(helper)
 
 
-def test_a_child_that_dies_again_and_again_is_given_up_with_its_last_words(tmp_path):
-    with service(tmp_path / "data", pipeline="print('no java here'); raise SystemExit(7)") as running:
-        assert running.wait() == 1
-        assert "pipeline ended with exit code 7, 3 times in a row; giving up" in running.console
-        assert "  | no java here" in running.console
+def test_a_pipeline_that_dies_again_and_again_never_takes_the_gateway_with_it(tmp_path):
+    """The disk is full, or Java is missing: publishers are still answered, and told to come back."""
+    dying = "print('no java here'); raise SystemExit(7)"
+    with service(tmp_path / "data", pipeline=dying) as running:
+        until(lambda: running.console.count("pipeline ended with exit code 7") >= 8)
+        assert running.process.poll() is None
+        assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
+        assert running.console.count("  | no java here") == 1, "its last words are shown once"
         assert "pipeline.log" in running.console
+        assert len(running.pids("gateway")) == 1
+
+
+def test_a_pipeline_of_another_format_ends_the_service_and_says_why(tmp_path):
+    """No restart can help there: a person must choose another directory, or another version."""
+    foreign = "print('format 9'); raise SystemExit(4)"
+    with service(tmp_path / "data", pipeline=foreign) as running:
+        assert running.wait() == 1
+        assert "pipeline ended with exit code 4; giving up" in running.console
+        assert "  | format 9" in running.console
+
+
+HANGS_ONCE = """
+import json, os, signal, sys, time
+data = sys.argv[2]
+first = not os.path.exists(data + "/hung")
+open(data + "/hung", "w").close()
+signal.signal(signal.SIGTERM, signal.SIG_DFL if not first else signal.SIG_IGN)
+while True:
+    beat = {"pid": os.getpid(), "state": "running", "time_ms": 0, "offset": 5, "log_end": 9 if first else 5}
+    with open(data + "/run/new", "w") as file:
+        json.dump(beat | {"sign": time.time_ns()}, file)
+    os.replace(data + "/run/new", data + "/run/pipeline.json")
+    if first and "silent" in data:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("kind", ["silent", "busy"])
+def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
+    """It was stopped with SIGSTOP, or one of its tasks waits for ever while it says that all is well."""
+    with service(tmp_path / kind, pipeline=HANGS_ONCE) as running:
+        running.ready()
+        until(lambda: len(running.pids("pipeline")) == 2)
+        why = "gave no sign of life" if kind == "silent" else "matched nothing"
+        assert f"pipeline {why} for" in running.console
+        assert "pipeline was killed by SIGKILL; starting it again" in running.console
+        first, second = running.pids("pipeline")
+        assert not alive(first) and alive(second)
+
+
+def test_a_gateway_that_hangs_is_ended_and_started_again(tmp_path):
+    """Its event loop waits for a dead network disk: clients wait, and nobody tells them anything."""
+    with service(tmp_path / "data") as running:
+        running.ready()
+        (first,) = running.pids("gateway")
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: len(running.pids("gateway")) == 2)
+        assert "gateway gave no sign of life for" in running.console
+        assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
+
+
+class Beats:
+    """A pipeline's heartbeat, written by hand; the time is moved by hand too."""
+
+    def __init__(self, path: Path, stall_s: float = 10.0) -> None:
+        self._path = path
+        self._watch = ProgressWatch(path, stall_s)
+        self._count = 0
+
+    def hang(self, now_s: float, **beat: object) -> str:
+        """What the watch says, after a new beat if one is given."""
+        if beat:
+            self._count += 1
+            self._path.write_text(json.dumps({"pid": 7, "n": self._count, "state": "running", **beat}))
+        return self._watch(7, now_s)
+
+
+def test_a_pipeline_without_anything_to_do_does_not_hang(tmp_path):
+    """An idle night, in which the wall clock jumps too."""
+    beats = Beats(tmp_path / "beat")
+    for second in range(0, 1000, 5):
+        assert beats.hang(second, offset=4, log_end=4, time_ms=-second * 10**9) == ""
+    assert beats.hang(1000, offset=4, log_end=5) == ""
+    assert beats.hang(1004, offset=4, log_end=5) == ""
+    assert "matched nothing" in beats.hang(1016, offset=4, log_end=5)
+
+
+def test_progress_is_a_record_or_an_index_not_a_batch(tmp_path):
+    """A day's backlog, and a million filters that are indexed first."""
+    beats = Beats(tmp_path / "beat")
+    for second in range(0, 100, 5):
+        assert beats.hang(second, offset=4, log_end=50, newest_manifest=second) == ""
+    for second in range(100, 200, 5):
+        assert beats.hang(second, offset=second, log_end=500) == ""
+    for second in range(200, 300, 5):
+        assert beats.hang(second, offset=200, log_end=500, state="recovering") == ""
+
+
+def test_a_pipeline_may_be_silent_for_longer_while_it_starts(tmp_path):
+    beats = Beats(tmp_path / "beat")
+    assert beats.hang(0.0) == ""
+    assert beats.hang(20.0) == ""
+    assert beats.hang(30.0, offset=0, log_end=9, state="starting") == ""
+    assert beats.hang(75.0) == ""
+    assert "sign of life" in beats.hang(90.0)
+
+
+def test_a_log_that_grows_while_its_writer_runs_is_set_aside(tmp_path):
+    """Spark may report the same error every second for a month."""
+    path = tmp_path / "spark.log"
+    with open(path, "ab", buffering=0) as writer:
+        writer.write(b"old\n" * 10)
+        set_aside_large(path, max_bytes=100)
+        assert path.stat().st_size == 40
+        set_aside_large(path, max_bytes=39)
+        writer.write(b"new\n")
+    assert path.read_bytes() == b"new\n"
+    assert (tmp_path / "spark.log.1").read_bytes() == b"old\n" * 10
+    set_aside_large(tmp_path / "none.log")
 
 
 def test_a_child_that_cannot_open_its_storage_is_not_tried_again(tmp_path):
@@ -227,17 +353,18 @@ def test_a_child_that_does_not_end_is_killed_at_the_second_signal(tmp_path):
 
 def test_a_child_that_lived_is_forgiven_its_earlier_deaths():
     """Time is moved by hand."""
-    restarts = Restarts(RestartSettings(quick_s=2.0, deaths_max=3, backoff_s=1.0, backoff_max_s=3.0))
-    assert restarts.died(0.0) == 1.0
-    assert restarts.died(1.0) == 2.0
+    restarts = Restarts(RestartSettings(quick_s=2.0, deaths_told=2, backoff_s=1.0, backoff_max_s=3.0))
+    assert restarts.died(0.0) == 1.0 and not restarts.is_told
+    assert restarts.died(1.0) == 2.0 and restarts.is_told
     restarts.ready(3.0)
     assert restarts.died(6.0) == 1.0, "it lived"
     restarts.ready(7.0)
     assert restarts.died(8.0) == 1.0
-    assert restarts.died(9.0) == 2.0
-    assert restarts.died(10.0) is None
+    assert restarts.died(9.0) == 2.0 and restarts.is_told
+    assert restarts.died(10.0) == 3.0 and not restarts.is_told
 
 
-def test_the_pause_grows_to_its_bound():
-    restarts = Restarts(RestartSettings(deaths_max=10, backoff_s=0.5, backoff_max_s=3.0))
+def test_the_pause_grows_to_its_bound_and_no_further():
+    restarts = Restarts(RestartSettings(backoff_s=0.5, backoff_max_s=3.0))
     assert [restarts.died(0.0) for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert [restarts.died(0.0) for _ in range(5000)][-1] == 3.0

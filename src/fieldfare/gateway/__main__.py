@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -18,8 +19,9 @@ from fieldfare.gateway.connections import server_config
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.parents import end_with_parent
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
-from fieldfare.storage.errors import StorageError
+from fieldfare.storage.errors import FormatError, StorageError
 
+EXIT_LATER = 1
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
 SHUTDOWN_S = 10
@@ -36,7 +38,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
+            with suppress(OSError):  # On a full disk the line is lost, and nothing else.
+                print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before uvicorn waits for open requests: streams would never end by themselves.
@@ -71,14 +74,16 @@ def main(arguments: list[str] | None = None) -> int:
         # Held until this process ends. One that is still on its way out, because its supervisor was killed,
         # would save cursors over those of its successor.
         (settings.data / "run").mkdir(parents=True, exist_ok=True)
-        FileLock(settings.data / "run" / "gateway.lock", settings.predecessor_wait_s).acquire()
+        lock = settings.data / "run" / "gateway.lock"
+        FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
         gateway = Gateway(settings)
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
-        return EXIT_STORAGE
+        return EXIT_STORAGE if inherited is None else EXIT_LATER
     except (StorageError, OSError) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
-        return EXIT_STORAGE
+        # A full disk passes, a file of another format does not.
+        return EXIT_STORAGE if isinstance(error, FormatError) else EXIT_LATER
     host, port = listener.getsockname()[:2]
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)

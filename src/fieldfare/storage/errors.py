@@ -25,6 +25,10 @@ class DiskFullError(EventLogError, RegistryError):
     """There is no space left to write to; what was asked for was not done, and may be asked for again."""
 
 
+class FormatError(EventLogError, RegistryError):
+    """A file is no log or registry, or of a format that this program does not read: waiting does not help."""
+
+
 class UnknownSpaceError(RegistryError):
     """A space was named that does not exist."""
 

@@ -23,7 +23,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.model import OPEN_END, Position, Subscription
 from fieldfare.storage import sql_restored
-from fieldfare.storage.errors import DiskFullError, RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.errors import (
+    DiskFullError,
+    FormatError,
+    RegistryError,
+    SpaceExistsError,
+    UnknownSpaceError,
+)
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
 from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
 
@@ -309,9 +315,9 @@ class SqlRegistry:
         if not present:
             return False
         if _counters.name not in present:
-            raise RegistryError(f"{self._url} is not a registry")
+            raise FormatError(f"{self._url} is not a registry")
         if _counter(connection, _FORMAT) != FORMAT:
-            raise RegistryError(f"{self._url} is not a registry of format {FORMAT}")
+            raise FormatError(f"{self._url} is not a registry of format {FORMAT}")
         return True
 
     def _check_kept(self, connection: sa.Connection, revision: int) -> None:
@@ -349,7 +355,9 @@ class SqlRegistry:
             yield
         except SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
-            kind = DiskFullError if is_disk_full(cause) else RegistryError
+            kind: type[RegistryError] = DiskFullError if is_disk_full(cause) else RegistryError
+            if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+                kind = FormatError
             raise kind(f"{self._url}: {cause}") from error
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.storage import sqlite_schema
-from fieldfare.storage.errors import DiskFullError, EventLogError, TrimmedError
+from fieldfare.storage.errors import DiskFullError, EventLogError, FormatError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
     MAX_RECORD_EVENTS,
@@ -262,7 +262,7 @@ class SqliteEventLog:
             return
         with self._connections.writing() as connection:
             if not sqlite_schema.prepare(connection):
-                raise EventLogError(f"{self.path} is not an event log of format {sqlite_schema.FORMAT}")
+                raise FormatError(f"{self.path} is not an event log of format {sqlite_schema.FORMAT}")
 
     def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
         with self._explained():
@@ -304,7 +304,9 @@ class SqliteEventLog:
         try:
             yield
         except sqlite3.Error as error:
-            kind = DiskFullError if is_disk_full(error) else EventLogError
+            kind: type[EventLogError] = DiskFullError if is_disk_full(error) else EventLogError
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+                kind = FormatError
             raise kind(f"{self.path}: {error}") from error
 
 

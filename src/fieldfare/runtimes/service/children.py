@@ -7,13 +7,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fieldfare.runtimes.service.logs import set_aside_large
 from fieldfare.runtimes.service.parents import PARENT_VARIABLE, signal_at_parents_death
 
-LOG_MAX_BYTES = 16 << 20
-"""A log file larger than this is set aside (as ``.1``) when its process starts."""
 STOP_LOOK_EVERY_S = 0.02
 
 
@@ -35,6 +35,9 @@ class ChildSpec:
         Seconds it gets to end after SIGTERM; then its whole group is killed.
     fatal_codes
         Exit codes after which starting it again makes no sense.
+    find_hang
+        Given the process's id and the seconds of a clock that never goes back, how it hangs, or nothing.
+        Asked a few times a second.
     descriptors
         File descriptors that it inherits.
     """
@@ -47,6 +50,7 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     fatal_codes: frozenset[int] = frozenset()
     descriptors: tuple[int, ...] = ()
+    find_hang: Callable[[int, float], str] = lambda pid, now_s: ""
 
 
 class Child:
@@ -56,12 +60,11 @@ class Child:
         self.spec = spec
         self.is_ready = False
         spec.log.parent.mkdir(parents=True, exist_ok=True)
-        if spec.log.exists() and spec.log.stat().st_size > LOG_MAX_BYTES:
-            spec.log.replace(spec.log.with_suffix(spec.log.suffix + ".1"))
-        with open(spec.log, "ab") as log:
+        set_aside_large(spec.log)
+        with open(spec.log, "ab", buffering=0) as log:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            log.write(f"---- {stamp} starting {spec.name}\n".encode())
-            log.flush()
+            with suppress(OSError):  # The disk is full; the process may do without its log.
+                log.write(f"---- {stamp} starting {spec.name}\n".encode())
             self._log_start = log.tell()
             self._process = subprocess.Popen(
                 spec.command,
@@ -110,7 +113,8 @@ class Child:
         """The end of what this process wrote."""
         with open(self.spec.log, "rb") as log:
             size_bytes = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, size_bytes - 16384))
+            begins = self._log_start if self._log_start <= size_bytes else 0
+            log.seek(max(begins, size_bytes - 16384))
             return log.read().decode(errors="replace").splitlines()[-count:]
 
 

@@ -1,4 +1,4 @@
-"""When a child that died is started again, and when that is given up."""
+"""When a child that died is started again: always, after pauses that grow while it dies at once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class RestartSettings:
     quick_s
         A child that dies within so many seconds of being ready, or was never ready, died *quickly*.
         Larger: a child that fails again and again is noticed more surely.
-    deaths_max
-        After so many quick deaths in a row the service gives up. Larger: more patience with a machine
-        that recovers by itself, a longer wait for the message.
+    deaths_told
+        At this many quick deaths in a row the console shows what the child said last. Larger: a calmer
+        console, a longer wait for the message.
     backoff_s, backoff_max_s
         The pause before the first restart in seconds; it doubles with each quick death up to the
         largest. Larger: calmer, longer outages.
     """
 
     quick_s: float = 2.0
-    deaths_max: int = 5
+    deaths_told: int = 3
     backoff_s: float = 0.2
-    backoff_max_s: float = 5.0
+    backoff_max_s: float = 30.0
 
 
 class Restarts:
@@ -40,12 +40,17 @@ class Restarts:
         """The child has become ready."""
         self._ready_s = now_s
 
-    def died(self, now_s: float) -> float | None:
-        """The child has died: the pause in seconds before it is started again; None to give up."""
+    def died(self, now_s: float) -> float:
+        """The child has died: the pause in seconds before it is started again."""
         settings = self._settings
         lived = self._ready_s is not None and now_s - self._ready_s >= settings.quick_s
         self._ready_s = None
         self.quick_deaths = 0 if lived else self.quick_deaths + 1
-        if self.quick_deaths >= settings.deaths_max:
-            return None
-        return min(settings.backoff_s * 2.0 ** max(0, self.quick_deaths - 1), settings.backoff_max_s)
+        # No power of a number that grows for ever.
+        doublings = min(max(0, self.quick_deaths - 1), 60)
+        return min(settings.backoff_s * 2.0**doublings, settings.backoff_max_s)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is time to show what the child said last."""
+        return self.quick_deaths == self._settings.deaths_told

@@ -17,16 +17,22 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from fieldfare.runtimes.service.children import Child, ChildSpec, describe_exit
+from fieldfare.runtimes.service.logs import set_aside_large
+from fieldfare.runtimes.service.progress import LifeWatch, ProgressWatch
 from fieldfare.runtimes.service.restarts import Restarts, RestartSettings
 
 EXIT_GAVE_UP = 1
 EXIT_CANNOT_START = 3
 GATEWAY_STORAGE_CODE = 4
+PIPELINE_FORMAT_CODE = 4
 LOOK_EVERY_S = 0.1
+LOGS_EVERY_S = 10.0
+STALL_S = 60.0
 READY_PROBE_S = 0.5
 GATEWAY_STOP_S = 15.0
 PIPELINE_STOP_S = 20.0
@@ -52,16 +58,22 @@ class DirectoryLock:
                 f"another fieldfare serve (process {holder}) works on {path.parent.parent}; "
                 "stop it, or name another directory with --data"
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        # Who it is, for people; on a full disk the lock holds without.
+        with suppress(OSError):
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
 
     def release(self) -> None:
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
 
 class Supervisor:
-    """Starts children in order, starts them again when they die, stops them in order.
+    """Starts children in order, starts them again when they die or hang, stops them in order.
+
+    It never gives one up, except for an exit code that says that no other start can do better: a disk that
+    is full or a Java that is missing may be put right while the others go on.
 
     Parameters
     ----------
@@ -73,6 +85,8 @@ class Supervisor:
         How patient it is.
     clock
         Seconds of a clock that never goes back.
+    logs
+        A folder whose log files are kept from growing for ever.
     """
 
     def __init__(
@@ -82,13 +96,16 @@ class Supervisor:
         say: Callable[[str], None],
         restarts: RestartSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        logs: Path | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
-        self._say = say
+        self._tell = say
         self._clock = clock
         self._children: dict[str, Child] = {}
         self._restarts = {name: Restarts(restarts or RestartSettings()) for name in self._specs}
         self._start_at_s: dict[str, float] = dict.fromkeys(self._specs, 0.0)
+        self._logs = logs
+        self._logs_due_s = 0.0
         self._stop_signals = 0
         self._announced = False
         self._wake_read, self._wake_write = os.pipe()
@@ -104,7 +121,7 @@ class Supervisor:
             pass
 
     def run(self) -> int:
-        """Run until stopped (0) or given up (`EXIT_GAVE_UP`)."""
+        """Run until stopped (0), or until a child says that it can never start (`EXIT_GAVE_UP`)."""
         handlers = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
         try:
@@ -117,6 +134,10 @@ class Supervisor:
             os.close(self._wake_write)
         self._say("stopped")
         return code
+
+    def _say(self, line: str) -> None:
+        with suppress(OSError):  # The console may be a file on a full disk.
+            self._tell(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request_stop()
@@ -134,7 +155,7 @@ class Supervisor:
                 child = self._children.get(name)
                 if child is None:
                     if now_s >= self._start_at_s[name]:
-                        self._children[name] = Child(spec)
+                        self._start(name, spec, now_s)
                     continue
                 if child.look():
                     self._restarts[name].ready(now_s)
@@ -143,9 +164,28 @@ class Supervisor:
                 code = child.exit_code()
                 if code is not None and not self._survives(name, child, code, now_s):
                     return EXIT_GAVE_UP
+                if code is None and (hang := spec.find_hang(child.pid, now_s)):
+                    self._say(f"{name} {hang}; ending it")
+                    child.sweep()
+            self._look_after_logs(now_s)
             self._sleep(LOOK_EVERY_S)
         self._say("stopping")
         return 0
+
+    def _start(self, name: str, spec: ChildSpec, now_s: float) -> None:
+        try:
+            self._children[name] = Child(spec)
+        except OSError as error:
+            # No memory, no process ids, no place for its log: that passes.
+            self._start_at_s[name] = now_s + self._restarts[name].died(now_s)
+            if self._restarts[name].is_told or self._restarts[name].quick_deaths == 1:
+                self._say(f"{name} could not be started: {error}; it is tried again")
+
+    def _look_after_logs(self, now_s: float) -> None:
+        if self._logs is not None and now_s >= self._logs_due_s:
+            self._logs_due_s = now_s + LOGS_EVERY_S
+            for log in self._logs.glob("*.log"):
+                set_aside_large(log)
 
     def _announce(self) -> None:
         ready = all(name in self._children and self._children[name].is_ready for name in self._specs)
@@ -157,18 +197,23 @@ class Supervisor:
         """A child has died: plan its restart, or say why there is none."""
         child.sweep()
         del self._children[name]
-        pause_s = None if code in child.spec.fatal_codes else self._restarts[name].died(now_s)
-        said = f"{name} {describe_exit(code)}"
-        if pause_s is not None:
-            self._start_at_s[name] = now_s + pause_s
-            self._say(f"{said}; starting it again")
-            return True
-        deaths = self._restarts[name].quick_deaths
-        self._say(f"{said}{f', {deaths} times in a row' if deaths > 1 else ''}; giving up. Its last lines:")
+        restarts = self._restarts[name]
+        pause_s = restarts.died(now_s)
+        self._start_at_s[name] = now_s + pause_s
+        deaths = restarts.quick_deaths
+        said = f"{name} {describe_exit(code)}{f', {deaths} times in a row' if deaths > 1 else ''}"
+        if code not in child.spec.fatal_codes:
+            again = f"starting it again{f' in {pause_s:.0f} s' if pause_s >= 1 else ''}"
+            if not restarts.is_told:
+                self._say(f"{said}; {again}")
+                return True
+            self._say(f"{said}; {again}. Its last lines:")
+        else:
+            self._say(f"{said}; giving up. Its last lines:")
         for line in child.last_lines():
             self._say(f"  | {line}")
         self._say(f"all of it is in {child.spec.log}")
-        return False
+        return code not in child.spec.fatal_codes
 
     def _stop_all(self) -> None:
         for name in self._specs:
@@ -241,6 +286,7 @@ def serve(
     gateway_command: Sequence[str] = (sys.executable, "-m", "fieldfare.gateway"),
     pipeline_command: Sequence[str] = (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
     restarts: RestartSettings | None = None,
+    stall_s: float = STALL_S,
     say: Callable[[str], None] = lambda line: print(f"fieldfare: {line}", flush=True),
 ) -> int:
     """Run the whole service on a data directory until SIGTERM or SIGINT.
@@ -255,14 +301,17 @@ def serve(
         What to run, without ``--data``, ``--host`` and ``--port``.
     restarts
         How patient to be with a child that dies.
+    stall_s
+        Seconds without progress, though events wait, after which the pipeline is ended and started again;
+        and either process without a sign of life.
     say
         Gets the console's lines.
 
     Returns
     -------
     int
-        The exit code: 0 after a clean stop, 1 when a child died again and again, 3 when the directory or
-        the port is in use.
+        The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
+        or the port is in use.
     """
     data = data.absolute()
     try:
@@ -281,20 +330,19 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     say(f"starting on http://{shown}:{port}, data in {data}, logs in {data / 'logs'}")
     specs = [
-        _gateway_spec(data, gateway_command, host, listener),
-        _pipeline_spec(data, pipeline_command),
+        _gateway_spec(data, gateway_command, host, listener, stall_s),
+        _pipeline_spec(data, pipeline_command, stall_s),
     ]
     try:
-        return Supervisor(specs, say=say, restarts=restarts).run()
-    except OSError as error:
-        say(f"a process could not be started: {error}")
-        return EXIT_CANNOT_START
+        return Supervisor(specs, say=say, restarts=restarts, logs=data / "logs").run()
     finally:
         listener.close()
         lock.release()
 
 
-def _gateway_spec(data: Path, command: Sequence[str], host: str, listener: socket.socket) -> ChildSpec:
+def _gateway_spec(
+    data: Path, command: Sequence[str], host: str, listener: socket.socket, stall_s: float
+) -> ChildSpec:
     port = listener.getsockname()[1]
     place = ("--data", str(data), "--host", host, "--port", str(port), "--fd", str(listener.fileno()))
     return ChildSpec(
@@ -304,15 +352,19 @@ def _gateway_spec(data: Path, command: Sequence[str], host: str, listener: socke
         gateway_ready(host, port),
         GATEWAY_STOP_S,
         fatal_codes=frozenset({GATEWAY_STORAGE_CODE}),
+        find_hang=LifeWatch(data / "run" / "gateway.lock", stall_s),
         descriptors=(listener.fileno(),),
     )
 
 
-def _pipeline_spec(data: Path, command: Sequence[str]) -> ChildSpec:
+def _pipeline_spec(data: Path, command: Sequence[str], stall_s: float) -> ChildSpec:
+    heartbeat = data / "run" / "pipeline.json"
     return ChildSpec(
         "pipeline",
         (*command, "--data", str(data)),
         data / "logs" / "pipeline.log",
-        pipeline_ready(data / "run" / "pipeline.json"),
+        pipeline_ready(heartbeat),
         PIPELINE_STOP_S,
+        fatal_codes=frozenset({PIPELINE_FORMAT_CODE}),
+        find_hang=ProgressWatch(heartbeat, stall_s),
     )

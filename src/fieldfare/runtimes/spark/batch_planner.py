@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.source import BatchSettings, Offset
+from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import EventLog, IndexStore, MatchLog, open_event_log, open_registry
 
 
@@ -20,14 +22,16 @@ class BatchPlanner:
         self.log: EventLog = open_event_log(folder.log_url)
         self._registry = open_registry(folder.registry_url)
         self._match_log = MatchLog(folder.matches)
+        self._suspects_file = SuspectsFile(folder.suspects)
+        self._suspects, _ = self._suspects_file.load()
         start = self.first() if passed is None else passed
         self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), start)
 
     def first(self) -> int:
-        """Where a query without a checkpoint begins: behind what is in the match log already.
+        """Where a query begins: behind what is in the match log already.
 
         What is there is right, and matching it again could not be: the registry forgets what only records
-        needed that were matched.
+        needed that were matched. Blocks further on, of a batch that was not finished, are written again.
         """
         return self._match_log.end(self.log.start())
 
@@ -37,6 +41,7 @@ class BatchPlanner:
         Spark asks only when all batches before are committed, so nothing before `start` is needed again.
         """
         self.passed(start)
+        self._go_on_trying(start["offset"])
         if not self._wait_for_events(start["offset"]):
             return start
         end = self.log.bound(start["offset"], self._settings.max_bytes, self._settings.max_events)
@@ -44,7 +49,18 @@ class BatchPlanner:
             end = min(end, self._end_at)
         revision = self._registry.revision()
         manifest = self._writer.catch_up(revision)
+        if self._suspects is not None:
+            end = min(end, self._suspects.upto)
+            self._suspects = replace(self._suspects, upto=end)
+            self._suspects_file.save(self._suspects, trying=True)
         return {"offset": end, "revision": revision, "manifest": manifest.number}
+
+    def _go_on_trying(self, start: int) -> None:
+        """Everything before `start` is matched: try the next of the records that may make it fail."""
+        if self._suspects is not None:
+            self._suspects = self._suspects.passed(start)
+            if self._suspects is None:
+                self._suspects_file.save(None)
 
     def _wait_for_events(self, start: int) -> bool:
         if self._end_at is not None:

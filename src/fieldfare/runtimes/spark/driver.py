@@ -1,17 +1,20 @@
 """The pipeline's process: ``python -m fieldfare.runtimes.spark.driver --data DIR``.
 
-It runs the streaming query over one data directory until SIGTERM (exit status 0) or until the query
-fails (1, with the reason in the last line of its log). Every second it writes ``run/pipeline.json``::
+It runs the streaming query over one data directory until SIGTERM (exit status 0), or until it cannot go on by
+itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
+query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000,
-     "offset": 340, "revision": 12, "manifest": 9, "snapshot_revision": 7}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340, "revision": 12,
+     "manifest": 9, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
-`state` is starting, running, stopping, stopped or failed; `offset` is what the query has committed (null
-until the first batch after a start), `revision` and `manifest` those that its last batch was matched with,
-and `snapshot_revision` that of the manifest's snapshots: nothing that the registry remembers of offsets
-before `offset` and revisions up to `snapshot_revision` is needed any more, not even after a crash.
-It can be killed at any moment; the next one goes on from the checkpoint. What Spark itself and its Python
-workers have to say is in ``logs/spark.log``.
+`state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
+recovering or failed. Up to `offset` everything is matched, and on disk for good. `revision` and `manifest`
+are those that the last batch was matched with, and `snapshot_revision` that of the manifest's snapshots:
+nothing that the registry remembers of offsets before `offset` and revisions up to `snapshot_revision` is
+needed any more, not even after a crash. `newest_manifest` tells that an index is being built.
+
+It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
+Python workers have to say is in ``logs/spark.log``.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,17 +38,20 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.files import remove_abandoned
+from fieldfare.runtimes.service.parents import PARENT_VARIABLE, end_with_parent
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of
-from fieldfare.runtimes.spark.query import reason, start_query
+from fieldfare.runtimes.spark.heartbeat import Heartbeat
+from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of, write_pid
+from fieldfare.runtimes.spark.query import reason, remove, start_query
+from fieldfare.runtimes.spark.recovery import Recovery
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
-from fieldfare.storage import IndexStore
-from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage import EventLog, MatchLog, open_event_log
+from fieldfare.storage.errors import FormatError
 
-HEARTBEAT_S = 1.0
+EXIT_FORMAT = 4
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
@@ -54,92 +60,128 @@ _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
 _log = logging.getLogger("fieldfare.pipeline")
 
 
-class Heartbeat:
-    """Writes what the pipeline is doing to a file, for the gateway and whoever watches."""
+@dataclass
+class Pipeline:
+    """What runs in a driver's process, from the start of its Java process to its end."""
 
-    def __init__(self, folder: DataFolder) -> None:
-        self._path = folder.heartbeat
-        self._store = IndexStore(folder.index)
-        self._due_s = 0.0
-        self._beat: dict[str, Any] = dict.fromkeys(("offset", "revision", "manifest", "snapshot_revision"))
+    folder: DataFolder
+    spark: SparkSettings
+    batches: BatchSettings
+    stop: threading.Event
+    heartbeat: Heartbeat
+    recovery: Recovery
 
-    def beat(self, state: str, committed: Mapping[str, int] | None = None) -> None:
-        """Write the file now; `committed` is the source's offset up to which all is committed."""
-        self._due_s = time.monotonic() + HEARTBEAT_S
-        if committed:
-            if committed["manifest"] != self._beat["manifest"]:
-                # A manifest that has gone already leaves an older figure, which is as true.
-                with suppress(IndexStoreError):
-                    manifest = self._store.manifest(committed["manifest"])
-                    self._beat["snapshot_revision"] = snapshot_revision(manifest)
-            self._beat.update(committed)
-        beat = {"pid": os.getpid(), "state": state, "time_ms": int(time.time() * 1000), **self._beat}
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(beat))
-        partial.replace(self._path)
+    def run(self) -> int:
+        """Run queries until `stop` is set or nothing helps; gives the process's exit status."""
+        started_s = time.monotonic()
+        jvm_pid, scratch = self.folder.run / "jvm.pid", self.folder.spark_scratch
+        end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
+        self.recovery.begin(
+            predecessor_died=self.heartbeat.predecessor_died, told_offset=self.heartbeat.told_offset
+        )
+        self.heartbeat.beat("starting")
+        # What processes that were killed leave behind: Java its folders, others their unfinished files.
+        remove(scratch)
+        for folder in (self.folder.run, self.folder.quarantine):
+            remove_abandoned(folder)
+        with standard_error_to(self.folder.spark_log):
+            session = service_session(self.spark, scratch.resolve())
+        jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
+        try:
+            write_pid(jvm_pid, jvm.pid)
+            warm_workers(session, self.spark.cores_used)
+            _log.info(
+                "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, self.spark.cores_used
+            )
+            status = self._run_queries(session)
+        except Exception as error:
+            ended = jvm.poll()
+            said = reason(error) if ended is None else f"the Java process ended with status {ended}"
+            self.heartbeat.beat("failed", error=said)
+            _log.error("%s", said)
+            return 1
+        finally:
+            _end(session, jvm)
+        if status == 0:
+            self.heartbeat.beat("stopped")
+            _log.info("stopped")
+        return status
 
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._due_s
+    def _run_queries(self, session: SparkSession) -> int:
+        keeper = WarmKeeper(session, self.folder, self.spark.cores_used)
+        while True:
+            report = self._run_query(session, keeper)
+            if report is None:
+                self.recovery.stopped()
+                return 0
+            said = reason(report)
+            _log.error("the query failed: %s (more in %s)", said, self.folder.spark_log)
+            pause_s = self.recovery.failed(str(report), said)
+            if pause_s is None:
+                self.heartbeat.beat("failed", error=said)
+                return 1
+            self._wait(pause_s, said)
+            if self.stop.is_set():
+                return 0
+
+    def _run_query(self, session: SparkSession, keeper: WarmKeeper) -> BaseException | None:
+        """Run one query; gives why it failed, None when it was asked to stop."""
+        query = start_query(session, self.folder, replace(self.batches, tasks=self.spark.cores_used))
+        ready, matched = False, self.heartbeat.offset
+        while not self.stop.wait(LOOK_S):
+            if not query.isActive:
+                error = query.exception() or RuntimeError("no reason given")
+                with suppress(OSError), self.folder.spark_log.open("a") as spark_log:
+                    spark_log.write(f"{error}\n")
+                return error
+            if not ready and query.status["message"] in _READY_MESSAGES:
+                ready = True
+                self.heartbeat.beat("running")
+                _log.info("ready")
+            if self.heartbeat.due:
+                progress = query.lastProgress
+                self.heartbeat.beat("running" if ready else "starting", _committed(progress))
+                if self.heartbeat.offset > matched:
+                    self.recovery.works()
+                if ready:
+                    self._keep_warm(keeper, progress["batchId"] if progress else None)
+        # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
+        with suppress(Py4JError, OSError):
+            self.heartbeat.beat("stopping", _committed(query.lastProgress))
+            query.stop()
+        return None
+
+    def _keep_warm(self, keeper: WarmKeeper, batch: int | None) -> None:
+        try:
+            keeper.look(batch, time.monotonic())
+        except Exception as error:
+            # It only saves time. What is really broken breaks the query, too.
+            _log.warning("the workers could not be kept warm: %s", reason(error))
+
+    def _wait(self, pause_s: float, why: str) -> None:
+        until_s = time.monotonic() + pause_s
+        self.heartbeat.beat("recovering", error=why)
+        while not self.stop.wait(LOOK_S) and time.monotonic() < until_s:
+            if self.heartbeat.due:
+                self.heartbeat.beat("recovering", error=why)
 
 
 def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
-    """Run the query until `stop` is set or it fails; gives the process's exit status."""
-    folder.make()
-    heartbeat = Heartbeat(folder)
-    heartbeat.beat("starting")
-    end_process_of(folder.run / "jvm.pid", str(folder.spark_scratch.resolve()), PREDECESSOR_WAIT_S)
-    started_s = time.monotonic()
-    with standard_error_to(folder.spark_log):
-        session = service_session(spark, folder.spark_scratch.resolve())
-    jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
-    (folder.run / "jvm.pid").write_text(str(jvm.pid))
-    try:
-        warm_workers(session, spark.cores_used)
-        query = start_query(session, folder, replace(batches, tasks=spark.cores_used))
-        keeper = WarmKeeper(session, folder, spark.cores_used)
-        ready = False
-        while not stop.wait(LOOK_S):
-            if not query.isActive:
-                heartbeat.beat("failed")
-                error = query.exception() or RuntimeError("no reason given")
-                with folder.spark_log.open("a") as spark_log:
-                    spark_log.write(f"{error}\n")
-                _log.error("the query failed: %s (more in %s)", reason(error), folder.spark_log)
-                return 1
-            if not ready and query.status["message"] in _READY_MESSAGES:
-                ready = True
-                heartbeat.beat("running")
-                _log.info("ready after %.1f s, %d cores", time.monotonic() - started_s, spark.cores_used)
-            if heartbeat.due:
-                state = "running" if ready else "starting"
-                progress = query.lastProgress
-                heartbeat.beat(state, _committed(progress))
-                keeper.look(progress["batchId"] if progress else None, time.monotonic())
-        # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
-        with suppress(Py4JError, OSError):
-            heartbeat.beat("stopping", _committed(query.lastProgress))
-            query.stop()
-    except (Py4JError, OSError) as error:
-        heartbeat.beat("failed")
-        ended = jvm.poll()
-        _log.error("%s", reason(error) if ended is None else f"the Java process ended with status {ended}")
-        return 1
-    finally:
-        _end(session, jvm)
-    heartbeat.beat("stopped")
-    _log.info("stopped")
-    return 0
+    """Run the pipeline on a data directory; gives the process's exit status."""
+    log: EventLog = open_event_log(folder.log_url)
+    match_log = MatchLog(folder.matches)
+    recovery = Recovery(folder, log, match_log, batches)
+    return Pipeline(folder, spark, batches, stop, Heartbeat(folder, log, match_log), recovery).run()
 
 
 def _committed(progress: Any) -> dict[str, int]:
-    """The offset that the query has committed, from its last progress report."""
+    """Revision and manifest of the query's last batch, from its last progress report."""
     if not progress or not progress["sources"]:
         return {}
     end = progress["sources"][0]["endOffset"]
     if isinstance(end, str):
         end = json.loads(end)
-    return {name: end[name] for name in ("revision", "offset", "manifest")} if end else {}
+    return {name: end[name] for name in ("revision", "manifest")} if end else {}
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
@@ -192,15 +234,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
+    end_with_parent()
     folder = DataFolder(options.data.resolve())
-    folder.make()
     spark = SparkSettings(options.cores, options.driver_memory, options.spark_log_level)
     batches = BatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:
-        with FileLock(folder.run / "pipeline.lock", options.lock_wait):
+        folder.make()
+        # One supervisor works on a directory: another's pipeline that does not end hangs.
+        supervised = PARENT_VARIABLE in os.environ
+        with FileLock(folder.run / "pipeline.lock", options.lock_wait, end_holder=supervised):
             return run(folder, spark, batches, stop)
     except LockTimeoutError as error:
         _log.error("another pipeline runs on this data directory: %s", error)
+    except FormatError as error:
+        _log.error("%s", error)
+        return EXIT_FORMAT
     except Exception as error:
         _log.error("the pipeline failed: %s", reason(error))
         _log.debug("traceback", exc_info=True)

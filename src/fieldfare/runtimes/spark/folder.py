@@ -33,8 +33,19 @@ class DataFolder:
         return self.root / "index"
 
     @property
+    def quarantine(self) -> Path:
+        """What says which records were set aside, and why."""
+        return self.root / "quarantine"
+
+    @property
     def checkpoint(self) -> Path:
+        """Spark's own notes of a running query, which every start of one throws away."""
         return self.root / "checkpoint"
+
+    @property
+    def suspects(self) -> Path:
+        """Which records are being tried because some of them made matching fail."""
+        return self.run / "suspects.json"
 
     @property
     def run(self) -> Path:

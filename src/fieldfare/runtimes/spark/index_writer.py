@@ -26,6 +26,8 @@ from fieldfare.storage.registry import Registry
 PREDECESSOR_WAIT_S = 15.0
 LOOK_S = 0.02
 RETRY_S = 30.0
+BUILD_MAX_S = 3_600.0
+"""A build that takes longer hangs: it is ended, and begun anew."""
 COLLECTED_AT_ONCE = 16
 """So many manifests must have become useless before a round through the folder removes them."""
 CHANGES_AT_ONCE = 20_000
@@ -86,7 +88,7 @@ class IndexWriter:
         self._build: SnapshotBuild | None = None
         self._looked_s = 0.0
         self._build_again_s = 0.0
-        self._lock = FileLock(folder.run / "indexer.lock", PREDECESSOR_WAIT_S)
+        self._lock = FileLock(folder.run / "indexer.lock", PREDECESSOR_WAIT_S, end_holder=True)
         self._lock.acquire()
         remove_leftovers(folder)
         try:
@@ -176,8 +178,12 @@ class IndexWriter:
             self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._passed)
 
     def _take_snapshots(self) -> None:
-        if self._build is None or self._build.is_running:
+        if self._build is None:
             return
+        if self._build.is_running:
+            if time.monotonic() - self._build.started_s < BUILD_MAX_S:
+                return
+            self._build.kill()
         build, self._build = self._build, None
         files = build.result()
         if files is None:

@@ -27,11 +27,14 @@ class FileLock:
         The file; made if it is not there, and never removed.
     wait_s : float
         How long to wait for another holder.
+    end_holder : bool
+        Kill a holder that does not let go meanwhile: it hangs, and nobody else will end it.
     """
 
-    def __init__(self, path: Path, wait_s: float) -> None:
+    def __init__(self, path: Path, wait_s: float, *, end_holder: bool = False) -> None:
         self._path = path
         self._wait_s = wait_s
+        self._end_holder = end_holder
         self._descriptor = -1
 
     def acquire(self) -> None:
@@ -43,11 +46,18 @@ class FileLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= until_s:
+                    if self._end_holder:
+                        end_process_of(self._path, 0.0)
+                        self._end_holder = False
+                        continue
                     os.close(descriptor)
                     raise LockTimeoutError(f"{self._path} is locked since {self._wait_s:g} s") from None
                 time.sleep(_POLL_S)
             else:
                 self._descriptor = descriptor
+                # Who holds it is for `end_holder` and for people; the lock holds without it on a full disk.
+                with contextlib.suppress(OSError):
+                    write_pid(self._path, os.getpid())
                 return
 
     def release(self) -> None:
@@ -66,37 +76,50 @@ class FileLock:
         self.release()
 
 
-def end_process_of(pid_file: Path, mark: str, wait_s: float) -> None:
+def write_pid(pid_file: Path, pid: int) -> None:
+    """Note a running process in a file, so that `end_process_of` finds it and nobody else."""
+    pid_file.write_text(f"{pid} {birth_of(pid)}")
+
+
+def end_process_of(pid_file: Path, wait_s: float) -> None:
     """Wait for the process that a file names to end, and kill it when it does not.
+
+    Process ids are used again: one that belongs to another process now, also after the machine was started
+    anew, is left alone.
 
     Parameters
     ----------
     pid_file : Path
-        What the predecessor wrote; without it there is nothing to wait for.
-    mark : str
-        What the process must have in its command line to be the one that is meant: numbers are used again.
+        What `write_pid` wrote; without it, or when it is torn, there is nothing to wait for.
     wait_s : float
         How long it may take until it is killed.
     """
     try:
-        pid = int(pid_file.read_text())
+        number, birth = pid_file.read_text().split()
+        pid = int(number)
     except (OSError, ValueError):
         return
+    if pid == os.getpid():
+        return
     until_s = time.monotonic() + wait_s
-    while mark in _command_line(pid):
+    while birth_of(pid) == birth:
         if time.monotonic() >= until_s:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            until_s += wait_s
+            until_s += max(wait_s, 1.0)
         time.sleep(_POLL_S)
-    pid_file.unlink(missing_ok=True)
 
 
-def _command_line(pid: int) -> str:
+def birth_of(pid: int) -> str:
+    """What tells a running process from all that had or will have its id; empty when it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except FileNotFoundError:
+        # The name, in parentheses, may hold anything; what follows begins with field 3, the state.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
         if Path("/proc/self").exists():
             return ""
-    shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True)
-    return shown.stdout
+    else:
+        return "" if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+    return "-".join(shown.stdout.split())

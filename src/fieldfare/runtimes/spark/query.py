@@ -9,6 +9,8 @@ every batch a second time, and matches that come back through the Java process h
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -30,12 +32,15 @@ def start_query(
     ----------
     session : SparkSession
     folder : DataFolder
-        The service's data directory; the query goes on where its checkpoint says.
+        The service's data directory; the query goes on where the match log ends, see `BatchPlanner.first`.
     settings : BatchSettings
     until_end : bool
         Stop when everything is matched that is in the log now, instead of waiting for more.
     """
     register_source(session)
+    # Spark does not sync its checkpoint: after a power failure it may be torn, older or newer than the match
+    # log, which is synced and which alone counts. Within a query Spark needs it, across queries nobody does.
+    remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
     matched = (
         session.readStream.format(SOURCE_NAME)
@@ -50,6 +55,16 @@ def start_query(
     )
     writer = writer.trigger(availableNow=True) if until_end else writer.trigger(processingTime="0 seconds")
     return writer.start()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        path.unlink()
 
 
 def reason(error: StreamingQueryException | BaseException) -> str:

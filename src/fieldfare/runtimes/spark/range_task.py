@@ -8,7 +8,7 @@ readers of the match log do not mind.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
+from fieldfare.matching.index import Index
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.runtimes.spark.folder import DataFolder
@@ -40,6 +41,9 @@ as many again while it is searched."""
 GIVEN_UP_NAMED = 1_000
 """So many subscriptions a block names that were given up for its events, at most."""
 
+ERROR_CHARACTERS_MAX = 2_000
+"""What of an error's text is passed on: it may quote an event."""
+
 SUMMARY = pa.schema(
     [
         pa.field("start", pa.int64()),
@@ -61,6 +65,41 @@ class RecordRange:
     end: int
     revision: int
     manifest: int
+
+
+class RecordsError(Exception):
+    """Records could not be matched: it is they, or an index, and not a disk, that made it fail.
+
+    The driver looks for its name in what Spark reports, see `recovery.is_the_records_fault`.
+    """
+
+    def __init__(self, start: int, end: int, cause: BaseException) -> None:
+        said = " ".join(f"{type(cause).__name__}: {cause}".split())
+        super().__init__(f"records {start} to {end - 1} cannot be matched: {said[:ERROR_CHARACTERS_MAX]}")
+
+
+def _match(records: Sequence[Record], indexes: Mapping[str, Index]) -> Iterator[Pairs]:
+    """What a group of records matches; RecordsError names the one that makes it fail, as far as it can."""
+    try:
+        yield from stream_matches(record_batch(records), indexes)
+    except Exception as error:
+        raise _blamed(records, indexes, error) from error
+
+
+def _blamed(records: Sequence[Record], indexes: Mapping[str, Index], error: Exception) -> RecordsError:
+    """The error that names the records at fault: of a group that fails the half that does, and so on."""
+    while len(records) > 1:
+        half = len(records) // 2
+        for part in (records[:half], records[half:]):
+            try:
+                for _ in stream_matches(record_batch(part), indexes):
+                    pass
+            except Exception as narrower:
+                records, error = part, narrower
+                break
+        else:
+            break  # Each half can be matched: together they are too much.
+    return RecordsError(records[0].offset, records[-1].offset + 1, error)
 
 
 class RangeMatcher:
@@ -95,7 +134,7 @@ class RangeMatcher:
             if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
                 finish(block)
                 block = _Block(records[0].offset, self._match_log.folder)
-            block.add(records, stream_matches(record_batch(records), indexes))
+            block.add(records, _match(records, indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:
                 finish(block)

@@ -15,9 +15,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-SPARK_LOG_BYTES = 16 << 20
-"""A start with a longer log of Spark's begins a new one."""
-
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -141,11 +138,10 @@ def standard_error_to(path: Path) -> Iterator[None]:
     Spark and its Python workers report at length what the program itself says in a line, and every broken
     connection when they are stopped.
     """
-    too_large = path.exists() and path.stat().st_size > SPARK_LOG_BYTES
     sys.stderr.flush()
     own = os.dup(2)
     try:
-        with path.open("wb" if too_large else "ab") as file:
+        with path.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

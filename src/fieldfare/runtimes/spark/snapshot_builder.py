@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -60,6 +61,7 @@ class SnapshotBuild:
     def __init__(self, process: subprocess.Popen[bytes], scratch: Path, revision: int) -> None:
         self._process = process
         self._scratch = scratch
+        self.started_s = time.monotonic()
         self.revision = revision
         self.problem = ""
 
@@ -92,6 +94,11 @@ class SnapshotBuild:
             return None
         files = json.loads((self._scratch / "result.json").read_text())
         return {space: Path(path) for space, path in files.items()}
+
+    def kill(self) -> None:
+        """End the process: it has failed then."""
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """End the process if it still runs, and remove what it wrote."""

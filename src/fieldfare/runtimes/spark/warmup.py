@@ -114,8 +114,9 @@ class WarmKeeper:
         number = newest.number if newest else 0
         if number != self._mapped or now_s - max(self._busy_s, self._warmed_s) >= KEEP_ALIVE_S:
             work = OpenIndex(self._folder, number) if number else _nothing
-            warm_workers(self._session, self._cores, work)
+            # Noted first: should it fail, it is not tried again at every look.
             self._mapped, self._warmed_s = number, now_s
+            warm_workers(self._session, self._cores, work)
 
 
 if __name__ == "__main__":

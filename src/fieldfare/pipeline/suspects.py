@@ -1,0 +1,76 @@
+"""Finding the record that makes matching fail: what failed is halved until one record fails alone.
+
+    start             upto                    end
+      ├─ being tried ──┤                       │
+      └─ some of these made matching fail ─────┘
+
+A machine without I/O. It is told how far everything is matched (`tip`) and whether the last attempt failed
+or passed; it says up to where to try next. A record that failed alone twice is to be set aside. Of n records
+one bad one is found in about log2(n) attempts, and what is not bad is matched on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+FAILED_ALONE_MAX = 2
+"""A record is set aside when it has failed alone so often: once may be chance, such as a killed process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """Records of which some made matching fail, perhaps.
+
+    Attributes
+    ----------
+    start, end : int
+        The records ``start <= offset < end``; all before `start` are matched.
+    upto : int
+        Those before this offset are tried next, or at the moment.
+    failures : int
+        How often the record at `start` has failed alone.
+    error : str
+        What the last failure said.
+    """
+
+    start: int
+    end: int
+    upto: int
+    failures: int = 0
+    error: str = ""
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the record at `start` is to be set aside."""
+        return self.failures >= FAILED_ALONE_MAX
+
+    def failed(self, tip: int, error: str, named: tuple[int, int] | None = None) -> Suspects | None:
+        """The attempt failed; None when nothing is left to suspect.
+
+        Parameters
+        ----------
+        tip : int
+            All before it is matched all the same.
+        error : str
+            Why it failed.
+        named : (int, int), optional
+            The records, start and end, that the failure itself names. They are tried alone next, after those
+            before them: what is said may be wrong.
+        """
+        if tip >= self.upto:
+            return self.passed(tip)
+        if self.upto - self.start == 1:
+            return replace(self, end=self.upto, failures=self.failures + 1, error=error)
+        start = max(self.start, tip)
+        if named and start <= named[0] < named[1] <= self.upto and named[1] - named[0] < self.upto - start:
+            return Suspects(start, named[1], named[0] if named[0] > start else named[1], error=error)
+        # What made this attempt fail is in it: what lies behind is suspected again when it fails itself.
+        return Suspects(start, self.upto, start + max(1, (self.upto - start) // 2), error=error)
+
+    def passed(self, tip: int) -> Suspects | None:
+        """All before `tip` is matched or set aside; None when nothing is left to suspect."""
+        if tip >= self.end:
+            return None
+        if tip < self.upto:
+            return replace(self, start=tip, failures=self.failures if tip == self.start else 0)
+        return Suspects(tip, self.end, tip + max(1, (self.end - tip) // 2), error=self.error)

@@ -1,0 +1,130 @@
+"""What the pipeline tells the gateway and the supervisor: a small file, written every second."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from fieldfare.files import write_file
+from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.storage import EventLog, IndexStore, MatchLog
+from fieldfare.storage.errors import IndexStoreError, StorageError
+
+HEARTBEAT_S = 1.0
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+
+class Heartbeat:
+    """The file ``run/pipeline.json``; that it cannot be written, or a figure not be read, stops nothing.
+
+    The figures are taken from log and match log: what is told as matched is there, and durable.
+
+    Parameters
+    ----------
+    folder : DataFolder
+    log : EventLog
+    match_log : MatchLog
+
+    Attributes
+    ----------
+    predecessor_died : bool
+        Whether the pipeline before this one ended unasked.
+    told_offset : int or None
+        Up to where that one said that everything was matched, if it is known.
+    """
+
+    def __init__(self, folder: DataFolder, log: EventLog, match_log: MatchLog) -> None:
+        self._path = folder.heartbeat
+        self._store = IndexStore(folder.index)
+        self._log = log
+        self._match_log = match_log
+        self._due_s = 0.0
+        self._problem = ""
+        self._beat: dict[str, Any] = dict.fromkeys(
+            ("offset", "log_end", "revision", "manifest", "snapshot_revision", "newest_manifest", "error")
+        )
+        self._synced: int | None = None
+        self.predecessor_died, self.told_offset = self._read_predecessor()
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._due_s
+
+    @property
+    def offset(self) -> int:
+        """Up to where everything is matched, as of the last beat."""
+        return self._beat["offset"] or 0
+
+    def beat(
+        self, state: str, committed: Mapping[str, int] | None = None, *, error: str | None = None
+    ) -> None:
+        """Write the file now.
+
+        Parameters
+        ----------
+        state : str
+            starting, running, recovering, stopping, stopped or failed.
+        committed : mapping, optional
+            Revision and manifest that the last batch was matched with.
+        error : str, optional
+            Why the query is not running.
+        """
+        self._due_s = time.monotonic() + HEARTBEAT_S
+        try:
+            self._take_figures(committed or {})
+            time_ms = int(time.time() * 1000)
+            beat = {"pid": os.getpid(), "state": state, "time_ms": time_ms, **self._beat, "error": error}
+            self._write(json.dumps(beat).encode())
+        except (OSError, StorageError) as problem:
+            self._report(f"the heartbeat could not be written: {problem}")
+            # The one sign of life that a full disk leaves.
+            with suppress(OSError):
+                os.utime(self._path)
+        else:
+            self._problem = ""
+
+    def _take_figures(self, committed: Mapping[str, int]) -> None:
+        if committed and committed["manifest"] != self._beat["manifest"]:
+            # A manifest that has gone already leaves an older figure, which is as true.
+            with suppress(IndexStoreError):
+                manifest = self._store.manifest(committed["manifest"])
+                self._beat["snapshot_revision"] = snapshot_revision(manifest)
+        self._beat.update({name: committed[name] for name in ("revision", "manifest") if name in committed})
+        with suppress(IndexStoreError):
+            newest = self._store.newest()
+            self._beat["newest_manifest"] = newest.number if newest else None
+        start = max(self.offset, self._log.start())
+        # Retention and the registry's purge believe this figure: no power failure may take it back.
+        self._beat["offset"], self._beat["log_end"] = self._match_log.sync(start), self._log.end()
+
+    def _write(self, text: bytes) -> None:
+        if self._beat["offset"] != self._synced:
+            write_file(self._path, lambda file: file.write(text))
+            self._synced = self._beat["offset"]
+            return
+        # Nothing that others build on is new. What a power failure leaves of it is not believed.
+        partial = self._path.with_suffix(".partial")
+        partial.write_bytes(text)
+        partial.replace(self._path)
+
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            _log.error("%s", problem)
+
+    def _read_predecessor(self) -> tuple[bool, int | None]:
+        """Whether the process before this one ended unasked, and up to where it said that all was matched."""
+        try:
+            beat = json.loads(self._path.read_bytes())
+            return bool(beat["state"] != "stopped"), beat["offset"]
+        except FileNotFoundError:
+            return False, None
+        except (OSError, ValueError, KeyError, TypeError):
+            return True, None

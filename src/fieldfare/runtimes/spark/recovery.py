@@ -1,0 +1,170 @@
+"""What the driver does when a query has failed: try again, with fewer records, without one, or later.
+
+Records are to blame when matching them raised an error, when a Python worker died, or when the process ended
+or was ended while records under suspicion were tried. They are halved until one fails alone (see
+`pipeline.suspects`); that one is set aside. Everything else, such as a full disk, is nobody's fault: it is
+tried again after a pause that grows.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from fieldfare.pipeline.suspects import Suspects
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.source import BatchSettings
+from fieldfare.runtimes.spark.suspects_file import SuspectsFile
+from fieldfare.storage import EventLog, MatchLog, NewMatchBlock
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.quarantine import Quarantine, SetAside
+
+PAUSE_S = 0.5
+PAUSE_MAX_S = 30.0
+FAILURES_MAX = 6
+"""So many failures in a row that are no record's fault end the process: a new one may do better."""
+
+_BLAMED = ("RecordsError: ", "Python worker exited unexpectedly")
+"""What Spark's report of a failure holds when records are to blame."""
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+
+def named_records(report: str) -> tuple[int, int] | None:
+    """The records that a report of a failed query names as those that cannot be matched, start and end."""
+    found = re.search(r"RecordsError: records (\d+) to (\d+) cannot", report)
+    return (int(found[1]), int(found[2]) + 1) if found else None
+
+
+def is_the_records_fault(report: str) -> bool:
+    """Whether Spark's report of a failed query says that the records made it fail."""
+    return any(mark in report for mark in _BLAMED)
+
+
+class Recovery:
+    """Decides how to go on after a failure.
+
+    Parameters
+    ----------
+    folder : DataFolder
+    log : EventLog
+    match_log : MatchLog
+    batches : BatchSettings
+        What a batch holds at most.
+    clock_ms : callable
+        Milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        log: EventLog,
+        match_log: MatchLog,
+        batches: BatchSettings,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._file = SuspectsFile(folder.suspects)
+        self._quarantine = Quarantine(folder.quarantine)
+        self._log = log
+        self._match_log = match_log
+        self._batches = batches
+        self._clock_ms = clock_ms
+        self._failures = 0
+
+    def begin(self, *, predecessor_died: bool, told_offset: int | None) -> None:
+        """A process starts.
+
+        Parameters
+        ----------
+        predecessor_died : bool
+            Whether the one before it ended otherwise than by being asked to.
+        told_offset : int or None
+            Up to where that one told others that everything is matched, for good. Broken blocks from there on
+            are matched again; before, nobody knows any more what would be needed for that.
+        """
+        if told_offset is not None:
+            self._match_log.recover(max(told_offset, self._log.start()))
+        suspects, trying = self._file.load()
+        if suspects is not None and trying:
+            self._blame(suspects, suspects.error or "the process ended while the record was matched")
+        elif suspects is None and predecessor_died:
+            # Whatever it died of, should it do so again: it is known what it was at.
+            self._file.save(self._next_batch())
+
+    def failed(self, report: str, said: str) -> float | None:
+        """A query failed.
+
+        Parameters
+        ----------
+        report : str
+            All that Spark says about it.
+        said : str
+            The same in a line.
+
+        Returns
+        -------
+        float or None
+            Seconds to wait before the next query; None when another process should try.
+        """
+        suspects, _ = self._file.load()
+        try:
+            if is_the_records_fault(report):
+                self._failures = 0
+                suspects = suspects or self._next_batch()
+                if suspects is not None:
+                    self._blame(suspects, said, named_records(report))
+                return 0.0
+            self._file.save(suspects)
+        except (StorageError, OSError) as error:
+            _log.error("what failed could not be noted: %s", error)
+        self._failures += 1
+        if self._failures >= FAILURES_MAX:
+            return None
+        return min(PAUSE_S * 2.0 ** (self._failures - 1), PAUSE_MAX_S)
+
+    def works(self) -> None:
+        """Something was matched: what failed before has passed."""
+        self._failures = 0
+
+    def stopped(self) -> None:
+        """The query was stopped: that it did not finish what it tried says nothing."""
+        suspects, trying = self._file.load()
+        if trying:
+            self._file.save(suspects)
+
+    def _tip(self) -> int:
+        return self._match_log.end(self._log.start())
+
+    def _next_batch(self) -> Suspects | None:
+        tip = self._tip()
+        end = self._log.bound(tip, self._batches.max_bytes, self._batches.max_events)
+        return Suspects(tip, end, end) if end > tip else None
+
+    def _blame(self, suspects: Suspects, said: str, named: tuple[int, int] | None = None) -> None:
+        """Note that an attempt failed, and set aside the record that it proves to be at fault."""
+        found = suspects.failed(self._tip(), said, named)
+        self._file.save(found)
+        if found is not None and found.is_proven:
+            self._set_aside(found.start, found.error)
+            self._file.save(found.passed(found.start + 1))
+        elif found is not None:
+            _log.warning("records %d to %d are tried next", found.start, found.upto - 1)
+
+    def _set_aside(self, offset: int, error: str) -> None:
+        """Put a record on the list, and write a block without matches in its place."""
+        events = self._log.backlog(offset).events - self._log.backlog(offset + 1).events
+        try:
+            space = next(iter(self._log.read(offset, offset + 1))).space
+        except StorageError as unreadable:
+            space, error = "", f"{error}; {unreadable}"
+        # In this order: killed in between, it comes here again.
+        self._quarantine.add(SetAside(offset, space, events, error, self._clock_ms()))
+        no_matches = np.zeros(0, np.uint32)
+        indptr = np.zeros(events + 1, np.int64)
+        counts = np.array([events], np.int32)
+        self._match_log.write(NewMatchBlock.by_event(offset, offset + 1, counts, indptr, no_matches))
+        _log.error("record %d of the space %r is set aside: %s", offset, space, error)

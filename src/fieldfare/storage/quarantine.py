@@ -1,0 +1,90 @@
+"""The records that were set aside because matching them failed: a small file for each, named by its offset.
+
+A file says why; the events themselves stay in the event log, and retention takes both. The pipeline writes
+the files; the gateway lists them, and removes one when its record was published again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from fieldfare.files import sync_folder, write_file
+from fieldfare.storage.errors import StorageError
+
+_SUFFIX = ".json"
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """A record whose events nobody was given.
+
+    Attributes
+    ----------
+    offset : int
+        The record's place in the event log.
+    space : str
+        Whose events it holds; empty when the record cannot be read.
+    events : int
+        How many those are.
+    error : str
+        Why it could not be matched.
+    set_aside_ms : int
+        When that was decided, in milliseconds since 1970.
+    """
+
+    offset: int
+    space: str
+    events: int
+    error: str
+    set_aside_ms: int
+
+
+class Quarantine:
+    """The records set aside, in a folder that is made with the first."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def add(self, record: SetAside) -> None:
+        """Remember a record, durably; one that is there already is written again."""
+        path = self._path(record.offset)
+        try:
+            write_file(path, lambda file: file.write(msgspec.json.encode(record) + b"\n"))
+        except OSError as error:
+            raise StorageError(f"{path} could not be written: {error}") from error
+
+    def get(self, offset: int) -> SetAside | None:
+        """What is known of a record; None when it is not set aside."""
+        if not 0 <= offset < 1 << 63:
+            return None
+        try:
+            return msgspec.json.decode(self._path(offset).read_bytes(), type=SetAside)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            # Somebody edited it, or the disk lost it: its name says which record it is.
+            return SetAside(offset, "", 0, f"unknown: the file cannot be read: {error}", 0)
+
+    def offsets(self) -> list[int]:
+        """The records set aside, oldest first."""
+        try:
+            names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def remove(self, offset: int) -> None:
+        """Forget a record, durably."""
+        self._path(offset).unlink(missing_ok=True)
+        if self.folder.is_dir():
+            sync_folder(self.folder)
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the records that the event log does not keep any more."""
+        for old in self.offsets():
+            if old < offset:
+                self.remove(old)
+
+    def _path(self, offset: int) -> Path:
+        return self.folder / f"{offset:016d}{_SUFFIX}"

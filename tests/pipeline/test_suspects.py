@@ -1,0 +1,92 @@
+"""The record that makes matching fail is found by halving, and no other is set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fieldfare.pipeline.suspects import FAILED_ALONE_MAX, Suspects
+
+Naming = Callable[[set[int]], tuple[int, int] | None]
+
+
+def isolate(size: int, bad: set[int], batch: int, name: Naming = lambda bad: None) -> tuple[list[int], int]:
+    """Match `size` records as the pipeline would; gives those set aside, and how many attempts failed."""
+    tip = failures = 0
+    aside: list[int] = []
+    suspects: Suspects | None = None
+    while tip < size:
+        upto = min(size, tip + batch) if suspects is None else suspects.upto
+        if not bad & set(range(tip, upto)):
+            tip = upto
+            suspects = suspects.passed(tip) if suspects else None
+            continue
+        failures += 1
+        suspects = (suspects or Suspects(tip, upto, upto)).failed(
+            tip, "no good", name(bad & set(range(tip, upto)))
+        )
+        if suspects and suspects.is_proven:
+            aside.append(suspects.start)
+            bad = bad - {suspects.start}
+            tip = suspects.start + 1
+            suspects = suspects.passed(tip)
+    return aside, failures
+
+
+@given(st.integers(1, 300), st.sets(st.integers(0, 299), max_size=6), st.integers(1, 400))
+@example(1, {0}, 1)
+@example(300, set(range(6)), 300)
+def test_exactly_the_bad_records_are_set_aside(size: int, bad: set[int], batch: int) -> None:
+    """One event that crashes the kernel stands in a batch of thousands: only it is left out."""
+    bad = {place for place in bad if place < size}
+    aside, failures = isolate(size, bad, batch)
+    assert aside == sorted(bad)
+    assert failures <= len(bad) * (log2(min(size, batch)) + 2 + FAILED_ALONE_MAX)
+
+
+@given(st.integers(1, 300), st.sets(st.integers(0, 299), max_size=6), st.integers(1, 400), st.booleans())
+def test_a_failure_that_names_its_record_saves_the_search_and_a_lie_does_no_harm(
+    size: int, bad: set[int], batch: int, lies: bool
+) -> None:
+    """A task knows which record raised; when it is wrong about that, halving goes on where it was."""
+    bad = {place for place in bad if place < size}
+
+    def name(present: set[int]) -> tuple[int, int]:
+        found = min(present)
+        return (max(0, found - 1), max(1, found)) if lies else (found, found + 1)
+
+    aside, failures = isolate(size, bad, batch, name)
+    assert aside == sorted(bad)
+    if not lies:
+        assert failures <= len(bad) * (1 + FAILED_ALONE_MAX)
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.lists(st.tuples(st.booleans(), st.integers(0, 60))))
+def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
+    start: int, size: int, history: list[tuple[bool, int]]
+) -> None:
+    """Blocks may be written beyond a failed attempt, and a passed one may be told twice."""
+    suspects: Suspects | None = Suspects(start, start + size, start + size)
+    tip = start
+    for failed, more in history:
+        tip = tip + more if more < 10 else tip
+        suspects = suspects.failed(tip, "x") if failed else suspects.passed(tip)
+        if suspects is None or suspects.is_proven:
+            return
+        assert tip <= suspects.start < suspects.upto <= suspects.end or suspects.start <= tip < suspects.upto
+
+
+def test_a_record_that_failed_once_alone_and_then_passed_is_not_set_aside() -> None:
+    """A task is killed from outside now and then: that is no record's fault."""
+    once = Suspects(5, 6, 6).failed(5, "killed")
+    assert once is not None and not once.is_proven
+    assert once.passed(6) is None
+
+
+def test_a_record_that_failed_in_company_has_not_failed_alone() -> None:
+    """Its neighbours' blocks were written, so only it was left; yet another may have crashed the process."""
+    suspects = Suspects(0, 8, 8).failed(7, "crashed")
+    assert suspects == Suspects(7, 8, 8, failures=0, error="crashed")

@@ -1,0 +1,308 @@
+"""What kills or stops the pipeline's own processes: bad records, a full disk, a hanging task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.pipeline.suspects import Suspects
+from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.heartbeat import Heartbeat
+from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
+from fieldfare.runtimes.spark.recovery import FAILURES_MAX, Recovery, is_the_records_fault
+from fieldfare.runtimes.spark.source import BatchSettings
+from fieldfare.runtimes.spark.suspects_file import SuspectsFile
+from fieldfare.storage import MatchLog, open_event_log, open_registry
+from fieldfare.storage.event_log import EventLog, NewRecord
+from fieldfare.storage.quarantine import Quarantine
+from fieldfare.storage.registry import Put
+
+RAISED = "org.apache.spark...\n  RecordsError: records 0 to 9 cannot be matched: ValueError: no"
+FULL = "java.io.IOException: No space left on device"
+
+SABOTAGE = """
+import builtins, os, signal, sys
+real = builtins.__import__
+def watch(*arguments, **named):
+    module = real(*arguments, **named)
+    found = sys.modules.get("fieldfare.runtimes.spark.range_task")
+    if hasattr(found, "OpenIndex"):
+        builtins.__import__ = real
+        find_matches = found.find_matches
+        def crash(records, indexes):
+            if any(b"CRASH" in payload.as_py() for payload in records.column("payload")):
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return find_matches(records, indexes)
+        found.find_matches = crash
+    return module
+builtins.__import__ = watch
+"""
+"""Loaded by every Python process that finds it on its path: a kernel that crashes on some event."""
+
+
+def until(condition: Callable[[], Any], wait_s: float = 240) -> Any:
+    until_s = time.monotonic() + wait_s
+    while not (value := condition()):
+        assert time.monotonic() < until_s, "it did not come about"
+        time.sleep(0.05)
+    return value
+
+
+def heartbeat_of(folder: DataFolder) -> dict[str, Any]:
+    try:
+        return dict(json.loads(folder.heartbeat.read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+@contextmanager
+def driver(root: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "fieldfare.runtimes.spark.driver", "--data", str(root), "--cores", "1"]
+    with (root / "pipeline.txt").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def open_service(root: Path) -> tuple[DataFolder, EventLog]:
+    folder = DataFolder(root)
+    folder.make()
+    log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
+    for space in ("default", "other"):
+        registry.create_space(space)
+        compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
+        registry.apply([Put(space, "s", "n >= 0", "sql", compiled)], 0, 0)
+    return folder, log
+
+
+def good(n: int, space: str = "default") -> NewRecord:
+    return NewRecord(space, b'{"n": %d}\n' % n, 1)
+
+
+@pytest.mark.spark
+def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    """A record that no task can read, one that crashes every process: all others are matched, in one run."""
+    folder, log = open_service(tmp_path)
+    records = [good(n, "other" if n % 3 else "default") for n in range(12)]
+    records[4] = NewRecord("default", b"{\n", 1)
+    records[9] = NewRecord("other", b'{"n": "CRASH"}\n', 1)
+    log.append(records)
+    sabotage = tmp_path / "sabotage"
+    sabotage.mkdir()
+    (sabotage / "sitecustomize.py").write_text(SABOTAGE)
+    matches = MatchLog(folder.matches)
+    path = os.pathsep.join([str(sabotage), *sys.path])
+    with driver(tmp_path, PYTHONPATH=path) as process:
+        until(lambda: matches.end(0) == 12 or process.poll() is not None)
+        assert process.poll() is None, (tmp_path / "pipeline.txt").read_text()
+        log.append([good(12)])
+        until(lambda: heartbeat_of(folder).get("offset") == 13)
+        assert process.poll() is None
+    aside = [Quarantine(folder.quarantine).get(offset) for offset in (4, 9)]
+    assert Quarantine(folder.quarantine).offsets() == [4, 9]
+    assert [record.space for record in aside] == ["default", "other"]
+    assert "cannot be matched" in aside[0].error
+    assert "exited unexpectedly" in aside[1].error
+    for offset in range(13):
+        block = matches.block_at(offset)
+        indptr, numbers = block.by_event()
+        event = offset - block.start
+        assert len(numbers[indptr[event] : indptr[event + 1]]) == (offset not in (4, 9)), offset
+    assert not folder.suspects.exists()
+
+
+def recovery_of(folder: DataFolder, log: EventLog) -> Recovery:
+    return Recovery(folder, log, MatchLog(folder.matches), BatchSettings(), lambda: 1)
+
+
+def test_a_full_disk_is_no_records_fault(tmp_path: Path) -> None:
+    """Whatever fails for other reasons is tried again, ever later, and at last by another process."""
+    folder, log = open_service(tmp_path)
+    log.append([good(0)])
+    recovery = recovery_of(folder, log)
+    pauses = [recovery.failed(FULL, FULL) for _ in range(FAILURES_MAX)]
+    assert pauses[-1] is None
+    assert pauses[:-1] == sorted(pauses[:-1]) and 0 < pauses[0] < pauses[-2]
+    assert not folder.suspects.exists()
+    assert Quarantine(folder.quarantine).offsets() == []
+
+
+def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: Path) -> None:
+    """The machine is out of memory and takes everything with it: only a file can tell what was tried."""
+    folder, log = open_service(tmp_path)
+    log.append([good(n) for n in range(4)])
+    deadly, deaths = 2, 0
+    file, tip = SuspectsFile(folder.suspects), MatchLog(folder.matches)
+    while tip.end(0) < 4:
+        recovery = recovery_of(folder, log)
+        recovery.begin(predecessor_died=deaths > 0, told_offset=None)
+        start = tip.end(0)
+        suspects = file.load()[0]
+        suspects = suspects and suspects.passed(start)
+        upto = suspects.upto if suspects else 4
+        if suspects:
+            file.save(suspects, trying=True)
+        if start <= deadly < upto:
+            deaths += 1
+            assert deaths < 10
+            continue
+        for offset in range(start, upto):
+            recovery._match_log.write(recovery_block(offset))
+    assert Quarantine(folder.quarantine).offsets() == [deadly]
+    assert "ended while" in Quarantine(folder.quarantine).get(deadly).error
+
+
+def recovery_block(offset: int) -> Any:
+    import numpy as np
+
+    from fieldfare.storage import NewMatchBlock
+
+    return NewMatchBlock.by_event(
+        offset, offset + 1, np.ones(1, np.int32), np.zeros(2, np.int64), np.zeros(0, np.uint32)
+    )
+
+
+def test_a_pipeline_that_is_stopped_while_it_tries_a_record_does_not_blame_it(tmp_path: Path) -> None:
+    """Somebody restarts the service twice, at the wrong moments."""
+    folder, log = open_service(tmp_path)
+    log.append([good(0)])
+    file = SuspectsFile(folder.suspects)
+    file.save(Suspects(0, 1, 1, 1, "killed"), trying=True)
+    recovery_of(folder, log).stopped()
+    recovery_of(folder, log).begin(predecessor_died=False, told_offset=0)
+    assert file.load() == (Suspects(0, 1, 1, 1, "killed"), False)
+    assert Quarantine(folder.quarantine).offsets() == []
+
+
+def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full just then: an event may be given up only where people can see it."""
+    folder, log = open_service(tmp_path)
+    log.append([good(0)])
+    folder.quarantine.write_text("in the way")
+    recovery = recovery_of(folder, log)
+    assert recovery.failed(RAISED, "no") == 0.0
+    pause_s = recovery.failed(RAISED, "no")
+    assert pause_s is not None and pause_s > 0
+    assert MatchLog(folder.matches).end(0) == 0
+    folder.quarantine.unlink()
+    assert recovery.failed(RAISED, "no") == 0.0
+    assert MatchLog(folder.matches).end(0) == 1
+    assert Quarantine(folder.quarantine).offsets() == [0]
+
+
+def test_a_torn_note_about_suspects_is_as_none(tmp_path: Path) -> None:
+    folder, _ = open_service(tmp_path)
+    for text in (b"", b"{", b'{"suspects": {"start": 1}}', b"[]", b"\xff"):
+        folder.suspects.write_bytes(text)
+        assert SuspectsFile(folder.suspects).load() == (None, False)
+
+
+def test_a_report_blames_records_only_for_matching_and_for_a_dead_worker() -> None:
+    assert is_the_records_fault(RAISED)
+    assert is_the_records_fault("SparkException: Python worker exited unexpectedly (crashed)")
+    assert not is_the_records_fault(FULL)
+    assert not is_the_records_fault("fieldfare.storage.errors.MatchLogError: could not be written")
+
+
+def test_a_heartbeat_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk; what the supervisor sees then is that the file's time moves."""
+    folder, log = open_service(tmp_path)
+    heartbeat = Heartbeat(folder, log, MatchLog(folder.matches))
+    heartbeat.beat("running")
+    before = folder.heartbeat.read_bytes(), folder.heartbeat.stat().st_mtime_ns
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for _ in range(3):
+        heartbeat.beat("running")
+    assert caplog.text.count("No space left on device") == 1
+    assert folder.heartbeat.read_bytes() == before[0]
+    assert folder.heartbeat.stat().st_mtime_ns > before[1]
+    monkeypatch.undo()
+    heartbeat.beat("stopped")
+    assert heartbeat_of(folder)["state"] == "stopped"
+
+
+def test_the_heartbeat_tells_only_what_the_match_log_holds_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry forgets what lies before; so the folders are synced first, and the figure is as well."""
+    folder, log = open_service(tmp_path)
+    log.append([good(n) for n in range(3)])
+    matches = MatchLog(folder.matches)
+    for offset in (0, 1):
+        matches.write(recovery_block(offset))
+    synced: list[str] = []
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    heartbeat = Heartbeat(folder, log, matches)
+    heartbeat.beat("running")
+    assert (heartbeat_of(folder)["offset"], heartbeat_of(folder)["log_end"]) == (2, 3)
+    assert "0000" in synced and "matches" in synced
+    assert any("pipeline.json" in name for name in synced)
+    assert synced.index("0000") < next(p for p, name in enumerate(synced) if "pipeline.json" in name)
+
+
+def test_a_stranger_with_the_id_of_a_process_that_ended_is_left_alone(tmp_path: Path) -> None:
+    """After a restart of the machine the Java process's old number may be anybody's."""
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(tmp_path)])
+    try:
+        pid_file = tmp_path / "jvm.pid"
+        for text in (f"{stranger.pid}", f"{stranger.pid} another-boot/17", "", "x y", f"-1 {birth_of(1)}"):
+            pid_file.write_text(text)
+            end_process_of(pid_file, 0.0)
+            assert stranger.poll() is None
+        write_pid(pid_file, stranger.pid)
+        end_process_of(pid_file, 0.0)
+        assert stranger.wait(20) == -signal.SIGKILL
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_holder_that_hangs_does_not_keep_its_lock_for_ever(tmp_path: Path) -> None:
+    """The process that plans batches was stopped with SIGSTOP, and outlived its pipeline."""
+    lock = tmp_path / "indexer.lock"
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from fieldfare.runtimes.spark.locks import FileLock\n"
+        "FileLock(Path(sys.argv[1]), 0).acquire(); print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        holder.send_signal(signal.SIGSTOP)
+        FileLock(lock, 0.1, end_holder=True).acquire()
+        assert holder.wait(20) == -signal.SIGKILL
+    finally:
+        holder.kill()
+        holder.wait()
