@@ -33,6 +33,10 @@ COMMANDS = {
     "subscriptions": ("subscriptions:app", "Create, list, get and delete standing filters."),
     "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
+    "quarantine": (
+        "quarantine:app",
+        "Records that were set aside because matching them failed: list them, publish them again.",
+    ),
 }
 """Where each command is, and its line in the list of all: what is not called is not imported."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fieldfare.cli.output import EXIT_FAILED, err, need_packages
+from fieldfare.cli.output import EXIT_FAILED, err, fail, need_packages
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
 SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
@@ -41,9 +41,24 @@ def serve(
     missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
     if missing:
         need_packages("serve", "server", missing)
+    from pydantic import ValidationError
+
+    from fieldfare.gateway.settings import GatewaySettings
     from fieldfare.runtimes.service.supervisor import serve as run_service
 
-    code = run_service(data, host, port, say=lambda line: err().print(f"fieldfare: {line}", markup=False))
+    given: dict[str, Any] = {}
+    try:
+        settings = GatewaySettings(**given)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        fail(f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: {wrong['msg']}")
+    code = run_service(
+        data,
+        host,
+        port,
+        stall_s=settings.pipeline_stall_s,
+        say=lambda line: err().print(f"fieldfare: {line}", markup=False),
+    )
     raise typer.Exit(EXIT_FAILED if code else 0)
 
 

@@ -291,6 +291,16 @@ def stats() -> Call[dict[str, Any]]:
     return Call("GET", "/v1/stats", _read_object)
 
 
+def list_quarantine() -> Call[list[dict[str, Any]]]:
+    """The records that were set aside because matching them failed."""
+    return Call("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))
+
+
+def retry_quarantined(position: str) -> Call[dict[str, Any]]:
+    """Publish the events of a record that was set aside again."""
+    return Call("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
+
+
 def _space_path(space: str) -> str:
     return f"/v1/spaces/{quote(space, safe='')}"
 

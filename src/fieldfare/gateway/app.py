@@ -19,6 +19,7 @@ from fieldfare.gateway import (
     event_routes,
     event_stream,
     filter_routes,
+    quarantine_routes,
     service_routes,
     subscription_routes,
 )
@@ -46,6 +47,7 @@ from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import DiskFullError, StorageError
 from fieldfare.storage.files import make_folder
 from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.quarantine import Quarantine
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -70,6 +72,7 @@ class Gateway:
             self.registry.create_space(DEFAULT_SPACE)
         self.match_log = MatchLog(data / "matches")
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
+        self.quarantine = Quarantine(data / "quarantine")
         self.heartbeat_path = data / "run" / "pipeline.json"
         self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
         self.bodies = BodyBytes(settings.bodies_max_bytes)
@@ -155,6 +158,8 @@ ROUTES = [
     Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),
     Route("/v1/filters:test", filter_routes.test_filter, methods=["POST"]),
     Route("/v1/filters:convert", filter_routes.convert_filter, methods=["POST"]),
+    Route("/v1/quarantine", quarantine_routes.list_quarantine, methods=["GET"]),
+    Route("/v1/quarantine/{position}/retry", quarantine_routes.retry, methods=["POST"]),
     Route("/v1/stats", service_routes.stats, methods=["GET"]),
     Route("/healthz", service_routes.healthz, methods=["GET"]),
     Route("/readyz", service_routes.readyz, methods=["GET"]),

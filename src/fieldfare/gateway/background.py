@@ -5,84 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from fieldfare.gateway.readiness import PipelineWatch, WriterProbe, disk_free_bytes
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
 
 logger = logging.getLogger("fieldfare.gateway")
 
-PIPELINE_WORKS = ("ready", "running")
-"""The states in which the pipeline matches what is appended."""
-
-
-class PipelineHeartbeat(msgspec.Struct):
-    """What the pipeline's driver writes every second."""
-
-    pid: int
-    state: str
-    time_ms: int
-    offset: int | None = None
-    snapshot_revision: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether events are taken and matched, and if not, why."""
-
-    ready: bool
-    checks: dict[str, str]
-
-
-def read_heartbeat(path: Path) -> PipelineHeartbeat:
-    """The pipeline's last heartbeat; FileNotFoundError before the first."""
-    return msgspec.json.decode(path.read_bytes(), type=PipelineHeartbeat)
-
-
-def pipeline_state(path: Path, now_ms: int, stale_s: float) -> str:
-    """``ready``, or a sentence why the pipeline is not."""
-    try:
-        heartbeat = read_heartbeat(path)
-    except FileNotFoundError:
-        return "the pipeline has not started yet"
-    except (OSError, msgspec.DecodeError) as error:
-        return f"the pipeline's heartbeat cannot be read: {error}"
-    age_s = (now_ms - heartbeat.time_ms) / 1000
-    if age_s > stale_s:
-        return f"the pipeline's last heartbeat is {age_s:.0f} s old"
-    return "ready" if heartbeat.state in PIPELINE_WORKS else f"the pipeline is {heartbeat.state}"
-
-
-async def readiness(gateway: Gateway) -> Readiness:
-    """Look at everything that a publisher and a subscriber need."""
-    settings = gateway.settings
-    checks = {
-        "pipeline": pipeline_state(
-            gateway.heartbeat_path, time.time_ns() // 1_000_000, settings.pipeline_stale_s
-        ),
-        "log": "ready",
-        "disk": "ready",
-    }
-    try:
-        # Whoever holds the fence could have written.
-        await asyncio.wait_for(gateway.writer.change(lambda end: end), 5.0)
-    except Exception as error:
-        checks["log"] = f"the log cannot be written: {error or type(error).__name__}"
-    free_bytes = disk_free_bytes(settings.data)
-    if free_bytes < settings.disk_free_min_bytes:
-        checks["disk"] = f"{free_bytes >> 20} MiB are free"
-    return Readiness(all(state == "ready" for state in checks.values()), checks)
-
-
-def disk_free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free
+LIFE_S = 1.0
+"""How often the gateway gives a sign of life."""
 
 
 class Background:
@@ -95,11 +31,14 @@ class Background:
         self.lag_events = 0
         self.log_end = gateway.log.end()
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
+        self.pipeline = PipelineWatch(gateway.heartbeat_path, gateway.settings.pipeline_stale_s)
+        self.probe = WriterProbe(gateway)
         self.observe()
 
     def start(self) -> None:
         settings = self._gateway.settings
         for name, period_s, work in (
+            ("life", LIFE_S, self._live),
             ("stats", settings.stats_s, self._observe),
             ("maintenance", settings.maintenance_s, self._maintain),
         ):
@@ -117,6 +56,11 @@ class Background:
             await asyncio.to_thread(self._gateway.maintenance.mend)
             self._gateway.pump.look_again()
 
+    async def _live(self) -> None:
+        """Show the supervisor, by the lock's time, that the event loop goes round."""
+        with suppress(OSError):
+            os.utime(self._gateway.settings.data / "run" / "gateway.lock")
+
     def observe(self) -> None:
         """Follow the match log's end and take the figures that change all the time."""
         gateway = self._gateway
@@ -124,8 +68,10 @@ class Background:
         self.log_end = gateway.log.end()
         self.lag_events = gateway.log.backlog(gateway.tail.tip).events
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
+        now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        self.pipeline.look(gateway.tail.tip, self.log_end, now_s, now_ms)
         metrics = gateway.metrics
-        metrics.sample(time.monotonic())
+        metrics.sample(now_s)
         metrics.lag.set(self.lag_events)
         metrics.subscriptions.set(gateway.subscriptions.count)
         metrics.connected.set(gateway.pump.connected)
@@ -158,6 +104,7 @@ class Background:
             "log_bytes": gateway.log.size_bytes(),
             "disk_free_bytes": self.disk_free_bytes,
             "notices": list(gateway.maintenance.notices),
+            "quarantined_records": len(gateway.quarantine.offsets()),
             "pid": os.getpid(),
         }
 

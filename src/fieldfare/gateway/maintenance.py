@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fieldfare.gateway.background import PIPELINE_WORKS, read_heartbeat
+from fieldfare.gateway.readiness import PIPELINE_WORKS, read_heartbeat
 from fieldfare.gateway.restored import committed_offset, pass_over_lost
 from fieldfare.storage.errors import BrokenBlockError, StorageError
 from fieldfare.storage.event_log import RetentionPolicy
@@ -81,6 +81,7 @@ class Maintenance:
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
                 ("forgetting history", self._forget_history),
+                ("forgetting records set aside", self._forget_quarantine),
             ):
                 self._try(name, step)
             self._look_aside()
@@ -175,6 +176,10 @@ class Maintenance:
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
             self._gateway.registry.purge(heartbeat.offset, heartbeat.snapshot_revision)
 
+    def _forget_quarantine(self) -> None:
+        """Forget records that could not be matched when retention has removed them."""
+        self._gateway.quarantine.forget_before(self._gateway.log.start())
+
     def _look_aside(self) -> None:
         self.notices = tuple(
             f"a block of the match log was broken and is set aside as {path}: the matches of records"
@@ -184,3 +189,7 @@ class Maintenance:
             if (block := range_of(path)) is not None
         )
         self._gateway.metrics.set_aside.set(len(self.notices))
+        if records := len(self._gateway.quarantine.offsets()):
+            self.notices += (
+                f"{records} records could not be matched and are set aside: see fieldfare quarantine list",
+            )

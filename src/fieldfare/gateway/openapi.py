@@ -158,12 +158,22 @@ _SCHEMAS: Json = {
             "log_bytes": integer(),
             "disk_free_bytes": integer(),
             "notices": {"type": "array", "items": string()},
+            "quarantined_records": integer("Records set aside because matching them failed."),
             "pid": integer(),
         }
     ),
 }
 
 
+_SET_ASIDE = record(
+    {
+        "position": string("Where the record stands: that of its first event."),
+        "space": string(),
+        "events": integer("How many events nobody was given."),
+        "error": string("Why it could not be matched."),
+        "set_aside_ms": integer("When, in milliseconds since 1970."),
+    }
+)
 _SPACE = path_parameter("space", "The space's name.")
 _ID = path_parameter("id", "The subscription's id.")
 _UNKNOWN = problem("Unknown space or subscription.")
@@ -462,6 +472,28 @@ _PATHS: Json = {
         },
     },
     **openapi_filters.PATHS,
+    "/v1/quarantine": {
+        "get": {
+            "operationId": "listQuarantine",
+            "summary": "The records that were set aside because matching them failed",
+            "responses": {"200": answer("The oldest 1,000.", record({"quarantine": array(_SET_ASIDE)}))},
+        }
+    },
+    "/v1/quarantine/{position}/retry": {
+        "parameters": [path_parameter("position", "Where the record stands, as the list says.")],
+        "post": {
+            "operationId": "retryQuarantined",
+            "summary": "Publish the events of a record that was set aside again",
+            "description": "They get a new position, and are matched against the subscriptions as they stand "
+            "then. Repeating it appends nothing more.",
+            "responses": {
+                "200": answer("Where they are now.", ref("Appended")),
+                "400": _BAD,
+                "404": problem("No such record is set aside, or retention has removed it."),
+                "429": problem("Publishers must wait: see Retry-After."),
+            },
+        },
+    },
     "/v1/stats": {
         "get": {
             "operationId": "stats",

@@ -10,7 +10,7 @@ import logging
 
 import msgspec
 
-from fieldfare.gateway.background import read_heartbeat
+from fieldfare.gateway.readiness import read_heartbeat
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.errors import IndexStoreError, MatchLogError
 from fieldfare.storage.event_log import EventLog

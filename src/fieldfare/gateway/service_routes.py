@@ -8,8 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.background import readiness
 from fieldfare.gateway.openapi import DOCUMENT
+from fieldfare.gateway.readiness import readiness
 from fieldfare.gateway.subscription_routes import json_response
 
 if TYPE_CHECKING:

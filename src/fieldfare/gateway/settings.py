@@ -202,9 +202,16 @@ class GatewaySettings(BaseSettings):
         "Up: patience with one that ends slowly after its supervisor was killed.",
     )
     pipeline_stale_s: float = Field(
-        5.0,
+        10.0,
         gt=0,
-        description="Seconds without the pipeline's heartbeat after which /readyz says not ready.",
+        description="Seconds without the pipeline's heartbeat, or without a record matched while some wait, "
+        "after which /readyz says not ready. Up: fewer false alarms on a busy machine.",
+    )
+    pipeline_stall_s: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds without progress, though events wait, after which the pipeline is ended and "
+        "started again. Up: more patience with slow batches. Down: one that hangs is noticed sooner.",
     )
 
     @field_validator("cors_origins")

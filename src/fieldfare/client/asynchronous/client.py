@@ -303,6 +303,14 @@ class AsyncClient:
         """The service's live figures: log, lag, rates, latency."""
         return await self._perform(protocol.stats())
 
+    async def quarantine(self) -> list[dict[str, Any]]:
+        """The records that were set aside because matching them failed, oldest first, and why."""
+        return await self._perform(protocol.list_quarantine())
+
+    async def retry_quarantined(self, position: str) -> dict[str, Any]:
+        """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
+        return await self._perform(protocol.retry_quarantined(position))
+
     async def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:
             created = await self.create_subscription(filter, None, dialect)

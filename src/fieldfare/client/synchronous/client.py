@@ -300,6 +300,14 @@ class Client:
         """The service's live figures: log, lag, rates, latency."""
         return self._perform(protocol.stats())
 
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The records that were set aside because matching them failed, oldest first, and why."""
+        return self._perform(protocol.list_quarantine())
+
+    def retry_quarantined(self, position: str) -> dict[str, Any]:
+        """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
+        return self._perform(protocol.retry_quarantined(position))
+
     def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:
             created = self.create_subscription(filter, None, dialect)

@@ -1,0 +1,85 @@
+"""The records that were set aside because matching them failed: who they are, and another try."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.subscription_routes import json_response
+from fieldfare.gateway.writer import WriterOverloaded
+from fieldfare.model import Position
+from fieldfare.storage.errors import TrimmedError
+from fieldfare.storage.event_log import NewRecord, Record
+from fieldfare.storage.quarantine import SetAside
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.app import Gateway
+
+_NO_HEADER = "\u26a0"
+"""No publisher can name itself with this: headers are Latin-1."""
+LISTED_MAX = 1_000
+"""A list holds the oldest so many."""
+
+
+async def list_quarantine(request: Request) -> Response:
+    """What was set aside and why, oldest first."""
+    gateway: Gateway = request.app.state.gateway
+
+    def read() -> list[dict[str, Any]]:
+        found = map(gateway.quarantine.get, gateway.quarantine.offsets()[:LISTED_MAX])
+        return [_document(record) for record in found if record is not None]
+
+    return json_response({"quarantine": await asyncio.to_thread(read)})
+
+
+async def retry(request: Request) -> Response:
+    """Publish a record's events again: at a new position, for the subscriptions as they stand now.
+
+    Its old position lies behind the cursors of those who were not given it. The new record carries a producer
+    of its own, so that a retry which is repeated, also after a crash, appends it once.
+    """
+    gateway: Gateway = request.app.state.gateway
+    text = request.path_params["position"]
+    try:
+        offset = Position.parse(text).offset
+    except ValueError as error:
+        raise Problem(400, "bad-position", f"{error}.") from None
+    if await asyncio.to_thread(gateway.quarantine.get, offset) is None:
+        raise Problem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
+    gateway.check_load()
+    try:
+        record = await asyncio.to_thread(_read, gateway, offset)
+    except TrimmedError:
+        await asyncio.to_thread(gateway.quarantine.remove, offset)
+        raise Problem(404, "not-set-aside", f"Retention has removed the record at {text[:80]}.") from None
+    now_ms = time.time_ns() // 1_000_000
+    producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
+    again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
+    try:
+        place = await gateway.writer.append(again)
+    except WriterOverloaded:
+        raise gateway.overloaded("queue", "Events come faster than the disk takes them.") from None
+    if not place.duplicate:
+        gateway.metrics.appended(record.count, len(record.payload))
+    await asyncio.to_thread(gateway.quarantine.remove, offset)
+    document = {"partition": 0, "offset": place.offset, "count": place.count, "duplicate": place.duplicate}
+    return json_response(document)
+
+
+def _read(gateway: Gateway, offset: int) -> Record:
+    return next(iter(gateway.log.read(offset, offset + 1)))
+
+
+def _document(record: SetAside) -> dict[str, Any]:
+    return {
+        "position": str(Position(0, record.offset, 0)),
+        "space": record.space,
+        "events": record.events,
+        "error": record.error,
+        "set_aside_ms": record.set_aside_ms,
+    }

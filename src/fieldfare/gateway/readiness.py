@@ -1,0 +1,171 @@
+"""Whether events are taken and matched. Ready means that the pipeline gets on, not that it says so.
+
+All times here are of a clock that never goes back: the heartbeat's own time is looked at once, when the
+gateway starts, and never again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.app import Gateway
+
+PIPELINE_WORKS = ("ready", "running")
+"""The states in which the pipeline matches what is appended."""
+
+PROBE_S = 2.0
+"""So long the writer may take to answer."""
+
+
+class PipelineHeartbeat(msgspec.Struct):
+    """What the pipeline's driver writes every second."""
+
+    pid: int
+    state: str
+    time_ms: int
+    offset: int | None = None
+    snapshot_revision: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether events are taken and matched, and if not, why."""
+
+    ready: bool
+    checks: dict[str, str]
+
+
+def read_heartbeat(path: Path) -> PipelineHeartbeat:
+    """The pipeline's last heartbeat; FileNotFoundError before the first."""
+    return msgspec.json.decode(path.read_bytes(), type=PipelineHeartbeat)
+
+
+class PipelineWatch:
+    """Follows the pipeline's heartbeat, and how far it has matched.
+
+    Parameters
+    ----------
+    heartbeat
+        The file that the pipeline's driver writes.
+    stale_s
+        Seconds without a heartbeat, or without progress though events wait, that are too many.
+    """
+
+    def __init__(self, heartbeat: Path, stale_s: float) -> None:
+        self._path = heartbeat
+        self._stale_s = stale_s
+        self._sign: tuple[int, bytes] | None = None
+        self._beat_s: float | None = None
+        self._heartbeat: PipelineHeartbeat | None = None
+        self._problem = "the pipeline has not started yet"
+        self._tip = -1
+        self._moved_s = 0.0
+        self._waiting = 0
+
+    def look(self, tip: int, log_end: int, now_s: float, now_ms: int) -> None:
+        """Take in the heartbeat, and how far everything is matched; to be called a few times a second.
+
+        Parameters
+        ----------
+        tip, log_end
+            The first record that is not matched, and the end of the log.
+        now_s
+            A clock that never goes back.
+        now_ms
+            Milliseconds since 1970, for the heartbeat of a pipeline from before the gateway's start.
+        """
+        if tip != self._tip or not self._waiting:
+            self._tip, self._moved_s = tip, now_s
+        self._waiting = max(0, log_end - tip)
+        try:
+            # On a full disk the driver can change the file's time only.
+            sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
+            if sign == self._sign:
+                return
+            self._heartbeat = msgspec.json.decode(sign[1], type=PipelineHeartbeat)
+        except FileNotFoundError:
+            self._heartbeat, self._problem = None, "the pipeline has not started yet"
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            self._heartbeat, self._problem = None, f"the pipeline's heartbeat cannot be read: {error}"
+            return
+        if self._sign is None:
+            # Nobody has seen how old it is; that it comes from the future says as little as an old one.
+            age_s = (now_ms - self._heartbeat.time_ms) / 1000
+            self._beat_s = now_s - (age_s if age_s >= 0 else self._stale_s + 1)
+        else:
+            self._beat_s = now_s
+        self._sign = sign
+
+    def state(self, now_s: float) -> str:
+        """``ready``, or a sentence why the pipeline is not."""
+        heartbeat = self._heartbeat
+        if heartbeat is None or self._beat_s is None:
+            return self._problem
+        age_s = now_s - self._beat_s
+        if age_s > self._stale_s:
+            return f"the pipeline's last heartbeat is {age_s:.0f} s old"
+        if heartbeat.state not in PIPELINE_WORKS:
+            return f"the pipeline is {heartbeat.state}{f': {heartbeat.error}' if heartbeat.error else ''}"
+        stalled_s = now_s - self._moved_s
+        if self._waiting and stalled_s > self._stale_s:
+            return f"{self._waiting} records wait, and nothing was matched for {stalled_s:.0f} s"
+        return "ready"
+
+
+class WriterProbe:
+    """Asks the writer whether the log can be written: one question at a time, whoever wants to know."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._asked: asyncio.Task[str] | None = None
+
+    async def state(self) -> str:
+        """``ready``, or why the log cannot be written. Waits for `PROBE_S` at most."""
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_task(self._ask())
+        asked = self._asked
+        done, _ = await asyncio.wait([asked], timeout=PROBE_S)
+        if not done:
+            # It stays asked: who comes next waits for the same answer, and adds nothing to the queue.
+            return f"the log cannot be written: no answer for {PROBE_S:g} s"
+        return asked.result()
+
+    async def _ask(self) -> str:
+        try:
+            # Whoever holds the fence could have written.
+            await self._gateway.writer.change(lambda end: end)
+        except Exception as error:
+            return f"the log cannot be written: {error or type(error).__name__}"
+        finally:
+            self._asked = None
+        return "ready"
+
+
+async def readiness(gateway: Gateway) -> Readiness:
+    """Look at everything that a publisher and a subscriber need."""
+    settings = gateway.settings
+    gateway.background.observe()
+    checks = {
+        "pipeline": gateway.background.pipeline.state(time.monotonic()),
+        "log": await gateway.background.probe.state(),
+        "disk": "ready",
+    }
+    free_bytes = disk_free_bytes(settings.data)
+    if free_bytes < settings.disk_free_min_bytes:
+        checks["disk"] = f"{free_bytes >> 20} MiB are free"
+    return Readiness(all(state == "ready" for state in checks.values()), checks)
+
+
+def disk_free_bytes(path: Path) -> int:
+    """What may still be written where the data lie."""
+    return shutil.disk_usage(path).free

@@ -1,0 +1,142 @@
+"""Ready means that events are matched, and not that somebody says so; asking costs the writer nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from gateway_support import event, run, running
+
+from fieldfare.gateway import readiness
+from fieldfare.gateway.readiness import PipelineWatch
+
+DAY_MS = 86_400_000
+
+
+class Watched:
+    """A pipeline's heartbeat and progress; the time is moved by hand."""
+
+    def __init__(self, folder: Path, stale_s: float = 5.0) -> None:
+        self._path = folder / "pipeline.json"
+        self._watch = PipelineWatch(self._path, stale_s)
+        self._count = 0
+
+    def beat(self, **beat: Any) -> None:
+        self._count += 1
+        self._path.write_text(
+            json.dumps({"pid": 1, "state": "running", "time_ms": 0, **beat, "n": self._count})
+        )
+
+    def state(self, now_s: float, tip: int = 0, log_end: int = 0, now_ms: int = 0) -> str:
+        self._watch.look(tip, log_end, now_s, now_ms)
+        return self._watch.state(now_s)
+
+
+def test_a_pipeline_that_says_it_runs_but_matches_nothing_is_not_ready(tmp_path: Path) -> None:
+    """Its planning process was stopped with SIGSTOP: it said ready for as long as one looked."""
+    watched = Watched(tmp_path)
+    for second in range(20):
+        watched.beat()
+        state = watched.state(second, tip=3, log_end=3 if second < 10 else 8)
+        assert state == "ready" if second <= 15 else "5 records wait" in state
+    watched.beat()
+    assert watched.state(20, tip=4, log_end=9) == "ready"
+
+
+def test_the_time_counts_from_when_events_began_to_wait(tmp_path: Path) -> None:
+    """After a quiet night the first event must not find the service not ready."""
+    watched = Watched(tmp_path)
+    watched.beat()
+    assert watched.state(0) == "ready"
+    watched.beat()
+    assert watched.state(30_000, tip=0, log_end=1) == "ready"
+
+
+def test_a_clock_that_jumps_neither_hides_a_dead_pipeline_nor_a_living_one(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    for second, jump_ms in enumerate((0, DAY_MS, -DAY_MS, 7 * DAY_MS, 0)):
+        watched.beat(time_ms=jump_ms)
+        assert watched.state(second, now_ms=-jump_ms) == "ready"
+    # It died; the clock is put back to the time of its last heartbeat, again and again.
+    assert watched.state(9, now_ms=0) == "ready"
+    assert watched.state(10, now_ms=0) == "the pipeline's last heartbeat is 6 s old"
+
+
+def test_an_old_heartbeat_that_a_starting_gateway_finds_is_old(tmp_path: Path) -> None:
+    """Whatever the clock says by then: one from the future has not been written by anybody alive."""
+    for age_ms in (6_000, -6_000):
+        watched = Watched(tmp_path)
+        watched.beat(time_ms=DAY_MS - age_ms)
+        assert "last heartbeat" in watched.state(0, now_ms=DAY_MS)
+        watched.beat(time_ms=DAY_MS - age_ms)
+        assert watched.state(1, now_ms=DAY_MS) == "ready"
+
+
+def test_waiting_events_are_said_by_the_route(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, pipeline_stale_s=0.3, stats_s=0.02) as r:
+            beats = 0
+
+            async def checks(ready: bool) -> dict[str, str]:
+                nonlocal beats
+                while True:
+                    beats += 1
+                    now_ms = time.time_ns() // 1_000_000
+                    beat = {"pid": 1, "state": "running", "time_ms": now_ms, "n": beats}
+                    (tmp_path / "run" / "pipeline.json").write_text(json.dumps(beat))
+                    answer = await r.client.get("/readyz")
+                    if (answer.status_code == 200) == ready:
+                        return dict(answer.json()["checks"])
+                    await asyncio.sleep(0.01)
+
+            await checks(ready=True)
+            await r.publish(event())
+            assert "1 records wait" in (await checks(ready=False))["pipeline"]
+            r.pipeline.step()
+            await checks(ready=True)
+
+    run(work)
+
+
+def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monkeypatch: Any) -> None:
+    """The log's disk hangs, and ten monitors ask every second."""
+    monkeypatch.setattr(readiness, "PROBE_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            log, held, release = r.gateway.log, threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with log.fence():
+                    held.set()
+                    release.wait(20)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            await asyncio.to_thread(held.wait)
+            asked = 0
+            change = r.gateway.writer.change
+
+            async def counted(work: Any) -> Any:
+                nonlocal asked
+                asked += 1
+                return await change(work)
+
+            monkeypatch.setattr(r.gateway.writer, "change", counted)
+            try:
+                for _ in range(3):
+                    answers = await asyncio.gather(*(r.client.get("/readyz") for _ in range(20)))
+                    assert {answer.status_code for answer in answers} == {503}
+                    assert {"no answer" in answer.json()["checks"]["log"] for answer in answers} == {True}
+                assert asked == 1
+            finally:
+                release.set()
+                await asyncio.to_thread(holder.join)
+            while (await r.client.get("/readyz")).json()["checks"]["log"] != "ready":
+                await asyncio.sleep(0.01)
+
+    run(work)
