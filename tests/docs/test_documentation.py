@@ -173,11 +173,11 @@ def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
 
 
 def _run_python(program: str, folder: Path) -> str:
-    """Run it as a user does whose environment is not activated: the path's ``python3`` lacks the packages."""
+    """Run it as a user does whose environment is not activated: the path's ``python3`` has no packages."""
     (folder / "example.py").write_text(program)
     bare = folder / "bare"
     bare.mkdir()
-    (bare / "python3").write_text("#!/bin/sh\necho \"No module named 'fieldfare'\" >&2\nexit 1\n")
+    (bare / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     (bare / "python3").chmod(0o755)
     environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PYSPARK")}
     path = f"{bare}{os.pathsep}{os.environ['PATH']}"

@@ -17,6 +17,7 @@ from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, ru
 from fieldfare.gateway.app import ROUTES
 from fieldfare.gateway.openapi import DOCUMENT
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.storage.quarantine import Quarantine, SetAside
 
 
 def test_ready_needs_a_pipeline_that_has_just_given_a_sign_of_life(tmp_path):
@@ -175,6 +176,8 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
 
     async def work() -> None:
         async with running(tmp_path) as r:
+            await r.publish(event())
+            Quarantine(tmp_path / "quarantine").add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
                 key=lambda each: (each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
@@ -183,7 +186,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                 if method == "parameters" or path.endswith("/stream"):
                     continue
                 operation = DOCUMENT["paths"][path][method]
-                url = path.format(space="default", id="cheap-yahoo")
+                url = path.format(space="default", id="cheap-yahoo", position="0-0-0")
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:
