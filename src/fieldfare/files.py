@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY_SUFFIX = ".tmp"
-_WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}" + re.escape(TEMPORARY_SUFFIX))
+_WRITER = re.compile(r"\..*\.(\d+)-[0-9a-f]+" + re.escape(TEMPORARY_SUFFIX))
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> int:
