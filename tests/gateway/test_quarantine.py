@@ -61,7 +61,7 @@ def test_a_position_that_is_none_or_of_no_such_record_is_said_so(tmp_path: Path)
     async def work() -> None:
         async with running(tmp_path) as r:
             for position, status in [
-                ("x", 400), ("0-1", 400), ("0-1-0", 404), (f"0-{9**99}-0", 404), (f"0-{'9' * 5000}-0", 400),
+                ("x", 400), ("0-1", 400), ("0-1-0", 404), (f"0-{9**99}-0", 400), (f"0-{'9' * 5000}-0", 400),
             ]:  # fmt: skip
                 answer = await r.client.post(f"/v1/quarantine/{position}/retry")
                 assert answer.status_code == status, position

@@ -39,12 +39,12 @@ def watch(*arguments, **named):
     found = sys.modules.get("fieldfare.runtimes.spark.range_task")
     if hasattr(found, "OpenIndex"):
         builtins.__import__ = real
-        find_matches = found.find_matches
+        stream_matches = found.stream_matches
         def crash(records, indexes):
             if any(b"CRASH" in payload.as_py() for payload in records.column("payload")):
                 os.kill(os.getpid(), signal.SIGSEGV)
-            return find_matches(records, indexes)
-        found.find_matches = crash
+            return stream_matches(records, indexes)
+        found.stream_matches = crash
     return module
 builtins.__import__ = watch
 """
