@@ -134,7 +134,7 @@ class Publisher(Actor):
     def act(self) -> None:
         until(self._has_room, why="(subscribers keep up)")
         events, content, headers = self._draw()
-        headers |= {"fieldfare-producer": PRODUCER + self.space, "fieldfare-sequence": str(self._sequence)}
+        headers |= {"fieldfare-producer": PRODUCER, "fieldfare-sequence": str(self._sequence)}
         self.ledger.sending(self.space, events)
         answer, tries = self.call("POST", "/events", content=content, headers=headers)
         assert answer.status_code == 200, answer.text
