@@ -45,7 +45,7 @@ FILTERS = {
 CHANGED = "changed"
 """What stands in every space under filters that change, and is read all the time too."""
 
-MAY_REFUSE = {(429, "overloaded"), (503, "storage"), (503, "stopping")}
+MAY_REFUSE = {(429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "stopping")}
 """The answers that say that something cannot be done now."""
 
 
