@@ -45,7 +45,7 @@ FILTERS = {
 CHANGED = "changed"
 """What stands in every space under filters that change, and is read all the time too."""
 
-MAY_REFUSE = {(429, "overloaded"), (503, "storage"), (503, "stopping")}
+MAY_REFUSE = {(429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "stopping")}
 """The answers that say that something cannot be done now."""
 
 
@@ -134,7 +134,7 @@ class Publisher(Actor):
     def act(self) -> None:
         until(self._has_room, why="(subscribers keep up)")
         events, content, headers = self._draw()
-        headers |= {"fieldfare-producer": PRODUCER + self.space, "fieldfare-sequence": str(self._sequence)}
+        headers |= {"fieldfare-producer": PRODUCER, "fieldfare-sequence": str(self._sequence)}
         self.ledger.sending(self.space, events)
         answer, tries = self.call("POST", "/events", content=content, headers=headers)
         assert answer.status_code == 200, answer.text
