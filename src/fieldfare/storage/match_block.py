@@ -54,11 +54,9 @@ GIVEN_UP = "given_up"
 too much work; with a number behind it, how many of that subscription."""
 
 _CACHED_BATCHES = 8
-_ABOUT_THIS_PROCESS = frozenset(
+_OF_THIS_PROCESS = frozenset(
     (errno.EACCES, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
 )
-"""Errors of opening a file that say nothing about what is in it."""
-
 WAITING_BATCHES = 256
 """So many batches of a block that is written wait in memory, some 20 MB; further ones in a file."""
 
@@ -325,6 +323,11 @@ class _Batch:
     high: NDArray[np.uint8]
 
 
+def _is_about_this_process(error: Exception) -> bool:
+    """Whether an error of reading says nothing of what is in the file: no memory, no descriptor, no right."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS)
+
+
 class MatchBlock:
     """A block of the match log, read from its file; safe for use by several threads.
 
@@ -350,7 +353,7 @@ class MatchBlock:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
-            if isinstance(error, OSError) and error.errno in _ABOUT_THIS_PROCESS:
+            if _is_about_this_process(error):
                 raise MatchLogError(f"{path} could not be opened: {error}") from error
             raise BrokenBlockError(path, f"{path} is not a match block: {error}") from error
         if header.format != FORMAT:
@@ -469,6 +472,8 @@ class MatchBlock:
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
         except (pa.ArrowException, OSError, AttributeError, ValueError) as error:
+            if _is_about_this_process(error):
+                raise MatchLogError(f"{self.path} could not be read: {error}") from error
             raise self._broken(str(error)) from error
 
     def _decode(self, index: int, lists: dict[str, NDArray[Any]]) -> _Batch:
