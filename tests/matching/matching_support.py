@@ -76,6 +76,8 @@ class NormalForm:
                 return True
         return False
 
+    decides = matches_lookup
+
     def _refuses(self, value: Any) -> bool:
         return any(type(value) is type(refused) and value == refused for refused in self.refused)
 
