@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from storage_support import Matches, files_of, of_number, read_on, some_matches, write_in_blocks
 
+from fieldfare.files import remove_abandoned
 from fieldfare.storage import MatchLog
 from fieldfare.storage.errors import BrokenBlockError
-from fieldfare.storage.files import remove_abandoned
 from fieldfare.storage.match_block import MAX_BLOCK_RECORDS, NewMatchBlock
 from fieldfare.storage.match_folder import BlockRange
 

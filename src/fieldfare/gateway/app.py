@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldfare.files import make_folder
 from fieldfare.gateway import (
     delivery_routes,
     event_routes,
@@ -45,7 +46,6 @@ from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import DiskFullError, StorageError
-from fieldfare.storage.files import make_folder
 from fieldfare.storage.match_log import MatchLog
 from fieldfare.storage.quarantine import Quarantine
 
