@@ -191,6 +191,53 @@ def test_a_restart_goes_on_from_the_snapshot_though_older_history_is_purged(life
         life.check(since=passed)
 
 
+def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
+    life: Life, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every start of the pipeline failed at an empty newest manifest, until somebody deleted ``index/``.
+
+    Workers know a manifest by its number: one of the same number with other content would be passed over.
+    """
+    for _ in range(3):
+        life.change(20)
+        life.check(since=0)
+    rotted = life.writer.manifest
+    path = life.folder.index / "manifests" / f"{rotted.number:012d}.json"
+    life.writer.close()
+    path.write_bytes(b"")
+    life.writer = life.open()
+    assert caplog.text.count("the index is built anew") == 1
+    assert life.writer.manifest.number > rotted.number
+    assert not path.exists()
+    assert not {file.name for file in (life.folder.index / "files").iterdir()} & rotted.files()
+    life.check(since=0)
+
+
+def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
+    life: Life, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What removes old files reads the manifests that are kept; a commit failed for that."""
+    number = index_writer.COLLECTED_AT_ONCE
+    while life.writer.manifest.number < number + 2:
+        life.change(2)
+        life.check(since=0)
+    kept = life.writer.manifest.number - 1
+    path = life.folder.index / "manifests" / f"{kept:012d}.json"
+    path.write_bytes(b"")
+    life.writer.passed(0, kept)
+    assert caplog.text.count("the index is cleaned up later") == 1
+    life.check(since=0)
+    while life.writer.manifest.number < kept + number:
+        life.change(2)
+        life.check(since=0)
+    life.writer.passed(0, life.writer.manifest.number)
+    assert not path.exists()
+    life.check(since=0)
+    life.writer.close()
+    life.writer = life.open()
+    life.check(since=0)
+
+
 def test_files_of_a_writer_that_was_killed_before_its_manifest_are_written_anew(life: Life) -> None:
     """A delta with the next manifest's name lay there already, and what changed after it was lost."""
     life.change(40)

@@ -17,6 +17,7 @@ import pytest
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.pipeline.suspects import Suspects
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
@@ -208,6 +209,27 @@ def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
     assert recovery.failed(RAISED, "no") == 0.0
     assert MatchLog(folder.matches).end(0) == 1
     assert Quarantine(folder.quarantine).offsets() == [0]
+
+
+def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_path: Path) -> None:
+    """Where an older ``log.db`` was put back there are no records that could be at fault, or be read."""
+    folder, log = open_service(tmp_path)
+    log.raise_end(3)
+    log.append([good(0)])
+    for _ in range(8):
+        recovery = recovery_of(folder, log)
+        recovery.begin(predecessor_died=True, told_offset=0)
+        suspects, _ = SuspectsFile(folder.suspects).load()
+        SuspectsFile(folder.suspects).save(suspects, trying=True)
+    assert Quarantine(folder.quarantine).offsets() == []
+    planner = BatchPlanner(folder, BatchSettings())
+    at: dict[str, int] = {"offset": planner.first(), "revision": 0, "manifest": 0}
+    while at["offset"] < 3:
+        end = planner.next_end(at)
+        planner.ranges(at["offset"], end)
+        at = end
+    planner.close()
+    assert MatchLog(folder.matches).end(0) == at["offset"] == 3
 
 
 def test_a_torn_note_about_suspects_is_as_none(tmp_path: Path) -> None:

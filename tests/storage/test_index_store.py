@@ -85,6 +85,35 @@ def test_collecting_removes_what_no_manifest_kept_names(store: IndexStore) -> No
     assert store.newest() == manifest(3, "c", "d")
 
 
+def test_collecting_leaves_the_files_alone_while_a_manifest_that_it_keeps_cannot_be_read(
+    store: IndexStore,
+) -> None:
+    """Nobody knows which of them that one needs; the older manifests go all the same, broken or not."""
+    write(store, "a", "b", "c")
+    for number, name in enumerate("abc", 1):
+        store.write_manifest(manifest(number, name))
+    for number in (1, 2):
+        (store.folder / "manifests" / f"{number:012d}.json").write_bytes(b"")
+    with pytest.raises(IndexStoreError, match=r"000000000002\.json is broken"):
+        store.collect(keep_from=2)
+    assert {path.name for path in (store.folder / "files").iterdir()} == {"a", "b", "c"}
+    assert [path.name for path in sorted((store.folder / "manifests").iterdir())] == [
+        "000000000002.json",
+        "000000000003.json",
+    ]
+    assert store.collect(keep_from=3) == 2
+    assert store.newest() == manifest(3, "c")
+
+
+def test_the_number_of_a_broken_manifest_is_not_free(store: IndexStore) -> None:
+    assert store.greatest_number() == 0
+    store.write_manifest(manifest(4, None))
+    (store.folder / "manifests" / "000000000004.json").write_bytes(b"")
+    assert store.greatest_number() == 4
+    with pytest.raises(IndexStoreError, match="manifest 4 was written before"):
+        store.write_manifest(manifest(4, None))
+
+
 def test_a_broken_manifest_is_named(store: IndexStore) -> None:
     store.write_manifest(manifest(1, None))
     path = store.folder / "manifests" / "000000000001.json"

@@ -116,6 +116,10 @@ class IndexStore:
                 if max(self._numbers(), default=-1) == max(numbers):
                     raise
 
+    def greatest_number(self) -> int:
+        """The highest number that a manifest has, be it broken; 0 when there is none."""
+        return max(self._numbers(), default=0)
+
     def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
         """Remove the manifests before a number, and the files that no manifest left names.
 
@@ -132,14 +136,19 @@ class IndexStore:
         -------
         int
             How many files went, manifests not counted.
+
+        Raises
+        ------
+        IndexStoreError
+            A manifest that is kept cannot be read, so which files it needs is not known: all of them stay.
         """
         numbers = sorted(self._numbers())
         kept = [number for number in numbers if number >= keep_from or number == numbers[-1]]
-        needed = set(keep_files).union(*(self.manifest(number).files() for number in kept))
         # Manifests first: should this stop half way, each that is left still has all its files.
         for number in numbers:
             if number not in kept:
                 self._manifest_path(number).unlink(missing_ok=True)
+        needed = set(keep_files).union(*(self.manifest(number).files() for number in kept))
         removed = 0
         for path in list(self._files.iterdir()) if self._files.is_dir() else []:
             if path.name not in needed and not path.name.startswith("."):

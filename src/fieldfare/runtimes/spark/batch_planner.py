@@ -91,6 +91,11 @@ class BatchPlanner:
             if record.offset >= end:
                 break
             sizes.append(record.size_bytes)
+        if not sizes:
+            # A hole of the log, which is a range of its own: what a task writes are blocks of records, and
+            # readers would wait at the gap. Killed before or within this, the next query begins at it.
+            self._match_log.fill(start, end)
+            return [(end, end)]
         return split_evenly(start, sizes, self._settings.tasks, self._settings.split_bytes)
 
     def passed(self, end: Offset) -> None:

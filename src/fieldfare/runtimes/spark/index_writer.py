@@ -99,21 +99,31 @@ class IndexWriter:
 
     def _start(self) -> tuple[Indexer, Manifest]:
         """Go on from the newest manifest, or build everything from the registry."""
-        newest = self._store.newest()
         revision = self._registry.revision()
-        if newest is not None and newest.revision <= revision:
-            try:
-                return self._resume(newest, revision)
-            except (IndexFileError, OSError, RegistryError) as error:
-                _log.warning("the index is built anew: %s", error)
+        try:
+            newest = self._store.newest()
+            resumed = self._resume(newest, revision) if newest else None
+        except (IndexStoreError, IndexFileError, OSError, RegistryError, ValueError) as error:
+            # All of it is in the registry, so nothing that is wrong with it is worth stopping for.
+            _log.warning("the index is built anew: %s", error)
+            resumed = None
+        if resumed is not None:
+            indexer, step = resumed
+            return indexer, self._write(step)
         started_s = time.monotonic()
-        indexer = Indexer(newest)
+        # No number is used twice, not even that of a manifest that cannot be read: workers know it by that.
+        indexer = Indexer(Manifest(self._store.greatest_number(), 0))
         parts = build_snapshots(self._registry, revision, self._passed)
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
+        # What was before is of no more use, and some of it may be broken.
+        self._collect(manifest.number, manifest)
         return indexer, manifest
 
-    def _resume(self, newest: Manifest, revision: int) -> tuple[Indexer, Manifest]:
+    def _resume(self, newest: Manifest, revision: int) -> tuple[Indexer, Step]:
+        """The index that a manifest names, and the step from it to the registry's revision."""
+        if newest.revision > revision:
+            raise RegistryError(f"it is at revision {newest.revision}, the registry at {revision}")
         if revision - snapshot_revision(newest) > REPLAYED_MAX:
             raise RegistryError(f"{revision - snapshot_revision(newest)} changes since the last snapshot")
         snapshots = {
@@ -123,7 +133,7 @@ class IndexWriter:
         }
         indexer = Indexer(newest, snapshots)
         changes = self._registry.changes(indexer.revision, revision)
-        return indexer, self._write(indexer.apply(changes, revision))
+        return indexer, indexer.apply(changes, revision)
 
     def catch_up(self, revision: int) -> Manifest:
         """A manifest that covers a revision of the registry; written if there was none."""
@@ -147,7 +157,14 @@ class IndexWriter:
         self._passed = max(self._passed, offset)
         if manifest >= self._collected_from + COLLECTED_AT_ONCE:
             self._collected_from = manifest
-            self._store.collect(manifest)
+            self._collect(manifest, self.manifest)
+
+    def _collect(self, keep_from: int, newest: Manifest) -> None:
+        """Remove what nobody needs any more; when that fails, it stops nothing."""
+        try:
+            self._store.collect(keep_from, newest.files())
+        except (IndexStoreError, OSError) as error:
+            _log.warning("the index is cleaned up later: %s", error)
 
     def cover(self, manifest: int, revision: int) -> None:
         """Make sure that a batch planned before a restart can be matched: see `IndexCache`."""

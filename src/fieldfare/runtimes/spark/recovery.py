@@ -157,6 +157,8 @@ class Recovery:
     def _set_aside(self, offset: int, error: str) -> None:
         """Put a record on the list, and write a block without matches in its place."""
         events = self._log.backlog(offset).events - self._log.backlog(offset + 1).events
+        if not events:
+            return  # It is in a hole of the log, over which the planner goes.
         try:
             space = next(iter(self._log.read(offset, offset + 1))).space
         except StorageError as unreadable:
