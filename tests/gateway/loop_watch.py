@@ -27,7 +27,7 @@ STEP_MAX_MS = 20.0
 """No step whose length a client decides may take longer."""
 
 SHARED_PROCESSOR = 2.0
-"""The same step takes up to so many times its processor time while another program has the core's other half."""
+"""A step may take so many times as long while another program has the other half of the core."""
 
 
 @dataclass(slots=True)
