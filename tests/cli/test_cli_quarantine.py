@@ -18,9 +18,11 @@ def test_records_set_aside_are_listed_and_published_again(fieldfare: Fieldfare, 
         assert fieldfare("quarantine", "list", "--url", gateway.url).stdout == "no record is set aside\n"
         with Client(gateway.url) as client:
             client.publish({"source": "/s", "type": "t", "data": {"x": 1}})
-        Quarantine(data / "quarantine").add(SetAside(0, "default", 1, "ValueError: [odd]", 5))
+        Quarantine(data / "quarantine").add(
+            SetAside(0, "default", 1, "it cannot be matched: ValueError: [odd]", 5)
+        )
         shown = fieldfare("quarantine", "list", "--url", gateway.url).stdout
-        assert shown == "0-0-0  default  1 events\n  ValueError: [odd]\n"
+        assert shown == "0-0-0  default  1 events\n  matching it raised ValueError\n"
         (record,) = json.loads(fieldfare("quarantine", "list", "--json", "--url", gateway.url).stdout)
         assert (record["position"], record["events"]) == ("0-0-0", 1)
         again = fieldfare("quarantine", "retry", "0-0-0", "--url", gateway.url)

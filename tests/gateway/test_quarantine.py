@@ -8,7 +8,9 @@ from pathlib import Path
 
 from gateway_support import SUBSCRIPTIONS, event, run, running
 
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
+
+ERROR = 'a.b.RecordsError: records 0 to 0 cannot be matched: ValueError: not so: {"patient": "Doe"}'
 
 
 def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: Path) -> None:
@@ -20,13 +22,13 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
             await r.subscribe("a", "data.x = 1")
             offset = (await r.publish(event("odd", {"x": 1}), event("even", {"x": 2})))["offset"]
             quarantine = Quarantine(tmp_path / "quarantine")
-            quarantine.add(SetAside(offset, "default", 2, "ValueError: odd", 5))
+            quarantine.add(SetAside(offset, "default", 2, ERROR, 5))
             empty_block(r, offset)
             (listed,) = (await r.client.get("/v1/quarantine")).json()["quarantine"]
             position = listed["position"]
             assert listed == {
                 "position": f"0-{offset}-0", "space": "default", "events": 2,
-                "error": "ValueError: odd", "set_aside_ms": 5,
+                "error": "matching it raised ValueError", "set_aside_ms": 5,
             }  # fmt: skip
             assert (await r.client.get("/v1/stats")).json()["quarantined_records"] == 1
             copy = shutil.copytree(tmp_path / "quarantine", tmp_path / "copy")
@@ -98,3 +100,27 @@ def test_a_torn_note_still_names_its_record(tmp_path: Path) -> None:
     (tmp_path / "quarantine" / f"{7:016d}.json").write_bytes(b"")
     found = quarantine.get(7)
     assert found is not None and (found.offset, "cannot be read" in found.error) == (7, True)
+
+
+def test_the_list_quotes_no_event(tmp_path: Path) -> None:
+    """A library's error names the value that it could not read, of an event in somebody else's space."""
+    errors = {
+        ERROR: "matching it raised ValueError",
+        "RecordsError: records 1 to 1 cannot be matched: Doe is ill": "it could not be matched",
+        "SparkException: Python worker exited unexpectedly (crashed): Doe": (
+            "the worker process that matched it ended unexpectedly"
+        ),
+        f"{DIED}; Doe": DIED,
+        "Doe": "it could not be matched",
+    }
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for offset, error in enumerate(errors):
+                Quarantine(tmp_path / "quarantine").add(SetAside(offset, "secret", 1, error, 1))
+            (tmp_path / "quarantine" / f"{9:016d}.json").write_text("Doe")
+            listed = (await r.client.get("/v1/quarantine")).json()["quarantine"]
+            assert [record["error"] for record in listed] == [*errors.values(), "it could not be matched"]
+            assert [record["position"] for record in listed][-1] == "0-9-0"
+
+    run(work)

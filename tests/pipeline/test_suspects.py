@@ -8,7 +8,7 @@ from math import log2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fieldfare.pipeline.suspects import FAILED_ALONE_MAX, Suspects
+from fieldfare.pipeline.suspects import DIED_ALONE_MAX, FAILED_ALONE_MAX, Suspects
 
 Naming = Callable[[set[int]], tuple[int, int] | None]
 
@@ -28,7 +28,7 @@ def isolate(size: int, bad: set[int], batch: int, name: Naming = lambda bad: Non
         suspects = (suspects or Suspects(tip, upto, upto)).failed(
             tip, "no good", name(bad & set(range(tip, upto)))
         )
-        if suspects and suspects.is_proven:
+        if suspects and suspects.is_proven():
             aside.append(suspects.start)
             bad = bad - {suspects.start}
             tip = suspects.start + 1
@@ -74,7 +74,7 @@ def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
     for failed, more in history:
         tip = tip + more if more < 10 else tip
         suspects = suspects.failed(tip, "x") if failed else suspects.passed(tip)
-        if suspects is None or suspects.is_proven:
+        if suspects is None or suspects.is_proven():
             return
         assert tip <= suspects.start < suspects.upto <= suspects.end or suspects.start <= tip < suspects.upto
 
@@ -82,7 +82,7 @@ def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
 def test_a_record_that_failed_once_alone_and_then_passed_is_not_set_aside() -> None:
     """A task is killed from outside now and then: that is no record's fault."""
     once = Suspects(5, 6, 6).failed(5, "killed")
-    assert once is not None and not once.is_proven
+    assert once is not None and not once.is_proven()
     assert once.passed(6) is None
 
 
@@ -90,3 +90,26 @@ def test_a_record_that_failed_in_company_has_not_failed_alone() -> None:
     """Its neighbours' blocks were written, so only it was left; yet another may have crashed the process."""
     suspects = Suspects(0, 8, 8).failed(7, "crashed")
     assert suspects == Suspects(7, 8, 8, failures=0, error="crashed")
+
+
+def test_a_death_without_a_word_is_no_evidence_in_company_and_little_alone() -> None:
+    """The kernel ends the largest process when memory is short: what that was matching, it does not ask."""
+    suspects: Suspects | None = Suspects(0, 8, 8)
+    for _ in range(3 + DIED_ALONE_MAX - 1):
+        suspects = suspects.died(0, "killed") if suspects else None
+        assert suspects is not None and not suspects.is_proven()
+    assert suspects == Suspects(0, 1, 1, deaths=DIED_ALONE_MAX - 1, error="killed")
+    last = suspects.died(0, "killed")
+    assert last is not None and last.is_proven() and not last.is_proven(given_up_before=1)
+    assert suspects.passed(1) is None, "it was matched: the deaths are forgotten"
+
+
+def test_deaths_and_failures_are_counted_apart() -> None:
+    """A process that was killed by chance does not make one failure of the record into two."""
+    once = Suspects(5, 6, 6).failed(5, "raised")
+    assert once is not None
+    for _ in range(DIED_ALONE_MAX - 1):
+        once = once.died(5, "killed")
+        assert once is not None and not once.is_proven()
+    twice = once.failed(5, "raised")
+    assert twice is not None and twice.is_proven()

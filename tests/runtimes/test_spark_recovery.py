@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.gateway.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.folder import DataFolder
@@ -26,6 +27,7 @@ from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import MatchLog, open_event_log, open_registry
 from fieldfare.storage.event_log import EventLog, NewRecord
+from fieldfare.storage.match_folder import BlockRange
 from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Put
 
@@ -163,12 +165,42 @@ def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: 
             file.save(suspects, trying=True)
         if start <= deadly < upto:
             deaths += 1
-            assert deaths < 10
+            assert deaths < 20
             continue
         for offset in range(start, upto):
             recovery._match_log.write(recovery_block(offset))
     assert Quarantine(folder.quarantine).offsets() == [deadly]
     assert "ended while" in Quarantine(folder.quarantine).get(deadly).error
+
+
+def test_a_machine_that_kills_whatever_is_tried_costs_hardly_any_record(tmp_path: Path) -> None:
+    """The index has outgrown the memory: every process is killed, and no record is at fault."""
+    folder, log = open_service(tmp_path)
+    log.append([good(n) for n in range(16)])
+    file = SuspectsFile(folder.suspects)
+    for _ in range(100):
+        recovery_of(folder, log).begin(predecessor_died=True, told_offset=None)
+        if suspects := file.load()[0]:
+            file.save(suspects, trying=True)
+    assert len(Quarantine(folder.quarantine).offsets()) <= 3
+
+
+def test_a_record_set_aside_does_not_hide_that_the_matches_before_it_are_missing(tmp_path: Path) -> None:
+    """A power failure takes a block that nobody called durable, and leaves the one behind it.
+
+    It is of a record that was set aside. What is missing will be matched again, and is not lost.
+    """
+    folder, log = open_service(tmp_path)
+    log.append([good(0), good(1)])
+    matches = MatchLog(folder.matches)
+    matches.write(recovery_block(0))
+    recovery = recovery_of(folder, log)
+    recovery.failed(RAISED, "no")
+    recovery.failed(RAISED, "no")
+    assert Quarantine(folder.quarantine).offsets() == [1]
+    matches.block_at(0)
+    BlockRange(0, 1).path(folder.matches).unlink()
+    assert pass_over_lost(log, MatchLog(folder.matches), 0) == 0
 
 
 def recovery_block(offset: int) -> Any:

@@ -240,9 +240,19 @@ class Beats:
         self._path = path
         self._watch = ProgressWatch(path, stall_s)
         self._count = 0
+        self._now_s = 0.0
 
     def hang(self, now_s: float, **beat: object) -> str:
-        """What the watch says, after a new beat if one is given."""
+        """What the watch says, which looks every second, after a new beat if one is given."""
+        while self._now_s < now_s - 1:
+            self._now_s += 1
+            if said := self._watch(7, self._now_s):
+                return said
+        return self.look(now_s, **beat)
+
+    def look(self, now_s: float, **beat: object) -> str:
+        """The same when nobody looked since the last time."""
+        self._now_s = now_s
         if beat:
             self._count += 1
             self._path.write_text(json.dumps({"pid": 7, "n": self._count, "state": "running", **beat}))
@@ -277,6 +287,15 @@ def test_a_pipeline_may_be_silent_for_longer_while_it_starts(tmp_path):
     assert beats.hang(30.0, offset=0, log_end=9, state="starting") == ""
     assert beats.hang(75.0) == ""
     assert "sign of life" in beats.hang(90.0)
+
+
+def test_a_pipeline_that_was_paused_with_its_supervisor_does_not_hang(tmp_path):
+    """A laptop's lid is closed over night with events waiting: nobody had the time to do anything."""
+    beats = Beats(tmp_path / "beat")
+    assert beats.hang(0.0, offset=4, log_end=50) == ""
+    for pause in range(1, 4):
+        assert beats.look(pause * 30_000.0) == ""
+    assert "sign of life" in beats.hang(90_020.0), "who hangs is found all the same"
 
 
 def test_a_log_that_grows_while_its_writer_runs_is_set_aside(tmp_path):

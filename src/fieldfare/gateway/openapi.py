@@ -170,7 +170,7 @@ _SET_ASIDE = record(
         "position": string("Where the record stands: that of its first event."),
         "space": string(),
         "events": integer("How many events nobody was given."),
-        "error": string("Why it could not be matched."),
+        "error": string("Why it could not be matched, in short and without any event's text."),
         "set_aside_ms": integer("When, in milliseconds since 1970."),
     }
 )

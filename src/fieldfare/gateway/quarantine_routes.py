@@ -15,7 +15,7 @@ from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.model import Position
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import NewRecord, Record
-from fieldfare.storage.quarantine import SetAside
+from fieldfare.storage.quarantine import SetAside, brief
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
@@ -80,6 +80,7 @@ def _document(record: SetAside) -> dict[str, Any]:
         "position": str(Position(0, record.offset, 0)),
         "space": record.space,
         "events": record.events,
-        "error": record.error,
+        # Whoever may list them may not read the events of every space.
+        "error": brief(record.error),
         "set_aside_ms": record.set_aside_ms,
     }

@@ -7,6 +7,10 @@
 A machine without I/O. It is told how far everything is matched (`tip`) and whether the last attempt failed
 or passed; it says up to where to try next. A record that failed alone twice is to be set aside. Of n records
 one bad one is found in about log2(n) attempts, and what is not bad is matched on the way.
+
+An attempt whose process died without a word has failed too, but says little about its records: a machine
+short of memory kills what is at work, whatever it is at. Such deaths lead to trying a record alone; of one
+tried alone they prove something only when there are many of them and nothing else, see `is_proven`.
 """
 
 from __future__ import annotations
@@ -15,6 +19,10 @@ from dataclasses import dataclass, replace
 
 FAILED_ALONE_MAX = 2
 """A record is set aside when it has failed alone so often: once may be chance, such as a killed process."""
+DIED_ALONE_MAX = 12
+"""A record is set aside when so many processes in a row died without a word while they tried it alone."""
+DOUBLINGS_MAX = 6
+"""That many is doubled at most so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,8 @@ class Suspects:
         How often the record at `start` has failed alone.
     error : str
         What the last failure said.
+    deaths : int
+        How often a process died without a word while it tried the record at `start` alone.
     """
 
     start: int
@@ -38,14 +48,33 @@ class Suspects:
     upto: int
     failures: int = 0
     error: str = ""
+    deaths: int = 0
+
+    def is_proven(self, given_up_before: int = 0) -> bool:
+        """Whether the record at `start` is to be set aside.
+
+        Parameters
+        ----------
+        given_up_before : int
+            How many records directly before it were set aside for deaths. Where one after the other kills,
+            and nothing else was matched in between, the machine is to blame rather than they: each doubles
+            the deaths that are asked for.
+        """
+        deaths_max = DIED_ALONE_MAX << min(given_up_before, DOUBLINGS_MAX)
+        return self.failures >= FAILED_ALONE_MAX or self.deaths >= deaths_max
+
+    def died(self, tip: int, error: str) -> Suspects | None:
+        """The process ended in the attempt, and nobody has said why; otherwise like `failed`."""
+        if tip < self.upto and self._is_alone:
+            return replace(self, end=self.upto, deaths=self.deaths + 1, error=error)
+        return self.failed(tip, error)
 
     @property
-    def is_proven(self) -> bool:
-        """Whether the record at `start` is to be set aside."""
-        return self.failures >= FAILED_ALONE_MAX
+    def _is_alone(self) -> bool:
+        return self.upto - self.start == 1
 
     def failed(self, tip: int, error: str, named: tuple[int, int] | None = None) -> Suspects | None:
-        """The attempt failed; None when nothing is left to suspect.
+        """The attempt failed, and said so; None when nothing is left to suspect.
 
         Parameters
         ----------
@@ -59,7 +88,7 @@ class Suspects:
         """
         if tip >= self.upto:
             return self.passed(tip)
-        if self.upto - self.start == 1:
+        if self._is_alone:
             return replace(self, end=self.upto, failures=self.failures + 1, error=error)
         start = max(self.start, tip)
         if named and start <= named[0] < named[1] <= self.upto and named[1] - named[0] < self.upto - start:
@@ -72,5 +101,8 @@ class Suspects:
         if tip >= self.end:
             return None
         if tip < self.upto:
-            return replace(self, start=tip, failures=self.failures if tip == self.start else 0)
+            same = tip == self.start
+            return replace(
+                self, start=tip, failures=self.failures if same else 0, deaths=self.deaths if same else 0
+            )
         return Suspects(tip, self.end, tip + max(1, (self.end - tip) // 2), error=self.error)

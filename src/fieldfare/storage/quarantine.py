@@ -6,6 +6,7 @@ the files; the gateway lists them, and removes one when its record was published
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,23 @@ import msgspec
 from fieldfare.files import sync_folder, write_file
 from fieldfare.storage.errors import StorageError
 
+DIED = "the process ended while the record was matched"
+"""How the error begins of a record whose processes died without a word."""
+
 _SUFFIX = ".json"
+_RAISED = re.compile(r"cannot be matched: ([A-Za-z_]\w{0,63})(?::|$)")
+"""The name of the error that matching raised; what it says comes behind, and may quote events."""
+
+
+def brief(error: str) -> str:
+    """Why records could not be matched, for anybody: without the error's words, which may quote events."""
+    if error.startswith(DIED):
+        return DIED
+    if raised := _RAISED.search(error):
+        return f"matching it raised {raised[1]}"
+    if "Python worker exited unexpectedly" in error:
+        return "the worker process that matched it ended unexpectedly"
+    return "it could not be matched"
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -28,7 +45,7 @@ class SetAside(msgspec.Struct, frozen=True):
     events : int
         How many those are.
     error : str
-        Why it could not be matched.
+        Why it could not be matched, in the words of the error, which may quote events.
     set_aside_ms : int
         When that was decided, in milliseconds since 1970.
     """

@@ -7,8 +7,34 @@ from pathlib import Path
 from typing import Any
 
 LOOK_EVERY_S = 1.0
+LOOK_COUNTS_S = 3.0
+"""What passed since the last look counts for at most so long."""
 START_FACTOR = 5.0
 """So much longer than in its work a pipeline may be silent while it starts: it may build a whole index."""
+
+
+class WatchedTime:
+    """Seconds in which somebody watched.
+
+    When the whole machine stood still (a laptop's lid, ``docker pause``), those who are watched did nothing,
+    and could not: of the time between two looks that lie far apart, nearly nothing counts against them.
+    """
+
+    def __init__(self) -> None:
+        self._looked_s: float | None = None
+        self.now_s = 0.0
+
+    def look(self, now_s: float) -> bool:
+        """Take in the time of a clock that never goes back; whether it is time to look again."""
+        if self._looked_s is None:
+            self._looked_s = now_s
+            return True
+        passed_s = now_s - self._looked_s
+        if passed_s < LOOK_EVERY_S:
+            return False
+        self._looked_s = now_s
+        self.now_s += min(passed_s, LOOK_COUNTS_S)
+        return True
 
 
 class ProgressWatch:
@@ -29,18 +55,19 @@ class ProgressWatch:
         self._heartbeat = heartbeat
         self._stall_s = stall_s
         self._pid = 0
-        self._looked_s = self._alive_s = self._moved_s = 0.0
+        self._time = WatchedTime()
+        self._alive_s = self._moved_s = 0.0
         self._sign: tuple[int, bytes] | None = None
         self._beat: dict[str, Any] = {}
 
     def __call__(self, pid: int, now_s: float) -> str:
         """In a word how the process hangs; empty when it does not."""
         if pid != self._pid:
-            self._pid, self._beat, self._sign = pid, {}, None
-            self._alive_s = self._moved_s = now_s
-        elif now_s - self._looked_s < LOOK_EVERY_S:
+            self._pid, self._beat, self._sign, self._time = pid, {}, None, WatchedTime()
+            self._alive_s = self._moved_s = 0.0
+        if not self._time.look(now_s):
             return ""
-        self._looked_s = now_s
+        now_s = self._time.now_s
         self._read(now_s)
         state = self._beat.get("state")
         patience_s = self._stall_s if state == "running" else START_FACTOR * self._stall_s
@@ -81,16 +108,19 @@ class LifeWatch:
         self._sign = sign
         self._stall_s = stall_s
         self._pid = 0
-        self._looked_s = self._alive_s = 0.0
+        self._time = WatchedTime()
+        self._alive_s = 0.0
         self._time_ns = 0
         self._works = False
 
     def __call__(self, pid: int, now_s: float) -> str:
         """In a word how the process hangs; empty when it does not."""
         starts = pid != self._pid
-        if not starts and now_s - self._looked_s < LOOK_EVERY_S:
+        if starts:
+            self._time = WatchedTime()
+        if not self._time.look(now_s):
             return ""
-        self._looked_s = now_s
+        now_s = self._time.now_s
         try:
             time_ns = self._sign.stat().st_mtime_ns
         except OSError:

@@ -44,12 +44,13 @@ from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.spark.query import reason, remove, start_query
-from fieldfare.runtimes.spark.recovery import Recovery
+from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import EventLog, MatchLog, open_event_log
 from fieldfare.storage.errors import FormatError
+from fieldfare.storage.quarantine import brief
 
 EXIT_FORMAT = 4
 LOOK_S = 0.1
@@ -120,7 +121,8 @@ class Pipeline:
             if pause_s is None:
                 self.heartbeat.beat("failed", error=said)
                 return 1
-            self._wait(pause_s, said)
+            # The heartbeat is for everybody; what a record's error says may quote events.
+            self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
             if self.stop.is_set():
                 return 0
 

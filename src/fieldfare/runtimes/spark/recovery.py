@@ -1,9 +1,10 @@
 """What the driver does when a query has failed: try again, with fewer records, without one, or later.
 
-Records are to blame when matching them raised an error, when a Python worker died, or when the process ended
-or was ended while records under suspicion were tried. They are halved until one fails alone (see
-`pipeline.suspects`); that one is set aside. Everything else, such as a full disk, is nobody's fault: it is
-tried again after a pause that grows.
+Records are to blame when matching them raised an error, or when a Python worker died and the driver did not.
+They are halved until one fails alone (see `pipeline.suspects`); that one is set aside. When the driver or its
+Java process ended without a word, what was tried is halved too, but a record alone is blamed for that only
+after very many deaths. Everything else, such as a full disk, is nobody's fault: it is tried again after a
+pause that grows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import EventLog, MatchLog, NewMatchBlock
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
@@ -90,7 +91,7 @@ class Recovery:
             self._match_log.recover(max(told_offset, self._log.start()))
         suspects, trying = self._file.load()
         if suspects is not None and trying:
-            self._blame(suspects, suspects.error or "the process ended while the record was matched")
+            self._note(suspects.died(self._tip(), DIED))
         elif suspects is None and predecessor_died:
             # Whatever it died of, should it do so again: it is known what it was at.
             self._file.save(self._next_batch())
@@ -116,7 +117,7 @@ class Recovery:
                 self._failures = 0
                 suspects = suspects or self._next_batch()
                 if suspects is not None:
-                    self._blame(suspects, said, named_records(report))
+                    self._note(suspects.failed(self._tip(), said, named_records(report)))
                 return 0.0
             self._file.save(suspects)
         except (StorageError, OSError) as error:
@@ -144,15 +145,21 @@ class Recovery:
         end = self._log.bound(tip, self._batches.max_bytes, self._batches.max_events)
         return Suspects(tip, end, end) if end > tip else None
 
-    def _blame(self, suspects: Suspects, said: str, named: tuple[int, int] | None = None) -> None:
-        """Note that an attempt failed, and set aside the record that it proves to be at fault."""
-        found = suspects.failed(self._tip(), said, named)
+    def _note(self, found: Suspects | None) -> None:
+        """Note what a failed attempt leaves to suspect; set aside the record that it proves at fault."""
         self._file.save(found)
-        if found is not None and found.is_proven:
+        if found is not None and found.is_proven(self._died_before(found.start)):
             self._set_aside(found.start, found.error)
             self._file.save(found.passed(found.start + 1))
         elif found is not None:
             _log.warning("records %d to %d are tried next", found.start, found.upto - 1)
+
+    def _died_before(self, offset: int) -> int:
+        """How many records directly before this one were set aside for deaths."""
+        first = offset
+        while (aside := self._quarantine.get(first - 1)) is not None and aside.error.startswith(DIED):
+            first -= 1
+        return offset - first
 
     def _set_aside(self, offset: int, error: str) -> None:
         """Put a record on the list, and write a block without matches in its place."""
@@ -168,5 +175,6 @@ class Recovery:
         no_matches = np.zeros(0, np.uint32)
         indptr = np.zeros(events + 1, np.int64)
         counts = np.array([events], np.int32)
-        self._match_log.write(NewMatchBlock.by_event(offset, offset + 1, counts, indptr, no_matches))
+        block = NewMatchBlock.by_event(offset, offset + 1, counts, indptr, no_matches, {"set_aside": 1})
+        self._match_log.write(block)
         _log.error("record %d of the space %r is set aside: %s", offset, space, error)
