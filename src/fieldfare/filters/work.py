@@ -53,8 +53,8 @@ RECORD_STEPS_MAX = 100_000_000
 
 An event's share is bounded by EVENT_STEPS_MAX too. It depends on how many events the record has, not on what
 they are, nor on what is matched together. Events that are in no record have EVENT_STEPS_MAX."""
-EVENT_STEPS_MIN = 20_000
-"""An event has so many, however many its record has."""
+EVENT_STEPS_MIN = 10_000
+"""An event has so many, however many events its record has: by default a record has at most ten thousand."""
 LARGE_TEXT = 1 << 20
 """No text of an event is expected to be longer: events of more than a mebibyte are refused as a rule."""
 
@@ -117,8 +117,8 @@ class Work(NamedTuple):
     def steps(self, get: Get, most: int | None = None) -> int:
         """The steps for an event whose attributes are read by a function; `most` + 1 for any more.
 
-        At most STEPS_MAX are counted, if `most` is not given; none, if there is neither an array nor much text
-        to go through.
+        At most STEPS_MAX are counted, if `most` is not given; none, if there is neither an array nor much
+        text to go through.
         """
         if not (self.reads_much or self.goes_through_arrays(get)):
             return 0
