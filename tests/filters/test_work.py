@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, work
 from fieldfare.filters import expression as ast
 from fieldfare.filters.evaluator import event_getter
@@ -25,6 +28,9 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import build_part
 from fieldfare.model import OPEN_END
+from fieldfare.pipeline.access_point import record_batch
+from fieldfare.pipeline.exit_point import Found
+from fieldfare.pipeline.match_batch import stream_matches
 
 from . import naive
 from . import strategies as some
@@ -180,6 +186,80 @@ def test_the_filters_of_a_space_share_the_steps_of_an_event(seed: int, limit: in
                 assert sorted(given_up.tolist()) == sorted(n for _, some in expected for n in some)
                 lists = index.match(columns, np.zeros(len(events), np.int64)).lists()
                 assert lists == [matched for matched, _ in expected]
+
+
+LISTS = pa.struct({"a": pa.list_(pa.int64()), "b": pa.list_(pa.int64()), "x": pa.int64()})
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250))
+def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
+    seed: int, in_arrow: bool, limit: int, total: int
+) -> None:
+    """After a restart records come in other batches: an event must not lose a match that it had before."""
+    random = Random(seed)
+    filters = [compile_filter(random.choice(TEXTS).format(n=random.randrange(5))) for _ in range(12)]
+    records = [random_record(random, offset, in_arrow) for offset in range(random.randrange(1, 5))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "STEPS_MAX", limit)
+        patch.setattr(work, "EVENT_STEPS_MAX", total)
+        patch.setattr(work, "RECORD_STEPS_MAX", 2 * total)
+        patch.setattr(work, "EVENT_STEPS_MIN", total // 3)
+        shares = [min(total, max(2 * total // each.count, total // 3)) for each in records]
+        expected = [
+            [shared_by_the_filters(filters, event, limit, share) for event in record.events]
+            for record, share in zip(records, shares, strict=True)
+        ]
+        index = Index([build_part(entries_of(filters)[place::2]) for place in range(2)])
+        for window, cells in ((1 << 14, 1 << 23), (2, 1 << 23), (1 << 14, 3 * len(index.paths))):
+            patch.setattr("fieldfare.matching.windows.WINDOW_EVENTS", window)
+            patch.setattr("fieldfare.pipeline.access_point.DECODED_CELLS", cells)
+            found = list(outcomes([[record] for record in records], index))
+            assert found == [outcome(each) for each in expected]
+            beside = list(outcomes([records], index))
+            assert beside == [outcome([each for record in expected for each in record])]
+
+
+def random_record(random: Random, offset: int, in_arrow: bool) -> Any:
+    """A record of some events with arrays; no two of the records are of one form in Arrow."""
+    events = []
+    for _ in range(random.randrange(1, 6)):
+        arrays = {name: random.choices(range(5), k=random.randrange(9)) for name in ("a", "b")}
+        events.append({"data": {**arrays, "x": random.randrange(5)}})
+    payload = "".join(json.dumps(event) + "\n" for event in events).encode()
+    if in_arrow:
+        payload = bytes(write_events(pa.RecordBatch.from_pylist(events, pa.schema({"data": LISTS}))))
+    return SimpleNamespace(offset=offset, space="s", count=len(events), payload=payload, events=events)
+
+
+def outcomes(batches: list[list[Any]], index: Index) -> Iterator[tuple[list[list[int]], list[int]]]:
+    """What the events of each batch of records match, and what was given up for them."""
+    for records in batches:
+        found = list(stream_matches(record_batch(records), {"s": index}))
+        given_up = np.concatenate([pairs.given_up for pairs in found] or [np.zeros(0)])
+        size = sum(record.count for record in records)
+        yield Found(size, found).by_event().lists(), sorted(given_up.tolist())
+
+
+def outcome(expected: list[tuple[list[int], list[int]]]) -> tuple[list[list[int]], list[int]]:
+    return [matched for matched, _ in expected], sorted(n for _, given_up in expected for n in given_up)
+
+
+def test_the_events_of_a_record_share_what_a_record_may_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of 8 MiB may have ten thousand events, each just within what an event may cost."""
+    monkeypatch.setattr(work, "RECORD_STEPS_MAX", work.RECORD_STEPS_MAX // 100)
+    text = "ANY i IN data.a SATISFIES (ANY j IN data.a SATISFIES (i = j + {n}))"
+    filters = [compile_filter(text.format(n=n)) for n in (19, 1)]
+    index = Index([build_part(entries_of(filters))])
+    event = {"data": {"a": list(range(50))}}
+    assert 12_500 < steps_for(filters[0].text, event) < 14_000
+    line = json.dumps(event).encode() + b"\n"
+    given_up = []
+    for count in (10, 50, 80):
+        record = SimpleNamespace(offset=0, space="s", count=count, payload=line * count)
+        ((_, numbers),) = outcomes([[record]], index)
+        given_up.append(numbers)
+    assert given_up == [[], [1] * 50, [0] * 80 + [1] * 80]
 
 
 def entries_of(filters: list[Filter]) -> list[IndexEntry]:

@@ -48,6 +48,13 @@ EVENT_STEPS_MAX = 50_000_000
 
 They count by the subscriptions' numbers, the older ones first; once a filter does not fit in, the event
 matches neither it nor any after it that goes through arrays."""
+RECORD_STEPS_MAX = 100_000_000
+"""The same for all events of a record, which share them evenly: a minute or so.
+
+An event's share is bounded by EVENT_STEPS_MAX too. It depends on how many events the record has, not on what
+they are, nor on what is matched together. Events that are in no record have EVENT_STEPS_MAX."""
+EVENT_STEPS_MIN = 10_000
+"""An event has so many, however many events its record has: by default a record has at most ten thousand."""
 LARGE_TEXT = 1 << 20
 """No text of an event is expected to be longer: events of more than a mebibyte are refused as a rule."""
 
@@ -107,20 +114,22 @@ class Work(NamedTuple):
         """Whether a quantifier has an array to go through; else each has one element at most."""
         return any(_meets_array(get(root), steps) for root, steps in self.through)
 
-    def steps(self, get: Get) -> int:
-        """The steps for an event whose attributes are read by a function; STEPS_MAX + 1 for any more.
+    def steps(self, get: Get, most: int | None = None) -> int:
+        """The steps for an event whose attributes are read by a function; `most` + 1 for any more.
 
-        None, if there is neither an array nor much text to go through.
+        At most STEPS_MAX are counted, if `most` is not given; none, if there is neither an array nor much
+        text to go through.
         """
         if not (self.reads_much or self.goes_through_arrays(get)):
             return 0
-        steps = sum(size_of(get(path), VALUES_A_STEP * STEPS_MAX) // VALUES_A_STEP for path in self.arrays)
+        most = STEPS_MAX if most is None else most
+        steps = sum(size_of(get(path), VALUES_A_STEP * most) // VALUES_A_STEP for path in self.arrays)
         steps += _read(self.readings, get, ())
         for loop in self.loops:
-            if steps > STEPS_MAX:
+            if steps > most:
                 break
-            steps += _loop_steps(loop, get, (), STEPS_MAX - steps)
-        return min(steps, STEPS_MAX + 1)
+            steps += _loop_steps(loop, get, (), most - steps)
+        return min(steps, most + 1)
 
     def fits(self, get: Get) -> bool:
         """Whether the filter may be evaluated for an event."""

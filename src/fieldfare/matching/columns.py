@@ -63,6 +63,8 @@ class ColumnBatch:
     others: Others | None = None
     asked: frozenset[Path] = frozenset()
     """The paths that were asked for, whether some event has them or not, as far as that is known."""
+    record_sizes: NDArray[np.int64] | None = None
+    """How many events the record of each event has: int64[n]; None if they are in no records."""
 
     def value(self, path: Path, event: int) -> Any:
         """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
@@ -127,7 +129,8 @@ class ColumnBatch:
             path: Column(column.kinds[events], column.words[events]) for path, column in self.columns.items()
         }
         others = None if self.others is None else _TakenOthers(self.others, events)
-        return ColumnBatch(len(events), columns, self.text, self.exact, others, self.asked)
+        sizes = None if self.record_sizes is None else self.record_sizes[events]
+        return ColumnBatch(len(events), columns, self.text, self.exact, others, self.asked, sizes)
 
     def _string(self, word: int) -> str:
         start = word >> 32

@@ -1,8 +1,9 @@
 """Which subscriptions an event is not matched with because that would be too much work (``filters.work``).
 
 All parts of an index are asked together, for the filters of a space share the steps of an event. Which are
-given up depends on the subscriptions and the event alone: on what is a candidate, which the filters' normal
-forms say, and on their numbers; not on parts, on windows or on what was matched before.
+given up depends on the subscriptions, the event and the size of its record alone: on what is a candidate,
+which the filters' normal forms say, and on their numbers; not on parts, on windows or on what was matched
+before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.evaluation.steps import most_steps
 from fieldfare.matching.grouping import NOT_BY_TILE, Pairs
+from fieldfare.model import Path
 
 if TYPE_CHECKING:
     from fieldfare.matching.part import Part
@@ -90,52 +92,66 @@ def _candidates(
     return _Candidates(np.full(len(places), number), places, events, numbers, work, most)
 
 
+def _shares(columns: ColumnBatch, events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many steps the filters that go through arrays may take for each of some events."""
+    if columns.record_sizes is None:
+        return np.full(len(events), limits.EVENT_STEPS_MAX)
+    even = limits.RECORD_STEPS_MAX // columns.record_sizes[events]
+    return np.minimum(np.maximum(even, limits.EVENT_STEPS_MIN), limits.EVENT_STEPS_MAX)
+
+
 def _refused(all_of: _Candidates, works: list[Work], columns: ColumnBatch) -> NDArray[np.int64]:
     """Which candidates are given up."""
     events, event = np.unique(all_of.event, return_inverse=True)
+    shares = _shares(columns, events)
     total = np.bincount(event, all_of.most, len(events))
     large = np.bincount(event, all_of.most > limits.STEPS_MAX, len(events))
-    doubtful = np.flatnonzero(((total > limits.EVENT_STEPS_MAX) | (large > 0))[event])
+    doubtful = np.flatnonzero(((total > shares) | (large > 0))[event] & (all_of.most > 0))
     order = doubtful[np.lexsort((all_of.number[doubtful], all_of.event[doubtful]))]
     starts = np.flatnonzero(np.diff(all_of.event[order], prepend=-1)).tolist()
-    refused: list[int] = []
+    refused = [np.zeros(0, np.int64)]
     for first, end in pairwise([*starts, len(order)]):
-        refused += _refused_of_event(all_of, order[first:end], works, columns)
-    return np.array(refused, np.int64)
+        share = int(shares[event[order[first]]])
+        refused.append(_refused_of_event(all_of, order[first:end], works, columns, share))
+    return np.concatenate(refused)
 
 
 def _refused_of_event(
-    all_of: _Candidates, candidates: NDArray[np.int64], works: list[Work], columns: ColumnBatch
-) -> list[int]:
+    all_of: _Candidates,
+    candidates: NDArray[np.int64],
+    works: list[Work],
+    columns: ColumnBatch,
+    share: int,
+) -> NDArray[np.int64]:
     """Which candidates of one event, by ascending number, are given up."""
     event = int(all_of.event[candidates[0]])
-    known: dict[Work, int] = {}
+    numbers, places = (getattr(all_of, name)[candidates] for name in ("number", "work"))
 
     @cache
-    def goes_through_arrays(asked: Work) -> bool:
-        return asked.goes_through_arrays(lambda path: columns.value(path, event))
+    def value(path: Path) -> Any:
+        return columns.value(path, event)
+
+    @cache
+    def shares(place: int) -> bool:
+        return works[place].goes_through_arrays(value)
+
+    @cache
+    def steps(place: int) -> int:
+        return works[place].steps(value, min(limits.STEPS_MAX, share) if shares(place) else limits.STEPS_MAX)
 
     refused: list[int] = []
-    before, spent, is_refused = -1, 0, False
-    rows = zip(
-        candidates.tolist(),
-        *(getattr(all_of, name)[candidates].tolist() for name in ("number", "work")),
-        strict=True,
-    )
-    for candidate, number, place in rows:
-        if number != before:  # a filter may have been found in several ways
-            before, work = number, works[place]
-            shares = goes_through_arrays(work)
-            exhausted = shares and spent > limits.EVENT_STEPS_MAX
-            if not exhausted:
-                steps = known.get(work)
-                if steps is None:
-                    steps = known[work] = work.steps(lambda path: columns.value(path, event))
-                is_refused = steps > limits.STEPS_MAX
-                if shares:
-                    spent += min(steps, limits.STEPS_MAX)
-                    exhausted = spent > limits.EVENT_STEPS_MAX
-            is_refused = is_refused or exhausted
-        if is_refused:
-            refused.append(candidate)
-    return refused
+    before, spent = -1, 0
+    for at, (number, place) in enumerate(zip(numbers.tolist(), places.tolist(), strict=True)):
+        if number != before and shares(place):  # a filter may have been found in several ways
+            spent += min(steps(place), limits.STEPS_MAX)
+            if spent > share:
+                break
+        before = number
+        if steps(place) > limits.STEPS_MAX:
+            refused.append(at)
+    else:
+        return candidates[refused]
+    # None is left for all that follow: each kind of work is looked at once, not each filter.
+    kinds, kind = np.unique(places[at:], return_inverse=True)
+    is_refused = np.array([shares(each) or steps(each) > limits.STEPS_MAX for each in kinds.tolist()])
+    return np.concatenate([candidates[refused], candidates[at:][is_refused[kind]]])

@@ -17,7 +17,7 @@ it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,8 @@ class SpaceEvents:
     space : str
     offsets : int64[n]
         The offset of each event's record.
+    record_sizes : int64[n]
+        How many events each event's record has, whether they are all here or not.
     places : int64[n] or None
         Where each event stands among all events of the batch; None when the batch holds no others.
     payload : buffer or pa.Table
@@ -78,6 +80,7 @@ class SpaceEvents:
 
     space: str
     offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int64]
     places: NDArray[np.int64] | None
     payload: Any
 
@@ -111,7 +114,8 @@ class SpaceEvents:
             else:
                 ends = self._line_bounds
                 payload = memoryview(payload)[int(ends[start]) : int(ends[end])]
-            yield SpaceEvents(self.space, self.offsets[start:end], places[start:end], payload)
+            offsets, sizes = self.offsets[start:end], self.record_sizes[start:end]
+            yield SpaceEvents(self.space, offsets, sizes, places[start:end], payload)
 
     @cached_property
     def _line_bounds(self) -> NDArray[np.int64]:
@@ -172,7 +176,8 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
     payloads = _values(events.column("payload"))
     arrow = np.array([is_arrow(payload) for payload in payloads])
     if len(names) == 1 and not arrow.any():
-        yield SpaceEvents(names[0], np.repeat(offsets, counts), None, _joined(events.column("payload")))
+        every, sizes = np.repeat(offsets, counts), np.repeat(counts, counts)
+        yield SpaceEvents(names[0], every, sizes, None, _joined(events.column("payload")))
         return
     reader = AppendedReader()
     groups: dict[tuple[int, bytes], list[int]] = {}
@@ -192,6 +197,7 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
         yield SpaceEvents(
             names[number],
             np.repeat(offsets[chosen], counts[chosen]),
+            np.repeat(counts[chosen], counts[chosen]),
             None if alone else _ranges(starts[chosen], counts[chosen]),
             pa.Table.from_batches([tables[place] for place in group])
             if schema
@@ -199,11 +205,15 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
         )
 
 
-def events_of(space: str, offsets: NDArray[np.int64], payload: memoryview) -> SpaceEvents:
-    """Events whose payload `SpaceEvents.payload_of` made, and the offsets of their records."""
+def events_of(
+    space: str, offsets: NDArray[np.int64], record_sizes: NDArray[np.int64], payload: memoryview
+) -> SpaceEvents:
+    """Events whose payload `SpaceEvents.payload_of` made, and the offsets and sizes of their records."""
     if not is_arrow(payload):
-        return SpaceEvents(space, offsets, None, payload)
-    return SpaceEvents(space, offsets, None, pa.Table.from_batches([read_events(payload, len(offsets))]))
+        return SpaceEvents(space, offsets, record_sizes, None, payload)
+    return SpaceEvents(
+        space, offsets, record_sizes, None, pa.Table.from_batches([read_events(payload, len(offsets))])
+    )
 
 
 def decoded(events: SpaceEvents, paths: Sequence[Path]) -> Iterator[tuple[SpaceEvents, ColumnBatch]]:
@@ -230,14 +240,15 @@ def decode(events: SpaceEvents, paths: Sequence[Path]) -> ColumnBatch:
     Arrow's columns are taken as they are, but that a null at the top says that there is no such attribute.
     """
     if not isinstance(events.payload, pa.Table):
-        return decode_json_lines(events.payload, events.size, paths)
+        batch = decode_json_lines(events.payload, events.size, paths)
+        return replace(batch, record_sizes=events.record_sizes)
     names = {path[0] for path in paths if path}
     wanted = [name for name in events.payload.column_names if name in names]
     batch = columns_from_arrow(_one_batch(events.payload.select(wanted)), paths)
     columns = {
         path: _without_nulls(column) if len(path) == 1 else column for path, column in batch.columns.items()
     }
-    return ColumnBatch(events.size, columns, batch.text, batch.exact, batch.others, batch.asked)
+    return replace(batch, columns=columns, record_sizes=events.record_sizes)
 
 
 def _without_nulls(column: Column) -> Column:

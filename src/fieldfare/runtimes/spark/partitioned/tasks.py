@@ -272,8 +272,10 @@ class MatchConsignments:
         places = arrays["events"].astype(np.int64)
         found: list[Pairs] = []
         if len(places):
-            offsets = np.repeat(np.arange(start, end), arrays["counts"])[places]
-            events = events_of(self.space, offsets, memoryview(row["payload"].as_buffer()))
+            counts = arrays["counts"].astype(np.int64)
+            offsets = np.repeat(np.arange(start, end), counts)[places]
+            sizes = np.repeat(counts, counts)[places]
+            events = events_of(self.space, offsets, sizes, memoryview(row["payload"].as_buffer()))
             numbers, bounds = arrays["slices"].tolist(), arrays["bounds"].tolist()
             positions = np.frombuffer(row["positions"].as_buffer(), np.uint16).astype(np.int64)
             visits = [(number, positions[bounds[i] : bounds[i + 1]]) for i, number in enumerate(numbers)]
