@@ -40,6 +40,7 @@ def check_that_it_was_given_up(played: Scene, offset: int) -> None:
     assert re.search(rf"\b{offset}\b", said), "the record is named nowhere"
 
 
+@pytest.mark.slow
 def test_a_record_that_makes_matching_raise_and_a_clock_that_jumps_hold_nobody_up(tmp_path: Path) -> None:
     """A bug for one odd event: the pipeline dies of it, is started again, and dies of it again.
 

@@ -33,7 +33,7 @@ OWED = {
 def older(tmp_path: Path) -> Path:
     """A copy of the directory."""
     with tarfile.open(Path(__file__).parent / "testdata" / "first-format.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path)
     return tmp_path / "data"
 
 

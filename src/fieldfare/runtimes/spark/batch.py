@@ -267,9 +267,11 @@ class MatchJsonLines(_Task):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         saved, writer, events, matches = open_shipped(self.shipped), self.writer("event"), 0, 0
         for batch in batches:
-            for row in batch.to_pylist():
-                payload, lines = read_chunk(Chunk(**row))
-                found = match_lines(row["path"], payload, lines, saved)
+            # By place: on their way here columns may have been given other names.
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                chunk = Chunk(*values)
+                payload, lines = read_chunk(chunk)
+                found = match_lines(chunk.path, payload, lines, saved)
                 events, matches = events + len(lines), matches + len(found.subscriptions)
                 if writer is not None:
                     write_lines(writer, payload, lines, found, saved)
