@@ -29,7 +29,7 @@ COMPILE_S = 0.05
 EVALUATE_S = 0.005
 """What a filter takes for one small event."""
 
-GENEROUSLY = 4
+GENEROUSLY = 10
 """Machines that run tests are not idle; what is quadratic takes hundreds of times as long."""
 
 SMALL_EVENTS: list[dict[str, Any]] = [

@@ -142,6 +142,7 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
     assert files == life.writer.manifest.files()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
 @pytest.mark.parametrize("accident", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_build_that_was_killed_or_hangs_is_done_again(
