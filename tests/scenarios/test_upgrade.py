@@ -42,10 +42,12 @@ def test_nothing_is_lost_or_doubled_when_a_service_is_upgraded(older: Path) -> N
 
     A publisher's last request was stored and its answer lost, just before: it repeats it to the new one.
     """
-    event = {"specversion": "1.0", "source": "/q", "type": "quote"}
     last = [
-        event | {"id": "11", "data": {"price": 6, "title": "plain"}},
-        event | {"id": "12", "data": {"price": 60, "title": "last falcon"}},
+        {"specversion": "1.0", "id": id, "source": "/q", "type": "quote", "data": data}
+        for id, data in (
+            ("9", {"price": 6, "title": "plain"}),
+            ("10", {"price": 60, "title": "last falcon"}),
+        )
     ]
     with running_service(older) as service:
         api = Api(service.url)
