@@ -28,7 +28,7 @@ PACE_S = 0.01
 RETRY_S = 0.05
 SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
-DELIVERED_S = 60.0
+DELIVERED_S = 150.0
 PRODUCER = "p"
 """The name of every space's publisher."""
 
