@@ -44,7 +44,7 @@ def kill(pids: list[int]) -> None:
 def readiness(service: RunningService) -> dict[str, str] | None:
     """What keeps the service from being ready; nothing when it is, None when nobody answers."""
     try:
-        answer = httpx.get(f"{service.url}/readyz", timeout=2)
+        answer = httpx.get(f"{service.url}/readyz", timeout=10)  # the gateway itself may wait for 2 s
     except httpx.TransportError:
         return None
     return {name: state for name, state in answer.json()["checks"].items() if state != "ready"}

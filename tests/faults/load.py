@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -29,6 +30,7 @@ RETRY_S = 0.05
 SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
 DELIVERED_S = 150.0
+BEFORE_ALL = Position(0, -1, 0)
 PRODUCER = "p"
 """The name of every space's publisher."""
 
@@ -106,6 +108,9 @@ class Actor:
         """One thing to do."""
         raise NotImplementedError
 
+    def broken_off(self) -> None:
+        """An answer did not come, or not to its end."""
+
     def call(self, method: str, path: str, **arguments: Any) -> tuple[httpx.Response, int]:
         """An answer, and after how many tries: after a broken connection and "not now" it is tried again."""
         tries = 0
@@ -114,7 +119,7 @@ class Actor:
             try:
                 answer = self.api.http.request(method, f"/v1/spaces/{self.space}{path}", **arguments)
             except httpx.TransportError:
-                pass
+                self.broken_off()
             else:
                 if answer.status_code < 429:
                     return answer, tries
@@ -231,14 +236,27 @@ class Reader(Actor):
         self.confirmed: dict[Position, int] = {}
         self.repeated = 0
         self._numbers: set[int] = set()
-        self._newest = Position(0, -1, 0)
+        self._newest = BEFORE_ALL
+        self.has_all = True
+        """Whether nothing older than what came can still come."""
+        self._broken_off: deque[Position] = deque(maxlen=2)
+
+    def broken_off(self) -> None:
+        """What a stream or an answer that broke off has swallowed may come after younger messages.
+
+        For who is back at once is given more before the service has noticed. Until then nobody can say that
+        all up to some message came: such an ack would settle what was swallowed.
+        """
+        self._broken_off.append(self._newest)
+        self.has_all = False
 
     def take(self, messages: list[tuple[Position, Event]]) -> None:
         """Check messages that came, and ack them until that is answered."""
         for position, event in messages:
             self._check(position, event)
         texts = [str(position) for position, _ in messages]
-        body = {"up_to": texts[-1]} if self.random.random() < 0.3 else {"positions": texts}
+        all_up_to = self.random.random() < 0.3 and self.has_all
+        body = {"up_to": texts[-1]} if all_up_to else {"positions": texts}
         answer, _ = self.call("POST", f"{self.path}/ack", json=body)
         assert answer.status_code == 200, answer.text
         for position, event in messages:
@@ -257,8 +275,9 @@ class Reader(Actor):
             assert self.given[position] == number, f"{where}: another event than the first time"
             return
         assert number not in self._numbers, f"{where}: event {number} came at another place before"
-        assert position > self._newest, f"{where} came after {self._newest}"
-        self._newest = position
+        newest = min(self._newest, *self._broken_off)
+        assert position > newest, f"{where} came after {self._newest}, {[*self._broken_off]}"
+        self._newest = max(self._newest, position)
         self._numbers.add(number)
         self.given[position] = number
         record = self.ledger.records.get(position.offset)
@@ -272,7 +291,8 @@ class Reader(Actor):
         self.confirmed = {at: n for at, n in self.confirmed.items() if at.offset < end}
         self.given = {at: n for at, n in self.given.items() if at.offset < end}
         self._numbers = set(self.given.values())
-        self._newest = max(self.given, default=Position(0, -1, 0))
+        self._newest = max(self.given, default=BEFORE_ALL)
+        self._broken_off.clear()
 
 
 class Streamer(Reader):
@@ -301,6 +321,8 @@ class Streamer(Reader):
                         return
         except httpx.TransportError:
             self.stopping.wait(RETRY_S)
+        finally:
+            self.broken_off()
 
 
 class Puller(Reader):
@@ -417,6 +439,8 @@ class Load:
         self.service = service
         for actor in self.actors:
             actor.api.http.base_url = service.url
+        for reader in self.readers.values():
+            reader.has_all = True  # Whoever had given something is dead.
 
     def settle(self) -> None:
         """Let publishers and changers rest, and wait until every reader that does not has what it is owed."""

@@ -102,6 +102,20 @@ def test_waiting_events_are_said_by_the_route(tmp_path: Path) -> None:
     run(work)
 
 
+def test_a_full_disk_is_not_ready_without_a_reserve_too(tmp_path: Path, monkeypatch: Any) -> None:
+    """All was matched, nobody could publish: a service without a reserve said ready."""
+
+    async def work() -> None:
+        async with running(tmp_path, disk_free_min_bytes=0) as r:
+            assert (await r.client.get("/readyz")).json()["checks"]["disk"] == "ready"
+            monkeypatch.setattr(readiness, "disk_free_bytes", lambda path: 4096)
+            answer = await r.client.get("/readyz")
+            assert answer.status_code == 503
+            assert answer.json()["checks"]["disk"] == "0 MiB are free"
+
+    run(work)
+
+
 def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monkeypatch: Any) -> None:
     """The log's disk hangs, and ten monitors ask every second."""
     monkeypatch.setattr(readiness, "PROBE_S", 0.05)

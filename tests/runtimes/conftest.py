@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.session import SparkSettings, service_session
 
-sys.path.append(str(Path(__file__).parent.parent / "pipeline"))
+for folder in ("pipeline", "scenarios", "faults"):
+    sys.path.append(str(Path(__file__).parent.parent / folder))
 
 
 @pytest.fixture(scope="session")

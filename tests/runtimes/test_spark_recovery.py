@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accidents import MIB, fill, small_disk
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.gateway.restored import pass_over_lost
@@ -278,22 +280,41 @@ def test_a_report_blames_records_only_for_matching_and_for_a_dead_worker() -> No
     assert not is_the_records_fault("fieldfare.storage.errors.MatchLogError: could not be written")
 
 
+def test_on_a_full_disk_the_heartbeat_still_says_what_is_matched(tmp_path: Path) -> None:
+    """Its figures stood still and said that events wait: a healthy pipeline was killed for it."""
+    with small_disk(tmp_path / "run", MIB) as disk:
+        folder, log = open_service(tmp_path)
+        matches = MatchLog(folder.matches)
+        heartbeat = Heartbeat(folder, log, matches)
+        log.append([good(n) for n in range(3)])
+        heartbeat.beat("running")
+        assert (heartbeat_of(folder)["offset"], heartbeat_of(folder)["log_end"]) == (0, 3)
+        fill(disk)
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "another").write_bytes(b"text")
+        matches.write(recovery_block(0))
+        for state in ("running", "stopping"):
+            heartbeat.beat(state)
+            found = heartbeat_of(folder)
+            assert (found["state"], found["offset"], found["log_end"]) == (state, 1, 3)
+
+
 def test_a_heartbeat_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk; what the supervisor sees then is that the file's time moves."""
+    """A disk that fails; what the supervisor sees then is that the file's time moves."""
     folder, log = open_service(tmp_path)
     heartbeat = Heartbeat(folder, log, MatchLog(folder.matches))
     heartbeat.beat("running")
     before = folder.heartbeat.read_bytes(), folder.heartbeat.stat().st_mtime_ns
 
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
+    def broken(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", broken)
     for _ in range(3):
         heartbeat.beat("running")
-    assert caplog.text.count("No space left on device") == 1
+    assert caplog.text.count("Input/output error") == 1
     assert folder.heartbeat.read_bytes() == before[0]
     assert folder.heartbeat.stat().st_mtime_ns > before[1]
     monkeypatch.undo()

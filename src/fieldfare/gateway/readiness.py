@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PIPELINE_WORKS = ("ready", "running")
 """The states in which the pipeline matches what is appended."""
 
+DISK_FULL_BYTES = 1 << 20
+"""With less a disk is full, also for those who keep no reserve."""
+
 PROBE_S = 2.0
 """So long the writer may take to answer."""
 
@@ -87,7 +90,7 @@ class PipelineWatch:
             self._tip, self._moved_s = tip, now_s
         self._waiting = max(0, log_end - tip)
         try:
-            # On a full disk the driver can change the file's time only.
+            # Where a beat cannot be written, the driver can still change the file's time.
             sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
             if sign == self._sign:
                 return
@@ -161,7 +164,7 @@ async def readiness(gateway: Gateway) -> Readiness:
         "disk": "ready",
     }
     free_bytes = disk_free_bytes(settings.data)
-    if free_bytes < settings.disk_free_min_bytes:
+    if free_bytes < max(settings.disk_free_min_bytes, DISK_FULL_BYTES):
         checks["disk"] = f"{free_bytes >> 20} MiB are free"
     return Readiness(all(state == "ready" for state in checks.values()), checks)
 

@@ -79,7 +79,7 @@ class ProgressWatch:
 
     def _read(self, now_s: float) -> None:
         try:
-            # On a full disk only the file's time can be changed.
+            # Where a beat cannot be written, the file's time can still be changed.
             sign = (self._heartbeat.stat().st_mtime_ns, self._heartbeat.read_bytes())
             beat = json.loads(sign[1])
             if sign == self._sign or beat["pid"] != self._pid:

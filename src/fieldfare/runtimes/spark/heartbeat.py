@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -17,6 +18,9 @@ from fieldfare.storage import EventLog, IndexStore, MatchLog
 from fieldfare.storage.errors import IndexStoreError, StorageError
 
 HEARTBEAT_S = 1.0
+SIZE_BYTES = 1024
+"""A beat is filled up with spaces, so that the next one fits where it was."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _log = logging.getLogger("fieldfare.pipeline")
 
@@ -84,7 +88,7 @@ class Heartbeat:
             self._write(json.dumps(beat).encode())
         except (OSError, StorageError) as problem:
             self._report(f"the heartbeat could not be written: {problem}")
-            # The one sign of life that a full disk leaves.
+            # The last sign of life.
             with suppress(OSError):
                 os.utime(self._path)
         else:
@@ -105,14 +109,29 @@ class Heartbeat:
         self._beat["offset"], self._beat["log_end"] = self._match_log.sync(start), self._log.end()
 
     def _write(self, text: bytes) -> None:
-        if self._beat["offset"] != self._synced:
-            write_file(self._path, lambda file: file.write(text))
-            self._synced = self._beat["offset"]
-            return
-        # Nothing that others build on is new. What a power failure leaves of it is not believed.
-        partial = self._path.with_suffix(".partial")
-        partial.write_bytes(text)
-        partial.replace(self._path)
+        text = text.ljust(SIZE_BYTES)
+        try:
+            if self._beat["offset"] != self._synced:
+                write_file(self._path, lambda file: file.write(text))
+                self._synced = self._beat["offset"]
+                return
+            # Nothing that others build on is new. What a power failure leaves of it is not believed.
+            partial = self._path.with_suffix(".partial")
+            partial.write_bytes(text)
+            partial.replace(self._path)
+        except OSError as problem:
+            if problem.errno not in FULL or len(text) != SIZE_BYTES:
+                raise
+            self._write_in_place(text)
+
+    def _write_in_place(self, text: bytes) -> None:
+        """On a full disk: the file that is there has room for another beat, and a new one would have none."""
+        with open(self._path, "r+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != SIZE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            file.write(text)
+            os.fsync(file.fileno())
+        self._synced = self._beat["offset"]
 
     def _report(self, problem: str) -> None:
         if problem != self._problem:
