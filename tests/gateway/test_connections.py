@@ -87,6 +87,13 @@ def test_a_request_that_offers_another_protocol_keeps_its_body(tmp_path, offer, 
         assert [event["data"] for event in stored(gateway)] == [{"x": 1}] * 3
 
 
+def test_a_chunked_body_that_is_too_large_and_complete_is_answered(tmp_path):
+    """All of it had come when it was found too large: the gateway waited for more until the client left."""
+    head = POST + BINARY + b"Transfer-Encoding: chunked\r\n\r\n"
+    with served(tmp_path, body_max_bytes=20_000, event_max_bytes=10_000) as (_, client):
+        problem(ask(client, head + b"7530\r\n" + b" " * 30_000 + b"\r\n0\r\n\r\n"), 413)
+
+
 def test_a_tunnel_is_refused(tmp_path):
     with served(tmp_path) as (_, client):
         problem(ask(client, b"CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n"), 405)

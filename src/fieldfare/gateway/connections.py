@@ -50,6 +50,7 @@ def server_config(app: ASGIApp, settings: GatewaySettings, **more: Any) -> uvico
         access_log=False,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,  # nothing here looks at a client's address
         timeout_keep_alive=cast(Any, settings.keep_alive_s),
         **more,
     )

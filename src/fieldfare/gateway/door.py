@@ -11,16 +11,26 @@ import ipaddress
 import re
 import socket
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.settings import ANY, GatewaySettings
+
+HEADERS = "fieldfare.headers"
+"""Where routes find a request's headers by name."""
 
 _ONCE = ("content-type", "content-encoding", "fieldfare-producer", "fieldfare-sequence", "host", "origin")
 _NO_FOREIGN_PAGE = frozenset((None, b"none", b"same-origin"))
 _ESCAPE = re.compile(rb"%(?:[0-9A-Fa-f]{2})?")
 _NO_CHARACTER = frozenset((b"%", b"%2F", b"%2f", b"%00"))
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(?::\d{1,5})?")
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """A header that comes once; its name in lower case."""
+    value: bytes | None = request.scope[HEADERS].get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 class Door:
@@ -49,6 +59,7 @@ class Door:
         if b"%" in scope.get("raw_path", b""):
             check_path(scope["raw_path"])
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        scope[HEADERS] = headers
         if len(headers) != len(scope["headers"]):
             check_repeats(scope["headers"])
         host = headers.get(b"host")

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway import events
 from fieldfare.gateway.arrow_bodies import decode_arrow
+from fieldfare.gateway.door import HEADERS, header
 from fieldfare.gateway.events import BatchTooLong, DecodedEvents, Limits
 from fieldfare.gateway.json_array import count_bytes
 from fieldfare.gateway.problems import Problem
@@ -93,8 +94,8 @@ async def publish(request: Request) -> Response:
 
 
 def _producer_of(request: Request) -> tuple[str | None, int | None]:
-    producer = request.headers.get("fieldfare-producer")
-    sequence = request.headers.get("fieldfare-sequence")
+    producer = header(request, b"fieldfare-producer")
+    sequence = header(request, b"fieldfare-sequence")
     if producer is None and sequence is None:
         return None, None
     if producer is None or sequence is None:
@@ -110,7 +111,7 @@ def _producer_of(request: Request) -> tuple[str | None, int | None]:
 
 def _kind_of(request: Request) -> str:
     """The form of the request: one of the media types above, or ``binary``."""
-    content_type = request.headers.get("content-type", "")
+    content_type = header(request, b"content-type") or ""
     media, _, parameters = content_type.partition(";")
     media = media.strip().lower()
     if media == "application/ndjson":
@@ -121,7 +122,7 @@ def _kind_of(request: Request) -> str:
         return media
     if media == ARROW:
         return media
-    if not media.startswith("application/cloudevents") and "ce-specversion" in request.headers:
+    if not media.startswith("application/cloudevents") and b"ce-specversion" in request.scope[HEADERS]:
         return "binary"
     raise Problem(
         415,

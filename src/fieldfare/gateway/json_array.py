@@ -67,6 +67,8 @@ def split_array(text: bytes, most: int) -> ArrayPieces:
 
 def count_bytes(text: bytes, byte: bytes) -> int:
     """How often a byte comes; ten times as fast as ``bytes.count`` where it comes often."""
+    if len(text) < 4096:
+        return text.count(byte)
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte[0]))
 
 

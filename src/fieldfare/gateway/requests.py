@@ -7,9 +7,10 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
+from fieldfare.gateway.door import header
 from fieldfare.gateway.json_array import count_bytes, line_and_column
 from fieldfare.gateway.problems import Problem
 
@@ -62,27 +63,34 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     Problem 429 when others' bodies leave no room for it.
     """
     gateway: Gateway = request.app.state.gateway
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
+    encoding = header(request, b"content-encoding")
+    if encoding is not None and encoding.lower() != "identity":
         await drain(request, 0)
         detail = f"Bodies are taken as they are, not with Content-Encoding {encoding[:40]}."
         raise Problem(415, "content-encoding", detail)
-    declared = request.headers.get("content-length", "")
+    declared = header(request, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
         await drain(request, 0)
         raise _too_large(int(declared[:20]), max_bytes)
     chunks: list[bytes] = []
     size_bytes = 0
-    async for chunk in request.stream():
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        chunk = message.get("body", b"")
         chunks.append(chunk)
         size_bytes += len(chunk)
         if size_bytes > max_bytes:
             chunks.clear()
-            size_bytes = await drain(request, size_bytes)
+            size_bytes = await drain(request, size_bytes) if more else size_bytes
             raise _too_large(size_bytes, max_bytes)
         if not gateway.bodies.add(request.scope, len(chunk)):
             chunks.clear()
-            await drain(request, size_bytes)
+            if more:
+                await drain(request, size_bytes)
             raise gateway.overloaded("bodies", "Too many bodies are being received at this moment.")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -113,7 +121,7 @@ def _too_large(size_bytes: int, max_bytes: int) -> Problem:
 
 async def read_json(request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int) -> S:
     """The body as the JSON that a route takes; an empty body is ``{}``. Problem 400 names the place."""
-    content_type = request.headers.get("content-type")
+    content_type = header(request, b"content-type")
     media = (content_type or "").partition(";")[0].strip().lower()
     if content_type is not None and media != "application/json" and not media.endswith("+json"):
         await drain(request, 0)
