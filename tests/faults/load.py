@@ -275,7 +275,7 @@ class Reader(Actor):
             assert self.given[position] == number, f"{where}: another event than the first time"
             return
         assert number not in self._numbers, f"{where}: event {number} came at another place before"
-        newest = min(self._newest, *self._broken_off)
+        newest = min([self._newest, *self._broken_off])
         assert position > newest, f"{where} came after {self._newest}, {[*self._broken_off]}"
         self._newest = max(self._newest, position)
         self._numbers.add(number)
