@@ -178,4 +178,6 @@ def test_why_a_query_failed_is_said_in_one_line() -> None:
     python = "Job aborted\nTraceback:\n  File ...\nvalueless\nfieldfare.X.LogError: gone\n\n\tat java"
     assert reason(RuntimeError(python)) == "fieldfare.X.LogError: gone"
     assert reason(RuntimeError("no space left\n\tat java.lang")) == "no space left"
+    java = "An error occurred while calling o256.start.\n: java.io.IOException: No space left\n\tat java.nio"
+    assert reason(RuntimeError(java)) == "java.io.IOException: No space left"
     assert reason(RuntimeError()) == "RuntimeError"

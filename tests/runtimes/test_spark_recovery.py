@@ -24,7 +24,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
-from fieldfare.runtimes.spark.recovery import FAILURES_MAX, Recovery, is_the_records_fault
+from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import MatchLog, open_event_log, open_registry
@@ -34,6 +34,7 @@ from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Put
 
 RAISED = "org.apache.spark...\n  RecordsError: records 0 to 9 cannot be matched: ValueError: no"
+BROKEN = "java.io.IOException: Input/output error"
 FULL = "java.io.IOException: No space left on device"
 
 SABOTAGE = """
@@ -138,12 +139,24 @@ def recovery_of(folder: DataFolder, log: EventLog) -> Recovery:
     return Recovery(folder, log, MatchLog(folder.matches), BatchSettings(), lambda: 1)
 
 
-def test_a_full_disk_is_no_records_fault(tmp_path: Path) -> None:
-    """Whatever fails for other reasons is tried again, ever later, and at last by another process."""
+def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
+    """However long it was full: when there is room again nobody waits for a grown pause, or a new Java."""
     folder, log = open_service(tmp_path)
     log.append([good(0)])
     recovery = recovery_of(folder, log)
-    pauses = [recovery.failed(FULL, FULL) for _ in range(FAILURES_MAX)]
+    for report in (FULL, "OSError: [Errno 28] No space left on device", "OSError: [Errno 122] Disk quota"):
+        assert {recovery.failed(report, report) for _ in range(3 * FAILURES_MAX)} == {FULL_PAUSE_S}
+    assert not folder.suspects.exists()
+    assert Quarantine(folder.quarantine).offsets() == []
+
+
+def test_what_fails_for_other_reasons_is_tried_ever_later_and_at_last_by_another_process(
+    tmp_path: Path,
+) -> None:
+    folder, log = open_service(tmp_path)
+    log.append([good(0)])
+    recovery = recovery_of(folder, log)
+    pauses = [recovery.failed(BROKEN, BROKEN) for _ in range(FAILURES_MAX)]
     assert pauses[-1] is None
     assert pauses[:-1] == sorted(pauses[:-1]) and 0 < pauses[0] < pauses[-2]
     assert not folder.suspects.exists()

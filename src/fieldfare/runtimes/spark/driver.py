@@ -35,7 +35,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fieldfare.files import remove_abandoned
@@ -128,7 +129,10 @@ class Pipeline:
 
     def _run_query(self, session: SparkSession, keeper: WarmKeeper) -> BaseException | None:
         """Run one query; gives why it failed, None when it was asked to stop."""
-        query = start_query(session, self.folder, replace(self.batches, tasks=self.spark.cores_used))
+        try:
+            query = start_query(session, self.folder, replace(self.batches, tasks=self.spark.cores_used))
+        except (Py4JJavaError, PySparkException) as error:  # Java lives, and says why not
+            return error
         ready, matched = False, self.heartbeat.offset
         while not self.stop.wait(LOOK_S):
             if not query.isActive:

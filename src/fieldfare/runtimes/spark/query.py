@@ -69,7 +69,7 @@ def remove(path: Path) -> None:
 
 def reason(error: StreamingQueryException | BaseException) -> str:
     """Why a query failed, in one line: the innermost Python error, or else the message's first line."""
-    text = str(error)
+    text = re.sub(r"\AAn error occurred while calling .*\n: ", "", str(error))
     python_errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*$", text, re.MULTILINE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = python_errors[-1] if python_errors else (lines[0] if lines else type(error).__name__)

@@ -3,13 +3,15 @@
 Records are to blame when matching them raised an error, or when a Python worker died and the driver did not.
 They are halved until one fails alone (see `pipeline.suspects`); that one is set aside. When the driver or its
 Java process ended without a word, what was tried is halved too, but a record alone is blamed for that only
-after very many deaths. Everything else, such as a full disk, is nobody's fault: it is tried again after a
-pause that grows.
+after very many deaths. Everything else is nobody's fault: it is tried again after a pause that grows, and in
+the end by a new process; on a full disk at short intervals, for ever, since no process would do better.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import time
 from collections.abc import Callable
@@ -26,11 +28,15 @@ from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
+FULL_PAUSE_S = 2.0
 FAILURES_MAX = 6
 """So many failures in a row that are no record's fault end the process: a new one may do better."""
 
 _BLAMED = ("RecordsError: ", "Python worker exited unexpectedly")
 """What Spark's report of a failure holds when records are to blame."""
+
+_FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]", os.strerror(errno.ENOSPC))
+"""What it holds when a disk is full."""
 
 _log = logging.getLogger("fieldfare.pipeline")
 
@@ -122,6 +128,8 @@ class Recovery:
             self._file.save(suspects)
         except (StorageError, OSError) as error:
             _log.error("what failed could not be noted: %s", error)
+        if any(mark in report for mark in _FULL):
+            return FULL_PAUSE_S
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             return None
