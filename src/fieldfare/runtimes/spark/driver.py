@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -131,8 +131,8 @@ class Pipeline:
         """Run one query; gives why it failed, None when it was asked to stop."""
         try:
             query = start_query(session, self.folder, replace(self.batches, tasks=self.spark.cores_used))
-        except (Py4JJavaError, PySparkException) as error:  # Java lives, and says why not
-            return error
+        except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not
+            return cast(Exception, refusal)
         ready, matched = False, self.heartbeat.offset
         while not self.stop.wait(LOOK_S):
             if not query.isActive:
