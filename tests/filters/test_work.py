@@ -21,12 +21,13 @@ from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.filters.values import ABSENT
 from fieldfare.filters.work import STEPS_MAX, size_of, work_of
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.evaluation.steps import count_steps, most_steps
-from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
-from fieldfare.matching.json_decoder import decode_json_lines
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import Found
@@ -53,8 +54,8 @@ def test_any_inside_of_any_over_a_large_array_is_given_up_at_once() -> None:
     assert condition.evaluate(event).given_up and condition.evaluate(event).value is None
     line = json.dumps(event).encode() + b"\n"
     columns = decode_json_lines(line, 1, list(condition.column_paths))
-    assert condition.matches_batch(columns).tolist() == [False]
-    assert condition.matches_batch(pa.RecordBatch.from_pylist([event])).tolist() == [False]
+    assert BatchFilter(condition).matches(columns).tolist() == [False]
+    assert BatchFilter(condition).matches(pa.RecordBatch.from_pylist([event])).tolist() == [False]
     small = {"data": {"a": [3, 5, -2]}}
     assert condition.matches(small) and not condition.evaluate(small).given_up
 
@@ -114,7 +115,7 @@ def test_a_filter_is_given_up_for_the_same_events_one_by_one_and_by_columns(
         expected = [condition.matches(event) for event in read]
         paths = list(condition.column_paths)
         for batch in (decode_json_lines(b"".join(lines), len(lines), paths), columns_of_events(read, paths)):
-            assert condition.matches_batch(batch).tolist() == expected
+            assert BatchFilter(condition).matches(batch).tolist() == expected
             if counted is not None:
                 rows = np.arange(len(read))
                 exact = [counted.steps(lambda path, event=event: event_getter(path)(event)) for event in read]

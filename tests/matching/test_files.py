@@ -11,7 +11,9 @@ from matching_support import columns_of, entry
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.files import IndexFileError
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 
 FILTERS = [
     "data.symbol = 'YHOO' AND data.price < 18.5",
@@ -37,7 +39,7 @@ def test_an_opened_part_matches_as_the_built_one(saved: Path) -> None:
         {("data", "symbol"): "IBM", ("data", "price"): 9007199254740994},
         {("data", "note"): "abc", ("data", "price"): 15},
     ]
-    found = Part.open(saved, verify=True).match(columns_of(events), np.zeros(3, np.int64))
+    found = Index((Part.open(saved, verify=True),)).match(columns_of(events), np.zeros(3, np.int64))
     assert found.lists() == [[0, 1, 3], [2, 3], [2]]
     assert found.indptr.dtype == np.int64
     assert found.subscriptions.dtype == np.uint32

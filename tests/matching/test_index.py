@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 
 from fieldfare.matching.index import DELTAS_MAX, Change, Index, LiveIndex
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.library import PlainLibrary
+from fieldfare.matching.versions import Closings
 from fieldfare.model import OPEN_END
 
 steps = st.lists(
@@ -51,7 +53,7 @@ class History:
             for v in self.versions
             if v[0] <= revision
         ]
-        return build_part(entries, self.compiler)
+        return build_part(entries, PlainLibrary(self.compiler))
 
     def expected(self, events: list[dict[Any, Any]], offset: int) -> list[list[int]]:
         valid = [v for v in self.versions if v[2] <= offset < v[3]]
@@ -64,7 +66,7 @@ def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
     steps: list[tuple[int, NormalForm | None, int, str]], events: list[dict[Any, Any]], back: int
 ) -> None:
     compiler = Compiler()
-    history, live = History(compiler), LiveIndex(compile_filter=compiler)
+    history, live = History(compiler), LiveIndex(library=PlainLibrary(compiler))
     kept: set[int] = set()
     changes: list[Change] = []
     offset = 0
@@ -98,9 +100,10 @@ def _check(index: Index, history: History, events: list[dict[Any, Any]], end: in
 def _saved_and_opened(index: Index, compiler: Compiler) -> Index:
     with tempfile.TemporaryDirectory() as folder:
         parts = []
+        libraries = {"plain": PlainLibrary(compiler)}
         for i, part in enumerate(index.parts):
             part.save(FilePath(folder, f"{i}.part"))
-            parts.append(Part.open(FilePath(folder, f"{i}.part"), verify=True, compile_filter=compiler))
+            parts.append(Part.open(FilePath(folder, f"{i}.part"), verify=True, libraries=libraries))
         index.closings.save(FilePath(folder, "closings"))
         return Index(parts, Closings.open(FilePath(folder, "closings")))
 
@@ -114,7 +117,7 @@ def test_an_index_without_parts_matches_nothing() -> None:
 def test_changes_that_were_seen_already_are_left_out() -> None:
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
-    live = LiveIndex(compile_filter=compiler)
+    live = LiveIndex(library=PlainLibrary(compiler))
     change = Change(1, 7, 0, everything, "sql")
     live.apply([change])
     assert live.apply([change]).written == ()
@@ -124,7 +127,7 @@ def test_changes_that_were_seen_already_are_left_out() -> None:
 def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one() -> None:
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
-    live = LiveIndex(compile_filter=compiler)
+    live = LiveIndex(library=PlainLibrary(compiler))
     bulk = live.apply(Change(r, r, 0, everything, "sql") for r in range(1, 2001))
     assert [part.size for part in bulk.written] == [2000]
     for revision in range(2001, 2101):

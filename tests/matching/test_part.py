@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.library import PlainLibrary
 
 
 def _expected(forms: list[NormalForm], events: list[dict[Any, Any]]) -> list[list[int]]:
@@ -20,7 +22,7 @@ def _expected(forms: list[NormalForm], events: list[dict[Any, Any]]) -> list[lis
 def _part(forms: list[NormalForm]) -> tuple[Part, Compiler]:
     compiler = Compiler()
     entries = [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)]
-    return build_part(entries, compiler), compiler
+    return build_part(entries, PlainLibrary(compiler)), compiler
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -29,5 +31,5 @@ def test_a_part_finds_what_the_naive_evaluator_finds(
     forms: list[NormalForm], events: list[dict[Any, Any]]
 ) -> None:
     part, _ = _part(forms)
-    found = part.match(columns_of(events), np.zeros(len(events), np.int64))
+    found = Index((part,)).match(columns_of(events), np.zeros(len(events), np.int64))
     assert found.lists() == _expected(forms, events)

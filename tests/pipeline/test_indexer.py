@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pipeline_support import SPACES, Change, History, payload_of, random_event, random_filter
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision

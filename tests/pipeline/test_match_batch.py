@@ -19,9 +19,9 @@ from pipeline_support import (
 )
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.pipeline.access_point import RECORDS, by_space
 from fieldfare.pipeline.exit_point import concatenate
 from fieldfare.pipeline.match_batch import find_matches, match_batch

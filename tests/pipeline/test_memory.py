@@ -16,9 +16,9 @@ from pipeline_support import arrow_payload_of
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching import windows
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, record_batch

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fieldfare.matching.index import Applied, Change, LiveIndex
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 
 _SNAPSHOT_NAME = re.compile(r"snapshot-(\d+)-(\d+)-(\d+)\.part")
