@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from naive_decoder import arrow_events, decode_json_lines_naive
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
@@ -27,7 +28,6 @@ from fieldfare.matching.evaluation import compiler, conditions
 from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
-from fieldfare.matching.events.naive_decoder import arrow_events, decode_json_lines_naive
 
 from . import strategies as some
 from .cesql import strategies as cesql

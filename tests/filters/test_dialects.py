@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import BOTH
 from tests.filters import naive
 from tests.filters.eventbridge import naive as naive_eventbridge
 from tests.filters.eventbridge.generators import Generator
@@ -164,11 +165,15 @@ def test_all_say_the_same(dialect: str, seed: int) -> None:
             fitting = naive.candidates(compiled.normal_form, event)
             assert fitting or not answer, compiled.text
             assert answer or not any(conjunction.exact for conjunction in fitting), compiled.text
-    part = build_part(
+    entries = [
         IndexEntry(n, n, 0, OPEN_END, found.normal_form, found.text, dialect)
         for n, found in enumerate(filters)
-    )
+    ]
     lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    columns = decode_json_lines(lines, len(events), part.paths)
-    matched = Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
-    assert matched == [[n for n, answers in enumerate(expected) if answers[i]] for i in range(len(events))]
+    for library in BOTH.values():
+        part = build_part(entries, library)
+        columns = decode_json_lines(lines, len(events), part.paths)
+        matched = Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
+        assert matched == [
+            [n for n, answers in enumerate(expected) if answers[i]] for i in range(len(events))
+        ]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_decoder import columns_from_arrow_naive
 
 from fieldfare.filters.values import ABSENT, exact_number
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
@@ -25,7 +26,6 @@ from fieldfare.matching.events.columns import (
     ColumnBatch,
 )
 from fieldfare.matching.events.json_decoder import decode_json_lines
-from fieldfare.matching.events.naive_decoder import columns_from_arrow_naive
 
 Paths = list[tuple[str | int, ...]]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import each_library
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.index import Change, Index, LiveIndex
+from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain.cell_values import values_of_cells, values_of_codes
 from fieldfare.matching.plain.codes import encode
@@ -95,6 +99,21 @@ def test_an_explanation_follows_changes() -> None:
     assert index.explain_subscription(1) is None
     assert str(index.explain()).startswith("2 parts, 3 subscription versions of which 2 ended, ")
     assert Index((), Closings()).explain_subscription(0) is None
+
+
+@each_library
+def test_every_library_explains_its_parts(library: Library) -> None:
+    live = LiveIndex(library=library)
+    live.apply([Change(1, 0, 5, "data.a > 2"), Change(2, 1, 5, "data.b = 2")])
+    index = live.apply([Change(3, 1, 6, None)]).index
+    (place,) = index.explain_subscription(0) or ()
+    assert str(place).startswith("part 0: ") and place.document()["part"] == 0
+    assert index.explain_subscription(1) is None
+    (part,) = index.explain().parts
+    assert sum(part.size_bytes.values()) == index.parts[0].size_bytes
+    assert str(index.explain()).startswith("1 part, 2 subscription versions of which 1 ended, ")
+    document = json.loads(json.dumps(index.explain().document()))
+    assert (document["closings"], document["parts"][0]["subscriptions"]) == (1, 2)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from naive_decoder import decode_json_lines_naive
 
 from fieldfare.filters.values import ABSENT
 from fieldfare.matching.events.columns import (
@@ -28,7 +29,6 @@ from fieldfare.matching.events.columns import (
     ColumnBatch,
 )
 from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines
-from fieldfare.matching.events.naive_decoder import decode_json_lines_naive
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 FEW, MANY = (100, 400) if COMPILED else (15, 40)

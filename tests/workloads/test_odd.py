@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from naive_library import match_naive
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.index import Index
-from fieldfare.matching.naive import match_naive
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END

@@ -95,7 +95,9 @@ class FilterIndex(Protocol):
     def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
         """The events from `start` up to `end`, and what they match or may match.
 
-        TooManyPairs if there are more than `most`.
+        A filter that `works` counts is to be confirmed exactly where its normal form may hold: which of them
+        are given up (``giving_up``) must not depend on the library. TooManyPairs if there are more pairs than
+        `most`.
         """
 
     def works(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
