@@ -21,9 +21,9 @@ from typing import Any
 
 import pyarrow.json
 
-from fieldfare.matching.arrow_decoder import columns_from_arrow
-from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.events.json_decoder import decode_json_lines
 
 Rows = list[dict[str, Any]]
 Named = list[tuple[str | int, ...]]

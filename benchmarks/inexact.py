@@ -16,11 +16,12 @@ from collections.abc import Callable
 import numpy as np
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching import confirm
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.search import confirm
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 LETTERS = "abcdefgh"
@@ -77,7 +78,7 @@ def best_s(part: Part, batch: ColumnBatch, passes: int) -> tuple[float, int]:
     offsets, least_s, matches = np.zeros(batch.size, np.int64), float("inf"), 0
     for _ in range(passes):
         started = time.process_time()
-        matches = len(part.match(batch, offsets).subscriptions)
+        matches = len(Index((part,)).match(batch, offsets).subscriptions)
         least_s = min(least_s, time.process_time() - started)
     return least_s, matches
 

@@ -26,12 +26,14 @@ import fieldfare.matching.windows as windows
 from fieldfare.filters import Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import Column, ColumnBatch
-from fieldfare.matching.event_columns import columns_of_events
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.evaluation.batches import BatchFilter
+from fieldfare.matching.events.columns import Column, ColumnBatch
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.matching.plain.predicate_columns import build_part_from_columns
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END, Path
 from fieldfare.workloads.columns import columns_of, range_columns, text_of
 from fieldfare.workloads.odd import TEXT_WORKLOADS
@@ -64,7 +66,7 @@ def time_matching(part: Part, parts: list[ColumnBatch], threads: int = 1) -> tup
     """
 
     def match(batch: ColumnBatch) -> int:
-        return len(part.match(batch, np.zeros(batch.size, np.int64)).subscriptions)
+        return len(Index((part,)).match(batch, np.zeros(batch.size, np.int64)).subscriptions)
 
     started, busy = time.perf_counter(), time.process_time()
     if threads == 1:
@@ -77,9 +79,9 @@ def time_matching(part: Part, parts: list[ColumnBatch], threads: int = 1) -> tup
 
 def excluding_attribute(part: Part) -> Path | None:
     """The attribute that most zones of tiles are of, else the one that is in most keys."""
-    tiles, access = part.arrays.tiles, part.arrays.access
+    tiles, access = part.filters.groups.tiles, part.filters.groups.access
     attributes = tiles.zones[:, 0] if len(tiles.zones) else access.attribute
-    return part.indexed_paths[int(np.bincount(attributes).argmax())] if len(attributes) else None
+    return part.filters.indexed_paths[int(np.bincount(attributes).argmax())] if len(attributes) else None
 
 
 def in_order_of(events: ColumnBatch, path: Path | None) -> ColumnBatch:
@@ -128,7 +130,7 @@ def time_from_json(part: Part, parts: list[ColumnBatch]) -> float:
     busy = time.thread_time()
     for payload, batch in zip(payloads, parts, strict=True):
         columns = decode_json_lines(payload, batch.size, part.paths)
-        part.match(columns, np.zeros(batch.size, np.int64))
+        Index((part,)).match(columns, np.zeros(batch.size, np.int64))
     return time.thread_time() - busy
 
 
@@ -137,7 +139,7 @@ def small_batch_ms(part: Part, parts: list[ColumnBatch]) -> float:
     times = []
     for batch in parts:
         started = time.perf_counter()
-        part.match(batch, np.zeros(batch.size, np.int64))
+        Index((part,)).match(batch, np.zeros(batch.size, np.int64))
         times.append(time.perf_counter() - started)
     return float(np.median(times)) * 1000
 
@@ -203,12 +205,13 @@ class Work:
 
 def scan_s(some: list[Filter], count: int, parts: list[ColumnBatch]) -> float:
     """Seconds to evaluate so many filters for every batch, estimated from some of them."""
-    for filter in some:
-        filter.matches_batch(parts[0])
+    by_columns = [BatchFilter(filter) for filter in some]
+    for each in by_columns:
+        each.matches(parts[0])
     started = time.perf_counter()
-    for filter in some:
+    for each in by_columns:
         for batch in parts:
-            filter.matches_batch(batch)
+            each.matches(batch)
     return (time.perf_counter() - started) * count / len(some)
 
 

@@ -20,10 +20,10 @@ from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters.values import ABSENT
 from fieldfare.gateway.arrow_bodies import decode_arrow
 from fieldfare.gateway.events import Limits, decode_lines_fast
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS, by_space, decode
 from fieldfare.pipeline.match_batch import find_matches

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.columns import KIND_INT, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.matching.index import Applied, Change, Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.matching.plain.predicate_columns import build_part_from_columns
 from fieldfare.workloads.columns import (
     RANGE_ATTRIBUTES,
     RANGE_DOMAIN,
@@ -167,7 +167,7 @@ def main() -> None:
     figures |= {"in_deltas": live.delta_size, "parts": len(live.index.parts)}
     figures |= beside(Index((part,)), live.index, options.rounds)
     figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES, size // 2)
-    wide = LiveIndex(compile_filter=compile_filter)
+    wide = LiveIndex()
     wide.apply([Change(1, 1, 0, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
     figures |= {f"500_attributes_{k}": v for k, v in single_changes_ms(wide, options.singles, 500).items()}
     compacted = snapshot(size, options.seed)

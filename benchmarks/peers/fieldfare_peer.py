@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 BATCH_EVENTS = 4096
@@ -54,7 +55,7 @@ def json_lines(lines: list[str], is_range: bool) -> bytes:
 def match(part: Part, payload: bytes, size: int) -> list[int]:
     """How many subscriptions each event matches; their ids are written."""
     columns = decode_json_lines(payload, size, part.paths)
-    return np.diff(part.match(columns, np.zeros(size, np.int64)).indptr).tolist()
+    return np.diff(Index((part,)).match(columns, np.zeros(size, np.int64)).indptr).tolist()
 
 
 def main() -> None:

@@ -19,8 +19,9 @@ import argparse
 import ast
 import hashlib
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
 from time import process_time
@@ -29,19 +30,14 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching import (
-    access_kernels,
-    grouping,
-    kernels,
-    lanes,
-    layout,
-    part,
-    tile_kernels,
-    tile_packing,
-)
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching import compiled, grouping, versions
 from fieldfare.matching.files import FORMAT
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain import codes, dictionary_kernels, layout
+from fieldfare.matching.plain.build import tile_packing
+from fieldfare.matching.plain.search import access_kernels, kernels, lanes, tile_kernels
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.exit_point import Found, concatenate
 from fieldfare.runtimes.spark.range_task import BLOCK_MATCHES, GROUP_EVENTS
@@ -52,26 +48,54 @@ SIZES = [1, 250, 500, 1000, 2000, 4000, 8000, 16_000, 40_000]
 BLOCK_GROUPS = 6
 """Groups of events in a block: with 158 matches an event the most that `BLOCK_MATCHES` allows."""
 ENGINE: list[ModuleType] = [
-    layout,
-    tile_packing,
-    part,
-    kernels,
-    access_kernels,
-    tile_kernels,
-    lanes,
-    grouping,
+    *(compiled, layout, codes, dictionary_kernels, tile_packing),
+    *(kernels, access_kernels, tile_kernels, lanes, versions, grouping),
 ]
 """The modules that decide the time of ranges of numbers."""
+WHOLE = [compiled, tile_packing, lanes]
+"""Those of which every function does; of the others those that are compiled."""
 
 
-def digest(path: Path) -> str:
-    """Of a module's code; comments, docstrings and line breaks do not count."""
-    tree = ast.parse(path.read_text())
+def code_of(modules: Iterable[ModuleType]) -> dict[str, str]:
+    """A digest of each function and constant, by name, in whatever module it stands."""
+    found: dict[str, str] = {}
+    for module in modules:
+        text = Path(module.__file__ or "").read_text()
+        for name, digest in sorted(digests(text, whole=module in WHOLE).items()):
+            found[name] = " ".join(sorted([*found.get(name, "").split(), digest]))
+    return dict(sorted(found.items()))
+
+
+def digests(text: str, *, whole: bool) -> dict[str, str]:
+    """Of a module's functions (or of the compiled ones) and of its constants that are numbers.
+
+    Comments, docstrings, imports and line breaks do not count.
+    """
+    found: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef) and (whole or node.decorator_list):
+            names = [node.name]
+        elif isinstance(node, ast.Assign) and _is_number(node.value):
+            names = [each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)]
+        if names:
+            digest = hashlib.sha256(ast.dump(_without_texts(node)).encode()).hexdigest()[:12]
+            found |= dict.fromkeys(names, digest)
+    return found
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether a constant is a number, or some: no array, and no type."""
+    calls = [ast.unparse(node.func) for node in ast.walk(value) if isinstance(node, ast.Call)]
+    return all(re.fullmatch(r"np\.(u?int|float)\d+", call) for call in calls)
+
+
+def _without_texts(tree: ast.AST) -> ast.AST:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    return tree
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -89,7 +113,7 @@ def measured_engine() -> dict[str, Any]:
         "block_events": BLOCK_GROUPS * GROUP_EVENTS,
         "block_matches": BLOCK_MATCHES,
         "index_format": FORMAT,
-        "code": {Path(module.__file__ or "").stem: digest(Path(module.__file__ or "")) for module in ENGINE},
+        "code": code_of(ENGINE),
     }
 
 
@@ -105,7 +129,7 @@ def measure(sizes: Sequence[int], rounds: int) -> list[dict[str, float]]:
     """Microseconds of one core for one event among so many subscriptions, the least of some rounds; all
     sizes take turns.
     """
-    indexes = [part_of(size) for size in sizes]
+    indexes = [Index((part_of(size),)) for size in sizes]
     groups = [WORKLOADS["bluedove"].events(GROUP_EVENTS, 2 + seed) for seed in range(BLOCK_GROUPS)]
     offsets = np.zeros(GROUP_EVENTS, np.int64)
     best_s = [float("inf")] * len(sizes)

@@ -50,9 +50,9 @@ from systems import write_csv
 
 from fieldfare.filters import Conjunction, NormalForm, encode_normal_form
 from fieldfare.filters.values import ValueSet, greater_than, less_than
-from fieldfare.matching.arrow_decoder import columns_from_arrow
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, extents_of
 from fieldfare.runtimes.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points

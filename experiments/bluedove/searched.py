@@ -14,7 +14,7 @@ import numpy as np
 from systems import MATCHERS, PATHS, POLICIES, SUBSCRIPTIONS, bluedove, peer_to_peer, write_csv
 
 from fieldfare.forwarding import Balanced, ForwardingPolicy, LoadReport, LoadTable, forward_batch
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import Extents, Partitioning, Replicated, extents_of
 from fieldfare.partitioning.planning import PlanSettings, plan
 from fieldfare.workloads.synthetic import WORKLOADS

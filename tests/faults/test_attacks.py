@@ -105,9 +105,9 @@ import json
 import numpy as np
 import pyarrow as pa
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.matching.build import IndexEntry, VersionGatherer
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import part_of
+from fieldfare.matching.part import PartBuilder
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
 
@@ -116,9 +116,9 @@ entries = []
 for number, text in enumerate(texts):
     compiled = encode_normal_form(compile_filter(text).normal_form)
     entries.append(IndexEntry(number + 1, number, 0, (1 << 63) - 1, compiled, text, "sql"))
-gatherer = VersionGatherer()
-gatherer.add(entries)
-index = Index([part_of(gatherer.finish())])
+builder = PartBuilder()
+builder.add(entries)
+index = Index([builder.finish()])
 event = json.dumps({"id": "1", "data": {"v": list(range(900))}})
 payload = (event + "\\n").encode() * EVENTS
 batch = pa.record_batch(

@@ -18,15 +18,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from naive_decoder import arrow_events, decode_json_lines_naive
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.filters.functions import FUNCTIONS, Function, Parameter, Type
 from fieldfare.matching.evaluation import compiler, conditions
-from fieldfare.matching.event_columns import columns_of_events
-from fieldfare.matching.json_decoder import decode_json_lines
-from fieldfare.matching.naive_decoder import arrow_events, decode_json_lines_naive
+from fieldfare.matching.evaluation.batches import BatchFilter
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
 
 from . import strategies as some
 from .cesql import strategies as cesql
@@ -50,8 +51,10 @@ def assert_same(condition: Filter, batch: Any, events: Sequence[Event]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(conditions, "TAKE_NS", take_ns)
             patch.setattr(compiler, "CHUNK_ROWS", chunk)
-            assert condition.matches_batch(batch).tolist() == expected
-            assert condition.matches_batch(batch, rows).tolist() == [expected[row] for row in rows.tolist()]
+            assert BatchFilter(condition).matches(batch).tolist() == expected
+            assert BatchFilter(condition).matches(batch, rows).tolist() == [
+                expected[row] for row in rows.tolist()
+            ]
 
 
 def as_json(value: Any) -> Any:
@@ -295,7 +298,7 @@ def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:
     columns = columns_of_events(events, [("data", "x"), ("data", "y"), ("other",)])
     for text in "data.x % 7 = 3 AND data.y LIKE '%3%'", "other = 1", "other IS NULL AND data.x < 5", "TRUE":
         assert_same(compile_filter(text), columns, events)
-    assert compile_filter("data.x = 1").matches_batch([]).tolist() == []
+    assert BatchFilter(compile_filter("data.x = 1")).matches([]).tolist() == []
 
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")

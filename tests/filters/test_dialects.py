@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import BOTH
 from tests.filters import naive
 from tests.filters.eventbridge import naive as naive_eventbridge
 from tests.filters.eventbridge.generators import Generator
@@ -23,9 +24,11 @@ from tests.fuzz.grammars import CESQL, SQL, SUBSCRIPTIONS, text_of
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.evaluator import event_getter
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.evaluation.batches import BatchFilter
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 Event = dict[str, Any]
@@ -157,16 +160,20 @@ def test_all_say_the_same(dialect: str, seed: int) -> None:
         assert [compiled.matches(event) for event in events] == answers, compiled.text
         by_lookup = [compiled.matches_lookup(lambda path, e=event: event_getter(path)(e)) for event in events]
         assert by_lookup == answers, compiled.text
-        assert compiled.matches_batch(events).tolist() == answers, compiled.text
+        assert BatchFilter(compiled).matches(events).tolist() == answers, compiled.text
         for event, answer in zip(events, answers, strict=True):
             fitting = naive.candidates(compiled.normal_form, event)
             assert fitting or not answer, compiled.text
             assert answer or not any(conjunction.exact for conjunction in fitting), compiled.text
-    part = build_part(
+    entries = [
         IndexEntry(n, n, 0, OPEN_END, found.normal_form, found.text, dialect)
         for n, found in enumerate(filters)
-    )
+    ]
     lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    columns = decode_json_lines(lines, len(events), part.paths)
-    matched = part.match(columns, np.zeros(len(events), np.int64)).lists()
-    assert matched == [[n for n, answers in enumerate(expected) if answers[i]] for i in range(len(events))]
+    for library in BOTH.values():
+        part = build_part(entries, library)
+        columns = decode_json_lines(lines, len(events), part.paths)
+        matched = Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
+        assert matched == [
+            [n for n, answers in enumerate(expected) if answers[i]] for i in range(len(events))
+        ]

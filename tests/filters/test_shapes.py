@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
-from fieldfare.matching import confirm
-from fieldfare.matching.confirm import Confirmer
 from fieldfare.matching.evaluation.shapes import shape_of
-from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.plain.search import confirm
+from fieldfare.matching.plain.search.confirm import Confirmer
 
 from . import strategies as some
 

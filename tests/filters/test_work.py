@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import each_library
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, work
@@ -21,12 +22,14 @@ from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.filters.values import ABSENT
 from fieldfare.filters.work import STEPS_MAX, size_of, work_of
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.evaluation.steps import count_steps, most_steps
-from fieldfare.matching.event_columns import columns_of_events
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import Found
@@ -53,8 +56,8 @@ def test_any_inside_of_any_over_a_large_array_is_given_up_at_once() -> None:
     assert condition.evaluate(event).given_up and condition.evaluate(event).value is None
     line = json.dumps(event).encode() + b"\n"
     columns = decode_json_lines(line, 1, list(condition.column_paths))
-    assert condition.matches_batch(columns).tolist() == [False]
-    assert condition.matches_batch(pa.RecordBatch.from_pylist([event])).tolist() == [False]
+    assert BatchFilter(condition).matches(columns).tolist() == [False]
+    assert BatchFilter(condition).matches(pa.RecordBatch.from_pylist([event])).tolist() == [False]
     small = {"data": {"a": [3, 5, -2]}}
     assert condition.matches(small) and not condition.evaluate(small).given_up
 
@@ -114,7 +117,7 @@ def test_a_filter_is_given_up_for_the_same_events_one_by_one_and_by_columns(
         expected = [condition.matches(event) for event in read]
         paths = list(condition.column_paths)
         for batch in (decode_json_lines(b"".join(lines), len(lines), paths), columns_of_events(read, paths)):
-            assert condition.matches_batch(batch).tolist() == expected
+            assert BatchFilter(condition).matches(batch).tolist() == expected
             if counted is not None:
                 rows = np.arange(len(read))
                 exact = [counted.steps(lambda path, event=event: event_getter(path)(event)) for event in read]
@@ -158,9 +161,12 @@ TEXTS = [
 ]  # fmt: skip
 
 
+@each_library
 @settings(max_examples=120, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250))
-def test_the_filters_of_a_space_share_the_steps_of_an_event(seed: int, limit: int, total: int) -> None:
+def test_the_filters_of_a_space_share_the_steps_of_an_event(
+    library: Library, seed: int, limit: int, total: int
+) -> None:
     """Whatever parts they are in, whatever events come together: the same filters are given up."""
     random = Random(seed)
     filters = [
@@ -177,7 +183,7 @@ def test_the_filters_of_a_space_share_the_steps_of_an_event(seed: int, limit: in
         patch.setattr(work, "EVENT_STEPS_MAX", total)
         expected = [shared_by_the_filters(filters, event, limit, total) for event in events]
         for parts in (1, 3):
-            index = Index([build_part(entries_of(filters)[place::parts]) for place in range(parts)])
+            index = Index([build_part(entries_of(filters)[place::parts], library) for place in range(parts)])
             for window in (1 << 14, 2):
                 patch.setattr("fieldfare.matching.windows.WINDOW_EVENTS", window)
                 columns = decode_json_lines(payload, len(events), index.paths)
@@ -191,10 +197,11 @@ def test_the_filters_of_a_space_share_the_steps_of_an_event(seed: int, limit: in
 LISTS = pa.struct({"a": pa.list_(pa.int64()), "b": pa.list_(pa.int64()), "x": pa.int64()})
 
 
+@each_library
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250))
 def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
-    seed: int, in_arrow: bool, limit: int, total: int
+    library: Library, seed: int, in_arrow: bool, limit: int, total: int
 ) -> None:
     """After a restart records come in other batches: an event must not lose a match that it had before."""
     random = Random(seed)
@@ -210,7 +217,7 @@ def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
             [shared_by_the_filters(filters, event, limit, share) for event in record.events]
             for record, share in zip(records, shares, strict=True)
         ]
-        index = Index([build_part(entries_of(filters)[place::2]) for place in range(2)])
+        index = Index([build_part(entries_of(filters)[place::2], library) for place in range(2)])
         for window, cells in ((1 << 14, 1 << 23), (2, 1 << 23), (1 << 14, 3 * len(index.paths))):
             patch.setattr("fieldfare.matching.windows.WINDOW_EVENTS", window)
             patch.setattr("fieldfare.pipeline.access_point.DECODED_CELLS", cells)

@@ -14,9 +14,9 @@ from gateway_support import ARROW, BATCH, EVENTS, encode, event, run, running
 from fieldfare.arrow_events.stream import read_events, write_events
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.records import RecordCache
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.match_batch import match_batch

@@ -23,8 +23,7 @@ from fieldfare.filters.values import (
     points,
     with_prefix,
 )
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import (
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
     KIND_FLOAT,
@@ -37,6 +36,7 @@ from fieldfare.matching.columns import (
     Column,
     ColumnBatch,
 )
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 PATHS = [("a",), ("b",), ("data", "c"), ("data", "d", 0)]

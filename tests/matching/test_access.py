@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from matching_support import Compiler, Conjunction, NormalForm, columns_of, entry, matches_of
 
 from fieldfare.filters.values import ValueSet, less_than, points
-from fieldfare.matching import access
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.build import access
+from fieldfare.matching.plain.library import PlainLibrary
 
 PATHS = [("data", name) for name in "abcdefgh"]
 WORDS = [f"w{i}" for i in range(12)]
@@ -64,12 +66,12 @@ def _zipf(words: list[str]) -> list[str]:
 def _part(forms: list[NormalForm]) -> Part:
     compiler = Compiler()
     return build_part(
-        [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)], compiler
+        [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)], PlainLibrary(compiler)
     )
 
 
 def _found(part: Part, events: list[Event]) -> list[list[int]]:
-    return part.match(columns_of(events), np.zeros(len(events), np.int64)).lists()
+    return Index((part,)).match(columns_of(events), np.zeros(len(events), np.int64)).lists()
 
 
 def _expected(forms: list[NormalForm], events: list[Event]) -> list[list[int]]:
@@ -108,8 +110,8 @@ def _equalities(*constraints: tuple[int, str]) -> NormalForm:
 
 
 def _keys(part: Part) -> list[frozenset[Any]]:
-    found = access.keys_of(part.arrays.access, part.indexed_paths)
-    assert sum(size for _, size in found) == len(part.arrays.access.row)
+    found = access.keys_of(part.filters.groups.access, part.filters.indexed_paths)
+    assert sum(size for _, size in found) == len(part.filters.groups.access.row)
     return [frozenset(key) for key, _ in found]
 
 
@@ -120,7 +122,7 @@ def test_many_rows_of_several_equalities_are_found_by_pairs_that_cover_them() ->
     part = _part(forms)
     sizes = [len(key) for key in _keys(part)]
     assert min(sizes) >= 2
-    assert len(part.arrays.access.row) == len(forms)
+    assert len(part.filters.groups.access.row) == len(forms)
     assert len(sizes) < 28 + 56  # fewer than all pairs and triples
     events = [{path: rng.choice(WORDS) for path in PATHS} for _ in range(20)]
     assert _found(part, events) == _expected(forms, events)

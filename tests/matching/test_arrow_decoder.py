@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_decoder import columns_from_arrow_naive
 
 from fieldfare.filters.values import ABSENT, exact_number
-from fieldfare.matching.arrow_decoder import columns_from_arrow
-from fieldfare.matching.columns import (
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FLOAT,
     KIND_INT,
@@ -24,8 +25,7 @@ from fieldfare.matching.columns import (
     KIND_OTHER,
     ColumnBatch,
 )
-from fieldfare.matching.json_decoder import decode_json_lines
-from fieldfare.matching.naive_decoder import columns_from_arrow_naive
+from fieldfare.matching.events.json_decoder import decode_json_lines
 
 Paths = list[tuple[str | int, ...]]
 

@@ -8,10 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matching_support import columns_of, entry
+from naive_library import BOTH, NAIVE, each_library
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.files import IndexFileError
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
+from fieldfare.matching.index import Index
+from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.library import Library
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 
 FILTERS = [
     "data.symbol = 'YHOO' AND data.price < 18.5",
@@ -21,26 +26,51 @@ FILTERS = [
 ]
 
 
+def part_of(library: Library) -> Part:
+    entries = [
+        entry(n, compile_filter(text).normal_form, text=text)  # type: ignore[arg-type]
+        for n, text in enumerate(FILTERS)
+    ]
+    return build_part(entries, library)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "one.part"
-    build_part(
-        entry(n, compile_filter(text).normal_form, text=text)  # type: ignore[arg-type]
-        for n, text in enumerate(FILTERS)
-    ).save(path)
+    part_of(PLAIN).save(path)
     return path
 
 
-def test_an_opened_part_matches_as_the_built_one(saved: Path) -> None:
+@each_library
+def test_an_opened_part_matches_as_the_built_one(library: Library, tmp_path: Path) -> None:
     events = [
         {("data", "symbol"): "YHOO", ("data", "price"): 18.25},
         {("data", "symbol"): "IBM", ("data", "price"): 9007199254740994},
         {("data", "note"): "abc", ("data", "price"): 15},
     ]
-    found = Part.open(saved, verify=True).match(columns_of(events), np.zeros(3, np.int64))
+    part = part_of(library)
+    size = part.save(tmp_path / "a.part")
+    assert part.size_bytes < size == (tmp_path / "a.part").stat().st_size
+    opened = Part.open(tmp_path / "a.part", verify=True, libraries=BOTH)
+    assert (opened.library, opened.size, opened.paths) == (library.name, len(FILTERS), part.paths)
+    found = Index((opened,)).match(columns_of(events), np.zeros(3, np.int64))
     assert found.lists() == [[0, 1, 3], [2, 3], [2]]
     assert found.indptr.dtype == np.int64
     assert found.subscriptions.dtype == np.uint32
+
+
+def test_a_part_of_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    part_of(NAIVE).save(tmp_path / "a.part")
+    with pytest.raises(IndexFileError, match=r"a\.part: of the library 'naive', which this program does not"):
+        Part.open(tmp_path / "a.part")
+
+
+def test_a_part_that_names_no_library_is_of_plain(saved: Path) -> None:
+    """As those were written when there was one library only."""
+    meta, arrays = open_arrays(saved, "part")
+    assert meta.pop("library") == "plain"
+    save_arrays(saved, "part", arrays, meta)
+    assert Part.open(saved, verify=True).library == "plain"
 
 
 def test_every_truncation_is_refused_with_the_files_name(saved: Path, tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.filters.encoding import FORMAT, NEEDLES_FORMAT
-from fieldfare.matching import gathering, gathering_kernels
-from fieldfare.matching.gathering import Gatherer
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.plain.build import gathering, gathering_kernels
+from fieldfare.matching.plain.build.gathering import Gatherer
+from fieldfare.matching.plain.library import PlainLibrary
 
 FILTER = "data.a BETWEEN 1 AND 2.5 AND (data.b IN ('x', '') OR NOT data.c LIKE 'é%' OR data.d > 1e300)"
 
@@ -37,9 +39,9 @@ def test_entries_may_come_in_any_order_and_are_read_in_chunks(
     shuffled = data.draw(st.permutations(entries))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gathering, "CHUNK_BYTES", data.draw(st.sampled_from([1, 50, 200])))
-        part = build_part(shuffled, compiler)
-    assert part.versions.tolist() == list(range(len(forms)))
-    found = part.match(columns_of(events), np.zeros(len(events), np.int64)).lists()
+        part = build_part(shuffled, PlainLibrary(compiler))
+    assert part.versions.version.tolist() == list(range(len(forms)))
+    found = Index((part,)).match(columns_of(events), np.zeros(len(events), np.int64)).lists()
     assert found == [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
 
 
@@ -77,5 +79,9 @@ def test_a_constant_keeps_its_exact_value(number: str) -> None:
     near = [Decimal(repr(float(exact)))] if abs(float(exact)) < 1e308 else []
     steps = exact.scaleb(-40) if exact else Decimal("1e-40")
     events = [{("a",): value} for value in [exact, exact + steps, exact - steps, *near]]
-    found = build_part([entry(0, form)]).match(columns_of(events), np.zeros(len(events), np.int64)).lists()
+    found = (
+        Index((build_part([entry(0, form)]),))
+        .match(columns_of(events), np.zeros(len(events), np.int64))
+        .lists()
+    )
     assert found == [[0] if event[("a",)] == exact else [] for event in events]

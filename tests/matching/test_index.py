@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
+from naive_library import each_kind
 
 from fieldfare.matching.index import DELTAS_MAX, Change, Index, LiveIndex
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.library import Library
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 from fieldfare.model import OPEN_END
 
 steps = st.lists(
@@ -30,8 +34,9 @@ steps = st.lists(
 class History:
     """The naive replay: all versions with the offsets between which they count."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Compiler, library: Library) -> None:
         self.compiler = compiler
+        self.library = library
         self.versions: list[list[Any]] = []  # revision, number, valid_from, valid_to, form, closed_by
 
     def change(self, revision: int, number: int, offset: int, form: NormalForm | None) -> Change:
@@ -51,20 +56,25 @@ class History:
             for v in self.versions
             if v[0] <= revision
         ]
-        return build_part(entries, self.compiler)
+        return build_part(entries, self.library)
 
     def expected(self, events: list[dict[Any, Any]], offset: int) -> list[list[int]]:
         valid = [v for v in self.versions if v[2] <= offset < v[3]]
         return [sorted({v[1] for v in valid if matches_of(v[4], event)}) for event in events]
 
 
+@each_kind
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
 def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
-    steps: list[tuple[int, NormalForm | None, int, str]], events: list[dict[Any, Any]], back: int
+    library_of: Callable[[Compiler], Library],
+    steps: list[tuple[int, NormalForm | None, int, str]],
+    events: list[dict[Any, Any]],
+    back: int,
 ) -> None:
     compiler = Compiler()
-    history, live = History(compiler), LiveIndex(compile_filter=compiler)
+    library = library_of(compiler)
+    history, live = History(compiler, library), LiveIndex(library=library)
     kept: set[int] = set()
     changes: list[Change] = []
     offset = 0
@@ -85,7 +95,7 @@ def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
         assert len(applied.index.parts) <= DELTAS_MAX + 1
     live.apply(changes)
     _check(live.index, history, events, offset)
-    _check(_saved_and_opened(live.index, compiler), history, events, offset)
+    _check(_saved_and_opened(live.index, library), history, events, offset)
 
 
 def _check(index: Index, history: History, events: list[dict[Any, Any]], end: int) -> None:
@@ -95,12 +105,13 @@ def _check(index: Index, history: History, events: list[dict[Any, Any]], end: in
     assert index.match(columns_of(repeated), offsets).lists() == expected
 
 
-def _saved_and_opened(index: Index, compiler: Compiler) -> Index:
+def _saved_and_opened(index: Index, library: Library) -> Index:
     with tempfile.TemporaryDirectory() as folder:
         parts = []
+        libraries = {library.name: library}
         for i, part in enumerate(index.parts):
             part.save(FilePath(folder, f"{i}.part"))
-            parts.append(Part.open(FilePath(folder, f"{i}.part"), verify=True, compile_filter=compiler))
+            parts.append(Part.open(FilePath(folder, f"{i}.part"), verify=True, libraries=libraries))
         index.closings.save(FilePath(folder, "closings"))
         return Index(parts, Closings.open(FilePath(folder, "closings")))
 
@@ -111,20 +122,24 @@ def test_an_index_without_parts_matches_nothing() -> None:
     assert index.match(columns_of([{}, {}]), np.zeros(2, np.int64)).lists() == [[], []]
 
 
-def test_changes_that_were_seen_already_are_left_out() -> None:
+@each_kind
+def test_changes_that_were_seen_already_are_left_out(library_of: Callable[[Compiler], Library]) -> None:
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
-    live = LiveIndex(compile_filter=compiler)
+    live = LiveIndex(library=library_of(compiler))
     change = Change(1, 7, 0, everything, "sql")
     live.apply([change])
     assert live.apply([change]).written == ()
     assert live.index.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [[7]]
 
 
-def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one() -> None:
+@each_kind
+def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one(
+    library_of: Callable[[Compiler], Library],
+) -> None:
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
-    live = LiveIndex(compile_filter=compiler)
+    live = LiveIndex(library=library_of(compiler))
     bulk = live.apply(Change(r, r, 0, everything, "sql") for r in range(1, 2001))
     assert [part.size for part in bulk.written] == [2000]
     for revision in range(2001, 2101):

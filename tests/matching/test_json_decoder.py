@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from naive_decoder import decode_json_lines_naive
 
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching.columns import (
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FLOAT,
     KIND_INT,
@@ -27,8 +28,7 @@ from fieldfare.matching.columns import (
     KIND_STRING,
     ColumnBatch,
 )
-from fieldfare.matching.json_decoder import DecodeError, decode_json_lines
-from fieldfare.matching.naive_decoder import decode_json_lines_naive
+from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 FEW, MANY = (100, 400) if COMPILED else (15, 40)

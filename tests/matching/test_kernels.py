@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.matching.access import Points
 from fieldfare.matching.grouping import LIST_EVENTS_MAX, settle_lists
-from fieldfare.matching.kernels import keep_valid
-from fieldfare.matching.key_kernels import (
+from fieldfare.matching.plain.build.access import Points
+from fieldfare.matching.plain.build.key_kernels import (
     ATTRIBUTE_BITS,
     KEY_ATTRIBUTES_MAX,
     NO_KEY,
@@ -26,8 +25,7 @@ from fieldfare.matching.key_kernels import (
     choose_keys,
     fill_key_table,
 )
-from fieldfare.matching.layout import Overlay, Subscriptions
-from fieldfare.matching.overlays import NO_OVERLAY
+from fieldfare.matching.versions import NO_OVERLAY, Overlay, Versions, keep_valid
 from fieldfare.storage.match_kernels import gap_planes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,19 +34,6 @@ seeds = st.integers(0, 2**32)
 many = settings(max_examples=120 if COMPILED else 15, deadline=None, derandomize=True)
 
 TWINS = {
-    "matching/access_kernels.py": (
-        "matching/test_access.py",
-        "test_keys_find_what_the_naive_evaluator_finds",
-    ),
-    "matching/codes.py": ("matching/test_part.py", "test_a_part_finds_what_the_naive_evaluator_finds"),
-    "matching/column_kernels.py": (
-        "matching/test_predicate_columns.py",
-        "test_columns_and_normal_forms_build_the_same_part",
-    ),
-    "matching/constant_kernels.py": (
-        "matching/test_part.py",
-        "test_a_part_finds_what_the_naive_evaluator_finds",
-    ),
     "matching/evaluation/kernels.py": (
         "filters/test_batches.py",
         "test_json_lines_match_as_they_do_one_by_one",
@@ -57,47 +42,74 @@ TWINS = {
         "filters/test_batches.py",
         "test_dicts_match_as_they_do_one_by_one",
     ),
-    "matching/gathering_kernels.py": (
-        "matching/test_predicate_columns.py",
-        "test_columns_and_normal_forms_build_the_same_part",
+    "matching/events/json_bytes.py": (
+        "matching/test_json_decoder.py",
+        "test_any_json_decodes_as_json_loads_reads_it",
+    ),
+    "matching/events/json_kernels.py": (
+        "matching/test_json_decoder.py",
+        "test_any_json_decodes_as_json_loads_reads_it",
+    ),
+    "matching/events/json_numbers.py": (
+        "matching/test_json_decoder.py",
+        "test_any_json_decodes_as_json_loads_reads_it",
     ),
     "matching/grouping.py": (
         "matching/test_grouping.py",
         "test_pairs_are_grouped_both_ways_as_a_naive_grouping_does",
     ),
-    "matching/json_bytes.py": (
-        "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
+    "matching/plain/build/column_kernels.py": (
+        "matching/test_predicate_columns.py",
+        "test_columns_and_normal_forms_build_the_same_part",
     ),
-    "matching/json_kernels.py": (
-        "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
-    ),
-    "matching/json_numbers.py": (
-        "matching/test_json_decoder.py",
-        "test_any_json_decodes_as_json_loads_reads_it",
-    ),
-    "matching/kernels.py": ("matching/test_part.py", "test_a_part_finds_what_the_naive_evaluator_finds"),
-    "matching/key_kernels.py": ("matching/test_kernels.py", "test_keys_are_chosen_as_by_trying_all_of_them"),
-    "matching/needle_kernels.py": (
-        "matching/test_needles.py",
-        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
-    ),
-    "matching/overlays.py": (
-        "matching/test_index.py",
-        "test_every_event_is_matched_against_the_subscriptions_as_they_stood",
-    ),
-    "matching/string_kernels.py": (
+    "matching/plain/build/constant_kernels.py": (
         "matching/test_part.py",
         "test_a_part_finds_what_the_naive_evaluator_finds",
     ),
-    "matching/tile_kernels.py": (
+    "matching/plain/build/gathering_kernels.py": (
+        "matching/test_predicate_columns.py",
+        "test_columns_and_normal_forms_build_the_same_part",
+    ),
+    "matching/plain/build/key_kernels.py": (
+        "matching/test_kernels.py",
+        "test_keys_are_chosen_as_by_trying_all_of_them",
+    ),
+    "matching/plain/build/needle_kernels.py": (
+        "matching/test_needles.py",
+        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+    ),
+    "matching/plain/build/tile_packing.py": (
         "matching/test_large_part.py",
         "test_thousands_of_filters_find_what_the_naive_evaluator_finds",
     ),
-    "matching/tile_packing.py": (
+    "matching/plain/codes.py": ("matching/test_part.py", "test_a_part_finds_what_the_naive_evaluator_finds"),
+    "matching/plain/dictionary_kernels.py": (
+        "matching/test_part.py",
+        "test_a_part_finds_what_the_naive_evaluator_finds",
+    ),
+    "matching/plain/grams.py": (
+        "matching/test_needles.py",
+        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+    ),
+    "matching/plain/search/access_kernels.py": (
+        "matching/test_access.py",
+        "test_keys_find_what_the_naive_evaluator_finds",
+    ),
+    "matching/plain/search/kernels.py": (
+        "matching/test_part.py",
+        "test_a_part_finds_what_the_naive_evaluator_finds",
+    ),
+    "matching/plain/search/needle_kernels.py": (
+        "matching/test_needles.py",
+        "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+    ),
+    "matching/plain/search/tile_kernels.py": (
         "matching/test_large_part.py",
         "test_thousands_of_filters_find_what_the_naive_evaluator_finds",
+    ),
+    "matching/versions.py": (
+        "matching/test_index.py",
+        "test_every_event_is_matched_against_the_subscriptions_as_they_stood",
     ),
     "partitioning/kernels.py": (
         "partitioning/test_partitioning.py",
@@ -280,7 +292,7 @@ def test_versions_are_kept_where_they_were_valid(seed: int) -> None:
     none = np.zeros(versions, np.int64)
     bounds = np.array(valid_from, np.int64), np.array(valid_to, np.int64)
     fields = {"valid_from": bounds[0], "valid_to": bounds[1]}
-    subscriptions = Subscriptions(*(fields.get(name, none) for name in Subscriptions._fields))
+    subscriptions = Versions(*(fields.get(name, none) for name in Versions._fields))
     array = np.array(signed, np.int32).reshape(-1, 2)
     kept = keep_valid(subscriptions, overlay, np.array(offsets, np.int64), array, len(array))
     assert [tuple(pair) for pair in array[:kept].tolist()] == expected

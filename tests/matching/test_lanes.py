@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fieldfare.matching import lanes
-from fieldfare.matching.columns import Column, ColumnBatch
 from fieldfare.matching.compiled import compiled
+from fieldfare.matching.events.columns import Column, ColumnBatch
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.plain.search import lanes
 from fieldfare.workloads.synthetic import WORKLOADS
 
 from matching_support import entry  # isort: skip
@@ -121,11 +122,11 @@ def test_a_large_batch_finds_what_small_batches_find(name: str) -> None:
     workload = WORKLOADS[name]
     part = build_part(entry(n, form) for n, form in enumerate(workload.normal_forms(2500, 5)))  # type: ignore[arg-type]
     events = workload.events(2000, 6)
-    whole = part.match(events, np.zeros(2000, np.int64))
+    whole = Index((part,)).match(events, np.zeros(2000, np.int64))
     for start, count in ((0, 10), (777, 1), (778, 2), (800, 70), (900, 200), (1200, 400), (1990, 10)):
         columns = {
             path: Column(column.kinds[start : start + count], column.words[start : start + count])
             for path, column in events.columns.items()
         }
-        small = part.match(ColumnBatch(count, columns, events.text), np.zeros(count, np.int64))
+        small = Index((part,)).match(ColumnBatch(count, columns, events.text), np.zeros(count, np.int64))
         assert small.lists() == [whole.of(event).tolist() for event in range(start, start + count)]

@@ -13,7 +13,8 @@ from matching_support import entry
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.workloads.synthetic import WORKLOADS
 
@@ -35,7 +36,7 @@ def test_thousands_of_filters_find_what_the_naive_evaluator_finds(name: str) -> 
     forms = list(WORKLOADS[name].normal_forms(5000, 11))
     events = WORKLOADS[name].events(24, 12)
     part = build_part(entry(n, form) for n, form in enumerate(forms))  # type: ignore[arg-type]
-    found = part.match(events, np.zeros(24, np.int64)).lists()
+    found = Index((part,)).match(events, np.zeros(24, np.int64)).lists()
     assert found == [_truth(forms, events, event) for event in range(24)]
 
 
@@ -43,15 +44,16 @@ def test_the_kernels_give_the_same_without_compilation() -> None:
     """The compiled loops and the same loops in plain Python agree on a small mixed part."""
     program = (
         "import numpy as np\n"
-        "from fieldfare.matching.build import IndexEntry\n"
+        "from fieldfare.matching.index import Index\n"
         "from fieldfare.matching.part import build_part\n"
+        "from fieldfare.matching.versions import IndexEntry\n"
         "from fieldfare.workloads.synthetic import WORKLOADS\n"
         "for name in sorted(WORKLOADS):\n"
         "    forms = enumerate(WORKLOADS[name].normal_forms(120, 3))\n"
         "    part = build_part(IndexEntry(n, n, 0, 9, form, '', 'sql') for n, form in forms)\n"
         "    for size in (20, 2):\n"
         "        events, offsets = WORKLOADS[name].events(size, 4), np.arange(size, dtype=np.int64)\n"
-        "        print(part.match(events, offsets).lists())\n"
+        "        print(Index((part,)).match(events, offsets).lists())\n"
     )
     source = Path(__file__).parents[2] / "src"
     outputs = []

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part
-from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.matching.plain.predicate_columns import build_part_from_columns
 from fieldfare.workloads.columns import range_columns
 from fieldfare.workloads.synthetic import WORKLOADS
 
@@ -46,11 +47,11 @@ def _resident_pages(array: np.ndarray[tuple[int], np.dtype[np.uint8]], path: Pat
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is mapped")
 def test_opening_reads_next_to_nothing_and_matching_copies_nothing(saved: Path) -> None:
     part = Part.open(saved)
-    rows = part.arrays.rows.pieces
+    rows = part.filters.groups.rows.pieces
     size_kb = saved.stat().st_size // 1024
     touched, _ = _resident_pages(rows, saved)  # type: ignore[arg-type]
     assert touched < size_kb // 4
-    part.match(WORKLOADS["range"].events(256, 2), np.zeros(256, np.int64))
+    Index((part,)).match(WORKLOADS["range"].events(256, 2), np.zeros(256, np.int64))
     touched, own = _resident_pages(rows, saved)  # type: ignore[arg-type]
     assert touched > 0
     assert own == 0
@@ -61,10 +62,11 @@ def test_opening_reads_next_to_nothing_and_matching_copies_nothing(saved: Path) 
 def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
     program = (
         "import sys, numpy as np\n"
+        "from fieldfare.matching.index import Index\n"
         "from fieldfare.matching.part import Part\n"
         "from fieldfare.workloads.synthetic import WORKLOADS\n"
         "part = Part.open(sys.argv[1], verify=True)\n"
-        "print(part.match(WORKLOADS['range'].events(64, 2), np.zeros(64, np.int64)).lists())\n"
+        "print(Index((part,)).match(WORKLOADS['range'].events(64, 2), np.zeros(64, np.int64)).lists())\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", program, str(saved)],
@@ -74,7 +76,7 @@ def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
         check=True,
         timeout=120,
     )
-    here = Part.open(saved).match(WORKLOADS["range"].events(64, 2), np.zeros(64, np.int64))
+    here = Index((Part.open(saved),)).match(WORKLOADS["range"].events(64, 2), np.zeros(64, np.int64))
     assert found.stdout.strip() == str(here.lists())
 
 

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from fieldfare.filters import Conjunction, Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.needles import AT_END, AT_START, FOLDED
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching import files, needles
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.event_columns import columns_of_events
-from fieldfare.matching.gathering import Gatherer
-from fieldfare.matching.needle_kernels import HITS_MAX, PROBES_MAX
+from fieldfare.matching import files
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.build import needles
+from fieldfare.matching.plain.build.gathering import Gatherer
+from fieldfare.matching.plain.search.needle_kernels import HITS_MAX, PROBES_MAX
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 PIECES = [
@@ -104,7 +106,7 @@ def _part(filters: list[Filter]) -> Part:
 
 def _found(part: Part, events: list[Event]) -> list[list[int]]:
     columns = columns_of_events(events, part.paths)
-    return part.match(columns, np.zeros(len(events), np.int64)).lists()
+    return Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
 
 
 def _expected(filters: list[Filter], events: list[Event]) -> list[list[int]]:
@@ -171,7 +173,7 @@ def test_the_kernel_finds_the_needles_that_its_naive_twin_finds(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(needles, "SCAN_NS", -1.0)
         part = build_part(IndexEntry(n, n, 0, OPEN_END, form, "", "sql") for n, form in enumerate(forms))
-    assert len(part.arrays.needles.row) == len(texts)
+    assert len(part.filters.groups.needles.row) == len(texts)
     events = [{} if string is ABSENT else {"t": string} for string in strings]
     assert _found(part, events) == [_naive(texts, string) for string in strings]
 
@@ -195,7 +197,7 @@ def _many(pattern: str, count: int) -> list[Filter]:
 def test_a_string_longer_than_all_buffers_is_searched_to_its_end() -> None:
     filters = _many("t LIKE '%word{:03}%'", 100)
     part = _part(filters)
-    assert len(part.arrays.needles.row) == 100
+    assert len(part.filters.groups.needles.row) == 100
     long = "wxrd " * (3 * PROBES_MAX) + "word042" + "word0" * HITS_MAX + "word099"
     assert _found(part, [{"t": long}, {"t": ""}, {"t": long + "word001"}]) == [[42, 99], [], [1, 42, 99]]
 
@@ -203,33 +205,33 @@ def test_a_string_longer_than_all_buffers_is_searched_to_its_end() -> None:
 def test_a_needle_of_more_rows_than_all_buffers_finds_them_all() -> None:
     filters = _many("t LIKE '%storm%' AND n = {}", 20) * 500
     part = _part(filters)
-    assert len(part.arrays.needles.row) in (0, len(filters))
+    assert len(part.filters.groups.needles.row) in (0, len(filters))
     same = [compile_filter("t LIKE '%storm%'")] * 10_000
     events = [{"t": "a storm, no, two storms", "n": 3}, {"t": "calm", "n": 3}]
     assert _found(part, events) == [list(range(3, 10_000, 20)), []]
     part = _part(same)
-    assert len(part.arrays.needles.row) == 10_000 and len(part.arrays.needles.entry) == 1
+    assert len(part.filters.groups.needles.row) == 10_000 and len(part.filters.groups.needles.entry) == 1
     assert _found(part, events) == [list(range(10_000)), []]
 
 
 def test_rows_with_a_rare_value_are_found_by_it_and_their_filters_decide() -> None:
     filters = _many("id = 'i{}' AND t LIKE '%storm%'", 2000)
     part = _part(filters)
-    assert len(part.arrays.needles.row) == 0 and len(part.arrays.texts.filter_place) == 2000
+    assert len(part.filters.groups.needles.row) == 0 and len(part.filters.groups.texts.filter_place) == 2000
     assert _found(part, [{"id": "i7", "t": "a storm"}, {"id": "i7", "t": "calm"}]) == [[7], []]
 
 
 def test_a_few_rows_do_not_pay_for_a_search_of_all_strings() -> None:
     filters = _many("t LIKE '%word{:03}%'", 3)
     part = _part(filters)
-    assert len(part.arrays.needles.row) == 0
+    assert len(part.filters.groups.needles.row) == 0
     assert _found(part, [{"t": "word001"}]) == [[1]]
 
 
 def test_a_row_whose_needle_says_it_all_keeps_no_filter_to_ask() -> None:
     filters = _many("t ILIKE '%word{:03}%'", 100) + _many("LOWER(t) LIKE '%word{:03}%'", 100)
     part = _part(filters)
-    assert part.arrays.texts.filter_place.tolist() == list(range(100, 200))
+    assert part.filters.groups.texts.filter_place.tolist() == list(range(100, 200))
     assert _found(part, [{"t": "WORD007, Word050"}]) == [[7, 50, 107, 150]]
 
 
@@ -256,7 +258,7 @@ def test_stored_forms_without_needles_are_taken_beside_newer_ones() -> None:
             form = NormalForm(tuple(Conjunction(c.constraints, False) for c in form.conjunctions))
         entries.append(IndexEntry(n, n, 0, OPEN_END, encode_normal_form(form), each.text, "sql"))
     part = build_part(entries)
-    assert len(part.arrays.needles.row) == 50
+    assert len(part.filters.groups.needles.row) == 50
     assert _found(part, [{"t": f"word{n:03}"} for n in range(100)]) == [[n] for n in range(100)]
 
 
@@ -283,7 +285,7 @@ def test_a_pattern_of_lists_finds_also_what_stands_in_an_array() -> None:
     texts = [json.dumps({"data": {"file": [{"suffix": f"-{i}.png"}]}}) for i in range(100)]
     filters = [compile_filter(text, "eventbridge") for text in texts]
     part = _part(filters)
-    assert len(part.arrays.needles.row) == 100
+    assert len(part.filters.groups.needles.row) == 100
     events: list[Event] = [
         {"data": {"file": file}} for file in ("a-7.png", ["b", "b-7.png", "c-9.png"], 7, [])
     ]

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.matching.layout import Overlay
-from fieldfare.matching.overlays import NOTHING_CLOSED, closed_of
+from fieldfare.matching.versions import NOTHING_CLOSED, Overlay, closed_of
 
 closings = st.dictionaries(st.integers(0, 40), st.integers(5, 7), max_size=12)
 

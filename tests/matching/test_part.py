@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import matching_support as support
@@ -9,7 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
+from naive_library import each_kind
 
+from fieldfare.matching.index import Index
+from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 
 
@@ -17,17 +21,18 @@ def _expected(forms: list[NormalForm], events: list[dict[Any, Any]]) -> list[lis
     return [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
 
 
-def _part(forms: list[NormalForm]) -> tuple[Part, Compiler]:
+def _part(library_of: Callable[[Compiler], Library], forms: list[NormalForm]) -> Part:
     compiler = Compiler()
     entries = [entry(n, form, text=compiler.register(form)) for n, form in enumerate(forms)]
-    return build_part(entries, compiler), compiler
+    return build_part(entries, library_of(compiler))
 
 
+@each_kind
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.lists(support.normal_forms, max_size=12), st.lists(support.events, min_size=1, max_size=8))
 def test_a_part_finds_what_the_naive_evaluator_finds(
-    forms: list[NormalForm], events: list[dict[Any, Any]]
+    library_of: Callable[[Compiler], Library], forms: list[NormalForm], events: list[dict[Any, Any]]
 ) -> None:
-    part, _ = _part(forms)
-    found = part.match(columns_of(events), np.zeros(len(events), np.int64))
+    part = _part(library_of, forms)
+    found = Index((part,)).match(columns_of(events), np.zeros(len(events), np.int64))
     assert found.lists() == _expected(forms, events)

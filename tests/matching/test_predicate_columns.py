@@ -15,8 +15,13 @@ from matching_support import Conjunction, NormalForm, columns_of, entry, matches
 
 from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import ValueSet, exact_number, greater_than, less_than, points
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.predicate_columns import RangePredicates, ValuePredicates, build_part_from_columns
+from fieldfare.matching.plain.predicate_columns import (
+    RangePredicates,
+    ValuePredicates,
+    build_part_from_columns,
+)
 
 PATHS = support.PATHS
 integers = st.one_of(st.integers(-4, 4), st.sampled_from([2**53, 2**53 + 1, -(2**63), 2**63 - 1]))
@@ -111,18 +116,19 @@ def test_columns_and_normal_forms_build_the_same_part(
     part = _part(subscriptions, random.shuffle)
     other = build_part(entry(n, form) for n, form in enumerate(forms))
     offsets = np.zeros(len(events), np.int64)
-    found = part.match(columns_of(events), offsets).lists()
+    found = Index((part,)).match(columns_of(events), offsets).lists()
     assert found == [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
-    assert found == other.match(columns_of(events), offsets).lists()
+    assert found == Index((other,)).match(columns_of(events), offsets).lists()
     if all(form.conjunctions for form in forms):
         _assert_same(part, other)
 
 
 def _assert_same(part: Part, other: Part) -> None:
     assert part.paths == other.paths
-    for name, group in part.arrays._asdict().items():
+    assert all(map(np.array_equal, part.versions, other.versions))
+    for name, group in part.filters.groups._asdict().items():
         for field, array in group._asdict().items():
-            expected = getattr(getattr(other.arrays, name), field)
+            expected = getattr(getattr(other.filters.groups, name), field)
             if field in ("number_offset", "number_text"):  # 1E+20 may be written otherwise
                 continue
             assert array.dtype == expected.dtype
@@ -138,14 +144,14 @@ def test_versions_and_their_validity_can_be_given() -> None:
         valid_from=[0, 10],
         valid_to=20,
     )
-    assert part.versions.tolist() == [5, 9]
+    assert part.versions.version.tolist() == [5, 9]
     events = columns_of([{("a",): 2}] * 3)
-    assert part.match(events, np.array([5, 15, 20])).lists() == [[70], [70, 80], []]
+    assert Index((part,)).match(events, np.array([5, 15, 20])).lists() == [[70], [70, 80], []]
 
 
 def test_a_subscription_without_predicates_matches_everything() -> None:
     part = build_part_from_columns([], [], [3])
-    assert part.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [[3]]
+    assert Index((part,)).match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [[3]]
 
 
 def _ranges(**changed: Any) -> RangePredicates:

@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 
 from fieldfare.filters import Conjunction, NormalForm
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning import AttributeSpace, Extents, constrained_paths, extents_of
 from fieldfare.partitioning.planning import (

@@ -16,9 +16,10 @@ from fieldfare.forwarding import (
     SubscriptionCount,
     forward_batch,
 )
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import Column, ColumnBatch
+from fieldfare.matching.events.columns import Column, ColumnBatch
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import (
     AttributeSpace,
@@ -63,7 +64,7 @@ class Cluster:
         pairs: list[tuple[int, int]] = []
         for i, part in enumerate(self.parts):
             visiting = visitors[start[i] : start[i + 1]]
-            found = part.match(taken(events, visiting), np.zeros(len(visiting), np.int64))
+            found = Index((part,)).match(taken(events, visiting), np.zeros(len(visiting), np.int64))
             owners = np.repeat(visiting, np.diff(found.indptr))
             pairs += zip(owners.tolist(), found.subscriptions.tolist(), strict=True)
         assert len(set(pairs)) == len(pairs)
@@ -74,7 +75,7 @@ class Cluster:
 def test_every_partitioning_and_policy_finds_what_one_index_finds(name: str) -> None:
     forms = list(WORKLOADS[name].normal_forms(150, 1))
     events = WORKLOADS[name].events(300, 2)
-    expected = part_of(forms, np.arange(150)).match(events, np.zeros(300, np.int64)).lists()
+    expected = Index((part_of(forms, np.arange(150)),)).match(events, np.zeros(300, np.int64)).lists()
     extents = extents_of(enumerate(forms), sorted(constrained_paths(forms)))
     found = plan(extents, events, MATCHERS)
     assert found is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline_support import TYPED, arrow_payload_of, payload_of, typed_event
 
 from fieldfare.arrow_events.stream import read_events
-from fieldfare.matching.json_decoder import DecodeError
+from fieldfare.matching.events.json_decoder import DecodeError
 from fieldfare.pipeline.access_point import RECORDS, by_space, decode
 
 randoms = st.randoms(use_true_random=False)

@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import each_library
 from pipeline_support import SPACES, Change, History, payload_of, random_event, random_filter
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.library import Library
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
@@ -44,7 +46,7 @@ class Files:
         }
 
 
-def snapshots_of(history: History, revision: int, passed: int) -> dict[str, Part]:
+def snapshots_of(history: History, revision: int, passed: int, library: Library) -> dict[str, Part]:
     """What a background build makes of the versions known at a revision."""
     found: dict[str, list[IndexEntry]] = {}
     for v in history.versions:
@@ -53,7 +55,7 @@ def snapshots_of(history: History, revision: int, passed: int) -> dict[str, Part
             form = compile_filter(v.filter).normal_form
             entry = IndexEntry(v.revision, v.number, v.valid_from, valid_to, form, v.filter, "sql")
             found.setdefault(v.space, []).append(entry)
-    return {space: build_part(entries) for space, entries in found.items()}
+    return {space: build_part(entries, library) for space, entries in found.items()}
 
 
 def check(history: History, indexes: dict[str, Index], passed: int, end: int, random: Random) -> None:
@@ -73,10 +75,13 @@ def check(history: History, indexes: dict[str, Index], passed: int, end: int, ra
     assert match_batch(batch, indexes).lists() == expected
 
 
+@each_library
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(randoms)
-def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(random: Random) -> None:
-    history, files, indexer = History(), Files(), Indexer()
+def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
+    library: Library, random: Random
+) -> None:
+    history, files, indexer = History(), Files(), Indexer(library=library)
     step: Step | None = None
     changes: list[Change] = []
     passed = end = 0
@@ -93,7 +98,7 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
                 for space, found in step.manifest.spaces.items()
                 if found.snapshot
             }
-            indexer = Indexer(step.manifest, snapshots)
+            indexer = Indexer(step.manifest, snapshots, library)
             assert indexer.revision == snapshot_revision(step.manifest)
         new = [change for change in changes if change.revision > indexer.revision]
         step = indexer.apply(new, history.revision)
@@ -103,7 +108,7 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
         if what == "snapshot":
             passed = random.randint(passed, end)
             revision = random.randint(snapshot_revision(step.manifest), history.revision)
-            step = indexer.rebase(snapshots_of(history, revision, passed), revision)
+            step = indexer.rebase(snapshots_of(history, revision, passed, library), revision)
             files.write(step)
             assert step.manifest.revision == history.revision
             check(history, files.indexes(step), passed, end, random)

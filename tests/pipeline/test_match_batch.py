@@ -7,6 +7,7 @@ from random import Random
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_library import each_library
 from pipeline_support import (
     SPACES,
     TYPED,
@@ -19,9 +20,10 @@ from pipeline_support import (
 )
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
+from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.pipeline.access_point import RECORDS, by_space
 from fieldfare.pipeline.exit_point import concatenate
 from fieldfare.pipeline.match_batch import find_matches, match_batch
@@ -29,17 +31,18 @@ from fieldfare.pipeline.match_batch import find_matches, match_batch
 randoms = st.randoms(use_true_random=False)
 
 
-def index_of(history: History, space: str) -> Index:
+def index_of(history: History, space: str, library: Library) -> Index:
     forms = [(v, compile_filter(v.filter).normal_form) for v in history.versions if v.space == space]
     entries = [
         IndexEntry(v.revision, v.number, v.valid_from, v.valid_to, form, v.filter, "sql") for v, form in forms
     ]
-    return Index((build_part(entries),))
+    return Index((build_part(entries, library),))
 
 
+@each_library
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(randoms)
-def test_every_event_of_a_batch_matches_what_a_naive_replay_says(random: Random) -> None:
+def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Library, random: Random) -> None:
     history = History()
     rows, expected = [], []
     for offset in range(random.randrange(1, 8)):
@@ -63,7 +66,7 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(random: Random)
         ],
         schema=RECORDS,
     )
-    indexes = {space: index_of(history, space) for space in SPACES}
+    indexes = {space: index_of(history, space, library) for space in SPACES}
     assert match_batch(batch, indexes).lists() == expected
     cut = random.randrange(len(rows) + 1)
     halves = [find_matches(batch.slice(0, cut), indexes), find_matches(batch.slice(cut), indexes)]

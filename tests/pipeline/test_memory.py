@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from naive_library import each_library
 from pipeline_support import arrow_payload_of
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching import windows
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
+from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, record_batch
@@ -32,13 +35,13 @@ from fieldfare.storage.event_log import Record
 MIB = 1 << 20
 
 
-def index_of(texts: list[str], parts: int = 1) -> Index:
+def index_of(texts: list[str], parts: int = 1, library: Library = PLAIN) -> Index:
     """An index of filters, numbered as they come, in some parts."""
     entries = [
         IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
         for number, text in enumerate(texts)
     ]
-    return Index([build_part(entries[place::parts]) for place in range(parts)])
+    return Index([build_part(entries[place::parts], library) for place in range(parts)])
 
 
 def record(offset: int, payload: bytes, count: int) -> Record:
@@ -88,11 +91,12 @@ def test_filters_of_many_attributes_do_not_multiply_with_the_events_of_a_request
     assert found.ordinals.tolist() == [i for i in range(10_000) if i % 7 == 5]
 
 
+@each_library
 @pytest.mark.parametrize("form", ["json", "arrow"])
 def test_events_that_are_decoded_some_at_a_time_match_as_all_at_once(
-    form: str, monkeypatch: pytest.MonkeyPatch
+    library: Library, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = index_of([f"data.a{i % 9} > {i % 5}" for i in range(40)], parts=3)
+    index = index_of([f"data.a{i % 9} > {i % 5}" for i in range(40)], 3, library)
     events = [{"id": str(i), "data": {"a5": i % 7, "a1": i % 3}} for i in range(100)]
     payload = lines(events) if form == "json" else arrow_payload_of(pa.RecordBatch.from_pylist(events))
     records = record_batch([record(3, payload, 100), record(4, lines(events[:7]), 7)])

@@ -14,9 +14,9 @@ from fieldfare.filters import compile_filter
 from fieldfare.gateway.arrow_bodies import decode_arrow
 from fieldfare.gateway.events import Limits, decode_lines
 from fieldfare.gateway.record_lines import all_lines
-from fieldfare.matching.build import IndexEntry
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.match_batch import match_batch

@@ -7,12 +7,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from naive_library import match_naive
 from pipeline_support import arrow_payload_of, payload_of, random_event, random_filter, typed_event
 from pyspark.sql import DataFrame, SparkSession
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.naive import match_naive
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch

@@ -23,7 +23,7 @@ if sys.argv[2] == "part":
     from fieldfare.matching.part import build_part
     build_part([]).save(path)
 elif sys.argv[2] == "closings":
-    from fieldfare.matching.part import Closings
+    from fieldfare.matching.versions import Closings
     Closings().save(path)
 else:
     from fieldfare.files import write_file

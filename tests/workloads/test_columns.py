@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
-from fieldfare.matching.predicate_columns import build_part_from_columns
+from fieldfare.matching.plain.predicate_columns import build_part_from_columns
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.workloads.columns import columns_of, range_columns, text_of
 from fieldfare.workloads.synthetic import WORKLOADS
@@ -23,11 +24,11 @@ def test_texts_and_columns_say_what_the_normal_forms_say(name: str) -> None:
     other = build_part_from_columns(paths, predicates, np.arange(count))
     events = WORKLOADS[name].events(100, 4)
     offsets = np.zeros(100, np.int64)
-    assert other.match(events, offsets).lists() == part.match(events, offsets).lists()
+    assert Index((other,)).match(events, offsets).lists() == Index((part,)).match(events, offsets).lists()
 
 
 def test_ranges_drawn_as_columns_match_as_often_as_they_should() -> None:
     paths, predicates, count = range_columns(100_000, 5)
     part = build_part_from_columns(paths, predicates, np.arange(count))
-    found = part.match(WORKLOADS["range"].events(500, 6), np.zeros(500, np.int64))
+    found = Index((part,)).match(WORKLOADS["range"].events(500, 6), np.zeros(500, np.int64))
     assert 9.5 < len(found.subscriptions) / 500 < 11.5

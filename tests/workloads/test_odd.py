@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from naive_library import match_naive
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.event_columns import columns_of_events
-from fieldfare.matching.naive import match_naive
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.workloads.odd import TEXT_WORKLOADS
 
@@ -26,7 +27,7 @@ def test_the_index_finds_what_the_evaluator_finds(name: str) -> None:
     columns = columns_of_events(events, part.paths)
     expected = match_naive(events, list(enumerate(filters)))
     assert sum(map(len, expected)) > 0
-    assert part.match(columns, np.zeros(len(events), np.int64)).lists() == expected
+    assert Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists() == expected
 
 
 @pytest.mark.parametrize("name", TEXT_WORKLOADS)

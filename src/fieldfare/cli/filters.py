@@ -37,7 +37,7 @@ from fieldfare.filters.help.documents import (
     step_document,
     trace_document,
 )
-from fieldfare.filters.help.text import tree_lines
+from fieldfare.filters.help.tracing import tree_lines
 
 MAX_SAMPLE_EVENTS = 10_000
 """So many events of a file are the sample of ``explain``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -12,7 +12,7 @@ from fieldfare.cli.output import JsonOption, SpaceOption, fail, need_packages, o
 from fieldfare.cli.service import find_missing
 
 if TYPE_CHECKING:
-    from fieldfare.matching.explanation import IndexExplanation, PartExplanation, RowPlace
+    from fieldfare.matching.explanation import IndexExplanation
     from fieldfare.runtimes.spark.index_report import SubscriptionReport
 
 PACKAGES = ("numpy", "numba", "pyarrow", "sqlalchemy")
@@ -63,8 +63,7 @@ def explain(
 
 def _print_index(space: str, explanation: IndexExplanation, as_json: bool) -> None:
     if as_json:
-        parts = [_part_document(part) for part in explanation.parts]
-        print_json({"space": space, "closings": explanation.closings, "parts": parts})
+        print_json({"space": space, **explanation.document()})
     else:
         out().print(Text(str(explanation)))
 
@@ -72,7 +71,7 @@ def _print_index(space: str, explanation: IndexExplanation, as_json: bool) -> No
 def _print_subscription(found: SubscriptionReport, revision: int, as_json: bool) -> None:
     subscription, places = found.subscription, found.places
     if as_json:
-        rows = None if places is None else [_place_document(place) for place in places]
+        rows = None if places is None else [place.document() for place in places]
         print_json({"id": subscription.id, "revision": subscription.revision, "rows": rows})
         return
     console = out()
@@ -86,50 +85,3 @@ def _print_subscription(found: SubscriptionReport, revision: int, as_json: bool)
         console.print("  no event can match it, so the index has no row for it")
     for place in places or ():
         console.print(Text(f"  {place}"))
-
-
-def _part_document(part: PartExplanation) -> dict[str, Any]:
-    return {
-        "subscriptions": part.subscriptions,
-        "attributes": part.attributes,
-        "constants": part.constants,
-        "rows": part.rows,
-        "keys": [{"attributes": _names(key.paths), "entries": key.entries} for key in part.keys],
-        "rows_in_keys": part.rows_in_keys,
-        "needles": [
-            {
-                "attribute": _names([use.path])[0],
-                "ignores_case": use.folded,
-                "texts": use.needles,
-                "rows": use.rows,
-            }
-            for use in part.needles
-        ],
-        "rows_in_needles": part.rows_in_needles,
-        "tiles": part.tiles,
-        "rows_in_tiles": part.rows_in_tiles,
-        "undecided_rows": part.undecided_rows,
-        "size_bytes": part.size_bytes,
-    }
-
-
-def _place_document(place: RowPlace) -> dict[str, Any]:
-    from fieldfare.filters.help.value_words import describe_values
-
-    document: dict[str, Any] = {"part": place.part, "exact": place.exact}
-    if place.key is not None:
-        return {**document, "key": _names(place.key), "entries": place.entries}
-    if place.needle is not None:
-        path, text = place.needle
-        return {**document, "needle": {"attribute": _names([path])[0], "text": text}}
-    zones = [
-        {"attribute": name, "values": describe_values(values)}
-        for name, (_, values) in zip(_names([path for path, _ in place.zones]), place.zones, strict=True)
-    ]
-    return {**document, "tile": place.tile, "tile_rows": place.tile_rows, "zones": zones}
-
-
-def _names(paths: Any) -> list[str]:
-    from fieldfare.filters.sql.paths import format_path
-
-    return list(map(format_path, paths))

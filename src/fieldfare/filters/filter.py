@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
 from fieldfare.filters.cesql.parser import parse_cesql
@@ -21,16 +21,6 @@ from fieldfare.filters.sql.simple import SimpleFilter, read_simple
 from fieldfare.filters.subscriptions_api import parse_subscriptions
 from fieldfare.filters.work import Work, work_of
 from fieldfare.model import Path
-
-if TYPE_CHECKING:
-    from fieldfare.filters.help.explanation import Explanation
-if TYPE_CHECKING:  # the base install has no numpy
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from fieldfare.matching.columns import ColumnBatch
-    from fieldfare.matching.evaluation.compiler import ColumnEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +122,6 @@ class Filter:
     """
 
     __slots__ = (
-        "_evaluate_columns",
         "_evaluate_event",
         "_expression",
         "_match_event",
@@ -162,7 +151,6 @@ class Filter:
         self._match_event: Condition | None = None
         self._match_lookup: Condition | None = None
         self._evaluate_event = parsed.evaluate
-        self._evaluate_columns: ColumnEvaluator | None = None
         self._work: bool | Work | None = None if self._simple is not None else False
 
     @property
@@ -202,7 +190,7 @@ class Filter:
 
     @property
     def column_paths(self) -> frozenset[Path]:
-        """The attributes that make ``matches_batch`` fastest: also parts of what it quantifies over."""
+        """The attributes that a batch should have as columns: also parts of what it quantifies over."""
         return self.paths | attribute_paths(without_quantifiers(self.expression))
 
     def matches(self, event: Mapping[str, Any]) -> bool:
@@ -230,44 +218,6 @@ class Filter:
             match = self._match_lookup = Compiler(lookup_getter).matcher(self.expression)
         return match(get) is True
 
-    def matches_batch(
-        self,
-        batch: ColumnBatch | pa.RecordBatch | Sequence[Mapping[str, Any]],
-        rows: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.bool_]:
-        """Which events of a batch match, found by columns: many times faster than one by one.
-
-        Needs numpy, numba and pyarrow: ``pip install 'fieldfare[matching]'``.
-
-        Parameters
-        ----------
-        batch : n events, as columns (with one for every path of ``paths`` that some event has, better
-            of ``column_paths``), as an Arrow batch, or as parsed JSON objects. Of many filters over the
-            same events it is cheaper to make the columns once: ``matching.event_columns.columns_of_events``,
-            ``matching.json_decoder.decode_json_lines``, ``matching.arrow_decoder.columns_from_arrow``.
-        rows : int64[k], look at these events only.
-
-        Returns
-        -------
-        bool[n], or bool[k]
-        """
-        from fieldfare.matching.evaluation.batches import columns_of
-        from fieldfare.matching.evaluation.steps import fitting
-
-        columns = columns_of(batch, self.column_paths)
-        if self.work is None:
-            return self.decides_batch(columns, rows)
-        return fitting(columns, self.work, rows, self.decides_batch)
-
-    def decides_batch(self, columns: ColumnBatch, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """The same for columns, of a filter whose work was counted already."""
-        from fieldfare.matching.evaluation.compiler import ColumnEvaluator
-
-        evaluator = self._evaluate_columns
-        if evaluator is None:
-            evaluator = self._evaluate_columns = ColumnEvaluator(self.expression)
-        return evaluator.matches(columns, rows)
-
     def evaluate(self, event: Mapping[str, Any]) -> Evaluation:
         """The filter's value for an event: True, False or None (unknown); CESQL knows values and errors."""
         if self.work is not None and not self.work.fits(lambda path: event_getter(path)(event)):
@@ -277,15 +227,6 @@ class Filter:
             condition = Compiler(event_getter).condition(self.expression)
             evaluate = self._evaluate_event = lambda event: Evaluation(condition(event))
         return evaluate(event)
-
-    def explain(self, events: Sequence[Mapping[str, Any]] | None = None) -> Explanation:
-        """What the filter means, what the index uses of it, and what in it is most likely not meant.
-
-        With a sample of events also how selective it is for them. ``str()`` of it is text for people.
-        """
-        from fieldfare.filters.help.explanation import explain  # what only matches needs none of it
-
-        return explain(self, events)
 
     def __repr__(self) -> str:
         return f"compile_filter({self.text!r}, dialect={self.dialect!r})"

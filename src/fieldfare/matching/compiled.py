@@ -15,6 +15,8 @@ from numba import config, njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+_I1 = ir.IntType(1)
+
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
@@ -72,3 +74,18 @@ def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
 
 
 prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)
+
+
+def _lowest_bit(word: Any) -> int:
+    """The place of the lowest bit that is set in a word other than 0."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+def _lowest_bit_typing(_context: Any, word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(_I1, 1))
+
+    return types.int64(types.int64), generate
+
+
+lowest_bit = _lowest_bit if config.DISABLE_JIT else intrinsic(_lowest_bit_typing)

@@ -105,6 +105,13 @@ def open_arrays(
     }
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A built array with the same type for the kernels as a mapped one, so that they compile once."""
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array
+
+
 def _view(mapped: mmap.mmap, name: str, data_start: int, place: dict[str, Any], verify: bool) -> NDArray[Any]:
     if place["dtype"] not in _DTYPES:
         raise IndexFileError(f"{name}: array {place['name']} has unknown type {place['dtype']}")

@@ -11,24 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters import work as limits
 from fieldfare.filters.work import Work
-from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.evaluation.steps import most_steps
-from fieldfare.matching.grouping import NOT_BY_TILE, Pairs
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.grouping import IN_NO_RUNS, Pairs
+from fieldfare.matching.library import TooManyPairs
+from fieldfare.matching.part import Part
 from fieldfare.model import Path
-
-if TYPE_CHECKING:
-    from fieldfare.matching.part import Part
-
-
-class TooManyPairs(Exception):
-    """A window of events has more pairs than there may be; fewer events will have fewer."""
 
 
 class _Candidates(NamedTuple):
@@ -71,7 +66,7 @@ def without_given_up(
         mine = all_of.place[refused[all_of.part[refused] == number]]
         if len(mine):
             kept = np.delete(pairs.pairs, mine, axis=0)
-            found[number] = pairs._replace(pairs=kept, tile_ends=NOT_BY_TILE)
+            found[number] = pairs._replace(pairs=kept, run_ends=IN_NO_RUNS)
     once = np.unique(np.stack([all_of.event[refused], all_of.number[refused]]), axis=1)
     found[0] = found[0]._replace(given_up=once[1].astype(np.uint32))
     return found
@@ -86,7 +81,7 @@ def _candidates(
     for each in np.unique(mine).tolist():
         chosen = np.flatnonzero(mine == each)
         work[chosen] = len(works)
-        works.append(part.confirmer.work(each))
+        works.append(part.work(each))
         most[chosen] = most_steps(columns, works[-1], events[chosen])
     numbers = found.number[~found.pairs[places, 1]].astype(np.int64)
     return _Candidates(np.full(len(places), number), places, events, numbers, work, most)

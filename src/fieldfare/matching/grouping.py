@@ -3,9 +3,9 @@
 By event: pairs are first dealt out to groups of neighbouring events, each small enough for the second cache,
 as keys: the event above the number. A group's keys are sorted digit by digit.
 
-By subscription: by counting sort. Rows of a tile are few enough for the ends of their lists to stay in the
-second cache, so the tiles of all chunks of events are gone through side by side. Lists that several rows
-wrote to are settled afterwards.
+By subscription: by counting sort. A run's subscriptions are few enough for the ends of their lists to stay in
+the second cache, so the runs of all chunks of events are gone through side by side. Lists that several pairs
+of a run wrote to are settled afterwards.
 
 Large arrays are made by numpy, which asks for large pages; a compiled loop's own would cost a page fault for
 every 512 pairs.
@@ -13,15 +13,15 @@ every 512 pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.compiled import compiled
-from fieldfare.matching.lanes import lowest_bit
+from fieldfare.matching.compiled import compiled, lowest_bit
 
 GROUP_BITS = 15
 """A group has about two to this power of pairs."""
@@ -38,7 +38,7 @@ COUNTERS_A_MATCH = 16
 BAND_PAIRS = 1 << 18
 """Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
 NONE_GIVEN_UP = np.zeros(0, np.uint32)
-NOT_BY_TILE = np.zeros(0, np.int64)
+IN_NO_RUNS = np.zeros(0, np.int64)
 AS_COUNTED = np.zeros(0, np.int64)
 
 
@@ -53,8 +53,8 @@ class Pairs(NamedTuple):
     smallest: int
     largest: int
     """The bounds of these."""
-    tile_ends: NDArray[np.int64] = NOT_BY_TILE
-    """Where the pairs of each tile end, those of keys being before the first tile's; empty if not known."""
+    run_ends: NDArray[np.int64] = IN_NO_RUNS
+    """Where the pairs of each run of subscriptions end (``library.Candidates``); empty if not known."""
     places: NDArray[np.int64] = AS_COUNTED
     """Which event is meant by the number that ``first_event + pairs[i, 0]`` makes; empty if that one."""
     given_up: NDArray[np.uint32] = NONE_GIVEN_UP
@@ -83,6 +83,30 @@ class MatchLists(NamedTuple):
     """[n + 1]"""
     ordinals: NDArray[np.uint16]
     """[m], ascending within a list, none twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The matches of n events as CSR: event e has ``subscriptions[indptr[e]:indptr[e + 1]]``.
+
+    indptr is int64[n + 1]; subscriptions uint32[m], ascending within an event, none twice.
+    """
+
+    indptr: NDArray[np.int64]
+    subscriptions: NDArray[np.uint32]
+
+    @classmethod
+    def from_pairs(cls, size: int, collected: Iterable[Pairs]) -> Self:
+        """Gather matches of n events found by several parts."""
+        return cls(*group_by_event(size, list(collected)))
+
+    def of(self, event: int) -> NDArray[np.uint32]:
+        """The numbers of the subscriptions that one event matches."""
+        return self.subscriptions[self.indptr[event] : self.indptr[event + 1]]
+
+    def lists(self) -> list[list[int]]:
+        """The numbers of each event's subscriptions, as Python lists."""
+        return [self.of(event).tolist() for event in range(len(self.indptr) - 1)]
 
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
@@ -130,15 +154,15 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
 
 def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
     """Some pairs and whose they are, tile by tile where chunks of events have the same tiles."""
-    for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.tile_ends))):
+    for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.run_ends))):
         chunks = list(parts)
-        if not len(chunks[0].tile_ends):
+        if not len(chunks[0].run_ends):
             yield from ((part.pairs, part) for part in chunks)
             continue
-        total = np.sum([part.tile_ends for part in chunks], axis=0)
+        total = np.sum([part.run_ends for part in chunks], axis=0)
         wanted = np.arange(BAND_PAIRS, int(total[-1]), BAND_PAIRS)
         last_tiles = np.unique(np.append(np.searchsorted(total, wanted), len(total) - 1))
-        bounds = [np.concatenate(([0], part.tile_ends[last_tiles])) for part in chunks]
+        bounds = [np.concatenate(([0], part.run_ends[last_tiles])) for part in chunks]
         for i in range(len(last_tiles)):
             for part, bound in zip(chunks, bounds, strict=True):
                 yield part.pairs[bound[i] : bound[i + 1]], part

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.build import CompileFilter, IndexEntry
-from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.explanation import IndexExplanation, RowPlace, explain_version
-from fieldfare.matching.grouping import Pairs
-from fieldfare.matching.part import Closings, Matches, Part, build_part
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.explanation import IndexExplanation, IndexPlace
+from fieldfare.matching.grouping import Matches, Pairs
+from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.library import Library
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.matching.windows import find_pairs
 from fieldfare.model import OPEN_END, Path
 
@@ -32,8 +33,8 @@ FOLD_GROWTH = 2
 class Change:
     """One revision of the registry: a subscription's filter put (`filter` not None) or removed.
 
-    It counts for events whose record's offset is `offset` or later. `compiled` is the encoded normal
-    form; without it the filter is compiled here.
+    It counts for events whose record's offset is `offset` or later. `compiled` is what the library made of
+    the filter; without it the filter is compiled here.
     """
 
     revision: int
@@ -61,7 +62,14 @@ class Index:
         return sum(part.size for part in self.parts)
 
     def match(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> Matches:
-        """Which subscriptions each event matches; see `Part.match`."""
+        """Which subscriptions each event matches.
+
+        Parameters
+        ----------
+        columns : n events, with a column for every one of `paths` that some event has
+        offsets : int64[n], the log offset of each event's record; a version counts for an event if
+            valid_from <= offset < valid_to
+        """
         return Matches.from_pairs(columns.size, self.collect(columns, offsets))
 
     def collect(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> list[Pairs]:
@@ -73,19 +81,19 @@ class Index:
         return find_pairs(self.parts, columns, offsets, self.closings)
 
     def explain(self) -> IndexExplanation:
-        """What each part chose for its rows: keys or tiles, and what they take."""
+        """What was chosen for the filters of each part."""
         return IndexExplanation(tuple(part.explain() for part in self.parts), len(self.closings))
 
-    def explain_subscription(self, number: int) -> tuple[RowPlace, ...] | None:
-        """How the rows of a subscription's present version are found; None if the index has none.
+    def explain_subscription(self, number: int) -> tuple[IndexPlace, ...] | None:
+        """What was chosen for a subscription's present version; None if the index has none.
 
-        No rows: no event can match its filter.
+        Nothing: no event can match its filter.
         """
         wanted = np.array([number], np.uint32)
         for place, part in enumerate(self.parts):
             version = int(part.open_versions(wanted)[0])
             if version >= 0 and version not in self.closings.versions:
-                return explain_version(part, place, version)
+                return part.explain_version(place, version)
         return None
 
 
@@ -111,15 +119,15 @@ class _Version:
     valid_to: int = OPEN_END
     closed_by: int = 0
 
-    def entry(self, compile_filter: CompileFilter) -> IndexEntry:
+    def entry(self, library: Library) -> IndexEntry:
         change = self.change
         assert change.filter is not None
         dialect = change.dialect or "sql"
-        form = change.compiled
-        if form is None:
-            form = compile_filter(change.filter, dialect).compiled
+        compiled = change.compiled
+        if compiled is None:
+            compiled = library.compile(change.filter, dialect)
         return IndexEntry(
-            change.revision, change.number, change.offset, self.valid_to, form, change.filter, dialect
+            change.revision, change.number, change.offset, self.valid_to, compiled, change.filter, dialect
         )
 
 
@@ -162,12 +170,10 @@ class LiveIndex:
     order. Changes that it has seen already are left out, so a caller may repeat some.
     """
 
-    def __init__(
-        self, snapshot: Part | None = None, revision: int = 0, *, compile_filter: CompileFilter | None = None
-    ) -> None:
+    def __init__(self, snapshot: Part | None = None, revision: int = 0, *, library: Library = PLAIN) -> None:
         self.revision = revision
         self._snapshot = snapshot
-        self._compile = compile_filter or _default_compile
+        self._library = library
         self._deltas: list[_Delta] = []
         self._open: dict[int, _Version] = {}
         self._closed = _ClosingLog()
@@ -292,8 +298,8 @@ class LiveIndex:
 
     def _build(self, versions: list[_Version]) -> Part:
         """A part of versions, leaving out those that ended at the offset where they began."""
-        entries = [v.entry(self._compile) for v in versions if v.valid_to > v.change.offset]
-        return build_part(entries, self._compile)
+        entries = [v.entry(self._library) for v in versions if v.valid_to > v.change.offset]
+        return build_part(entries, self._library)
 
     def _applied(self, written: list[_Delta], dropped: list[_Delta], closings_changed: bool) -> Applied:
         if closings_changed:
@@ -304,9 +310,3 @@ class LiveIndex:
             tuple(delta.part for delta in dropped),
             closings_changed,
         )
-
-
-def _default_compile(text: str, dialect: str) -> Any:
-    from fieldfare.filters import compile_filter
-
-    return compile_filter(text, dialect)

@@ -8,18 +8,16 @@ given up and tried again in halves; one event has at most as many as there are r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.columns import ColumnBatch
-from fieldfare.matching.giving_up import TooManyPairs, without_given_up
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.giving_up import without_given_up
 from fieldfare.matching.grouping import Pairs
-
-if TYPE_CHECKING:
-    from fieldfare.matching.layout import Overlay
-    from fieldfare.matching.part import Closings, Part
+from fieldfare.matching.library import TooManyPairs
+from fieldfare.matching.part import Part
+from fieldfare.matching.versions import Closings, Overlay
 
 WINDOW_EVENTS = 1 << 14
 """Events matched at once, at most: more share each tile's way into the cache, fewer need less memory."""
@@ -33,9 +31,9 @@ UNBOUNDED = 1 << 62
 
 
 def find_pairs(
-    parts: Sequence[Part], columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings | None
+    parts: Sequence[Part], columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings
 ) -> Iterator[Pairs]:
-    """The matches of a batch of events, a window of events after the other; see ``Part.match``.
+    """The matches of a batch of events, a window of events after the other; see ``Index.match``.
 
     Never are more held here than those of one window: whoever needs little memory takes them as they come.
     """
@@ -44,7 +42,7 @@ def find_pairs(
         return
     offsets = np.ascontiguousarray(offsets, np.int64)
     overlays = [part.overlay(closings) for part in parts]
-    attributes = max(len(part.indexed_paths) for part in parts)
+    attributes = max(part.filters.width for part in parts)
     full = window = max(1, min(WINDOW_EVENTS, WINDOW_CELLS // max(1, attributes)))
     start = 0
     while start < columns.size:

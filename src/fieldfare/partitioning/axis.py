@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.values import BEFORE, Ranges, ValueSet, atom_of, exact_number
-from fieldfare.matching.columns import (
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FLOAT,
     KIND_INT,

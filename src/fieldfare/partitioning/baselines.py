@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.filters import NormalForm
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.extents import Extents
 from fieldfare.partitioning.strategy import (

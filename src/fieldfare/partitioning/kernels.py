@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fieldfare.matching.columns import KIND_STRING
 from fieldfare.matching.compiled import compiled
+from fieldfare.matching.events.columns import KIND_STRING
 
 
 @compiled

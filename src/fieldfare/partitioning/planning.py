@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.values import BEFORE
 from fieldfare.forwarding import Balanced, LoadReport, LoadTable, forward_batch
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import WIDE_SHARE, AttributeSpace
 from fieldfare.partitioning.axis import Axis, Place, place_before

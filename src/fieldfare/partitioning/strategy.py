@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters import NormalForm
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.extents import Extents
 

@@ -32,9 +32,9 @@ from fieldfare.arrow_events.stream import (
     read_events,
     write_events,
 )
-from fieldfare.matching.arrow_decoder import columns_from_arrow
-from fieldfare.matching.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
-from fieldfare.matching.json_decoder import DecodeError, decode_json_lines
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL, Column, ColumnBatch
+from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines
 from fieldfare.model import Path
 
 RECORDS = pa.schema(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.forwarding import ForwardingPolicy, LoadTable, forward_batch
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import Partitioning
 
 

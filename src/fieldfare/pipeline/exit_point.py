@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
-from fieldfare.matching.part import Matches
+from fieldfare.matching.grouping import Matches, MatchLists, Pairs, group_by_subscription
 
 
 @dataclass(frozen=True, slots=True)

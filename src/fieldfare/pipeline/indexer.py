@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fieldfare.matching.index import Applied, Change, LiveIndex
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.library import Library
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 
 _SNAPSHOT_NAME = re.compile(r"snapshot-(\d+)-(\d+)-(\d+)\.part")
@@ -68,16 +71,27 @@ class Indexer:
         after `revision` again.
     snapshots : mapping from space to Part
         The snapshots that `manifest` names.
+    library : Library
+        Of the filters.
     """
 
-    def __init__(self, manifest: Manifest | None = None, snapshots: Mapping[str, Part] | None = None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest | None = None,
+        snapshots: Mapping[str, Part] | None = None,
+        library: Library = PLAIN,
+    ) -> None:
+        self._library = library
         self._number = manifest.number if manifest else 0
         self.revision = snapshot_revision(manifest) if manifest else 0
         self._base_revision = self.revision
         self._spaces: dict[str, _Space] = {}
         for space, part in (snapshots or {}).items():
             name = manifest.spaces[space].snapshot if manifest else None
-            self._spaces[space] = _Space(LiveIndex(part, self.revision), SpaceManifest(name))
+            self._spaces[space] = _Space(self._live(part, self.revision), SpaceManifest(name))
+
+    def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
+        return LiveIndex(snapshot, revision, library=self._library)
 
     @property
     def size(self) -> int:
@@ -116,7 +130,7 @@ class Indexer:
         for name, found in by_space.items():
             space = self._spaces.get(name)
             if space is None:
-                space = self._spaces[name] = _Space(LiveIndex(revision=self._base_revision))
+                space = self._spaces[name] = _Space(self._live(None, self._base_revision))
             writer.take(space, space.live.apply(found), space.files.snapshot)
         self.revision = revision
         return self._step(writer)
@@ -127,9 +141,9 @@ class Indexer:
         writer = _StepWriter(self._number)
         self._base_revision = revision
         for place, name in enumerate(sorted({*snapshots, *self._spaces})):
-            space = self._spaces.setdefault(name, _Space(LiveIndex(revision=revision)))
+            space = self._spaces.setdefault(name, _Space(self._live(None, revision)))
             # A space without versions has an empty snapshot, so that all snapshots are of one revision.
-            snapshot = snapshots.get(name) or build_part(())
+            snapshot = snapshots.get(name) or build_part((), self._library)
             file = f"snapshot-{revision}-{self._number}-{place}.part"
             # A LiveIndex counts its own space's changes only; there were none between the two revisions.
             applied = space.live.rebase(snapshot, min(revision, space.live.revision))

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from fieldfare.matching.grouping import Pairs
+from fieldfare.matching.grouping import Matches, Pairs
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Matches
 from fieldfare.pipeline.access_point import by_space, decoded, event_counts
 from fieldfare.pipeline.exit_point import Found
 from fieldfare.pipeline.matcher import match_space

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.pipeline.access_point import SpaceEvents

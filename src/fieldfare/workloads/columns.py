@@ -10,7 +10,7 @@ import numpy as np
 from fieldfare.filters import NormalForm
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import BEFORE, Ranges, ValueSet
-from fieldfare.matching.predicate_columns import RangePredicates, ValuePredicates
+from fieldfare.matching.plain.predicate_columns import RangePredicates, ValuePredicates
 from fieldfare.model import Path
 
 Columns = tuple[list[Path], list[RangePredicates | ValuePredicates], int]

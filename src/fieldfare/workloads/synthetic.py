@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters import Conjunction, NormalForm
 from fieldfare.filters.values import ValueSet, greater_than, less_than, points
-from fieldfare.matching.columns import KIND_FLOAT, KIND_INT, KIND_STRING, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_FLOAT, KIND_INT, KIND_STRING, Column, ColumnBatch
 from fieldfare.model import Path
 
 Constraint = tuple[Path, ValueSet]

@@ -16,9 +16,10 @@ from tests.filters.cesql import strategies as some
 
 from fieldfare.filters import Filter, compile_filter
 from fieldfare.filters.values import ABSENT
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 many = settings(max_examples=150, derandomize=True, deadline=None)
@@ -106,7 +107,7 @@ def test_the_index_finds_what_the_specification_lets_pass(
     )
     payload = "".join(json.dumps(event) + "\n" for event in events).encode()
     columns = decode_json_lines(payload, len(events), part.paths)
-    matched = part.match(columns, np.zeros(len(events), np.int64)).lists()
+    matched = Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
     assert matched == [
         [number for number, (tree, _) in enumerate(found) if naive.matches(tree, event)] for event in events
     ]

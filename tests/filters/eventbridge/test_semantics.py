@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.evaluator import event_getter
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.json_decoder import decode_json_lines
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
 from .. import naive as naive_expressions
@@ -51,5 +52,5 @@ def test_the_index_says_what_the_naive_interpreter_says(generator: Generator) ->
     )
     payload = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     columns = decode_json_lines(payload, len(events), part.paths)
-    found = part.match(columns, np.zeros(len(events), np.int64)).lists()
+    found = Index((part,)).match(columns, np.zeros(len(events), np.int64)).lists()
     assert found == [[n for n, p in enumerate(patterns) if naive.matches(p, event)] for event in events]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,18 +45,24 @@ def test_matching_alone_is_not_slower_than_the_whole_pipeline(calibration: dict[
 
 
 def test_a_digest_is_of_the_code_and_not_of_its_words(tmp_path: Path) -> None:
-    """A comment that is mended does not ask for a calibration; a changed constant does."""
+    """A comment that is mended, or a function that moves to another module, does not ask for a calibration; a
+    changed constant does, and its name is said."""
     texts = {
-        "one": '"""Text."""\nROOM = 1\n\n\ndef find() -> int:\n    """Text."""\n    return ROOM  # comment\n',
-        "same": '"""Other text."""\nROOM = 1\ndef find() -> int:\n    """Other."""\n    return ROOM\n',
-        "other": '"""Text."""\nROOM = 2\ndef find() -> int:\n    return ROOM\n',
+        "one": '"""Text."""\nimport a\nROOM = 1\n@compiled\ndef find() -> int:\n    """Text."""\n'
+        "    return ROOM  # x\n",
+        "room": '"""Other text."""\nROOM = 1\n',
+        "find": "import b\n@compiled\ndef find() -> int:\n    return ROOM\ndef other() -> None: ...\n",
+        "more": "ROOM = 2\n",
     }
-    found = {}
     for name, text in texts.items():
-        path = tmp_path / f"{name}.py"
-        path.write_text(text)
-        found[name] = calibrate.digest(path)
-    assert found["one"] == found["same"] != found["other"]
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def found(*names: str) -> dict[str, str]:
+        return calibrate.code_of(SimpleNamespace(__file__=str(tmp_path / f"{name}.py")) for name in names)
+
+    assert found("one") == found("room", "find") == found("find", "room")
+    changed = found("more", "find")
+    assert {name for name, digest in changed.items() if digest != found("one")[name]} == {"ROOM"}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from fieldfare.forwarding import (
     SubscriptionCount,
     forward_batch,
 )
-from fieldfare.matching.columns import KIND_INT, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.partitioning import AttributeSpace, extents_of, numeric_axis
 from fieldfare.workloads.synthetic import closed_range
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fieldfare.filters.errors import FilterError, Problem
+from fieldfare.filters.errors import FilterError, Problem, display
 from fieldfare.filters.filter import compile_filter
 from fieldfare.filters.help.explanation import filter_cautions, is_said_by
 
@@ -33,9 +33,13 @@ class Check:
         return not self.problems
 
     def __str__(self) -> str:
-        from fieldfare.filters.help.text import check_text
-
-        return check_text(self)
+        """Each problem and each warning with its place, or that there is none."""
+        if self.problems:
+            return display(self.text, self.problems)
+        if not self.warnings:
+            return "the filter is valid"
+        blocks = [f"warning: {display(self.text, [warning])}" for warning in self.warnings]
+        return "\n".join(["the filter is valid", *blocks])
 
 
 def check(text: str | Mapping[str, Any] | Sequence[Any], dialect: str = "sql") -> Check:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fieldfare.filters import values as sets
 from fieldfare.filters.errors import Problem
@@ -19,19 +19,18 @@ from fieldfare.filters.expression import (
     Quantified,
     walk,
 )
+from fieldfare.filters.filter import Filter
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.help.cautions import Caution, always, cautions_of
 from fieldfare.filters.help.sampling import Sample, sample_cautions
 from fieldfare.filters.help.statements import Statement, state, written
+from fieldfare.filters.help.text import MAX_SHOWN_PARTS, percent, shown
 from fieldfare.filters.help.value_words import describe_needle, describe_values
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, normal_form
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ValueSet
 from fieldfare.model import Path
-
-if TYPE_CHECKING:
-    from fieldfare.filters.filter import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,6 @@ class Explanation:
     sample: SampleFigures | None = None
 
     def __str__(self) -> str:
-        from fieldfare.filters.help.text import explanation_text
-
         return explanation_text(self)
 
 
@@ -248,3 +245,103 @@ def _cause(e: Expression, wanted: bool = True) -> Expression:
 def _is_wide(values: ValueSet) -> bool:
     """Whether a set has all numbers, all strings, or all that is present: too much to be selective."""
     return values.numbers.is_full or values.strings.is_full or bool(values.atoms & sets.OTHER)
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """The whole explanation: what matches, what the index looks for, figures, cautions."""
+    sections = [
+        ["An event matches if", *_statement_lines(explanation.statement, 1)],
+        _function_lines(explanation.functions),
+        _index_lines(explanation),
+        _sample_lines(explanation.sample),
+        caution_lines(explanation.cautions),
+    ]
+    return "\n\n".join("\n".join(map(shown, lines)) for lines in sections if lines)
+
+
+def caution_lines(cautions: Iterable[Caution]) -> list[str]:
+    """Each caution, and its hint below it."""
+    lines = []
+    for caution in cautions:
+        lines.append(f"warning: {caution.message}")
+        if caution.hint:
+            lines.append(f"  hint: {caution.hint}")
+    return lines
+
+
+def _statement_lines(statement: Statement, depth: int) -> list[str]:
+    lines = ["  " * depth + statement.text]
+    for part in statement.parts[:MAX_SHOWN_PARTS]:
+        lines += _statement_lines(part, depth + 1)
+    left = len(statement.parts) - MAX_SHOWN_PARTS
+    if left > 0:
+        lines.append("  " * (depth + 1) + f"... and {left:,} more")
+    return lines
+
+
+def _function_lines(functions: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{signature}: {summary}" for signature, summary in functions]
+
+
+def _index_lines(explanation: Explanation) -> list[str]:
+    uses = explanation.conjunctions
+    size = explanation.sample.events if explanation.sample else None
+    if not uses:
+        return ["The index holds nothing for this filter: no event can match."]
+    if len(uses) == 1:
+        use = uses[0]
+        if not use.predicates:
+            return [
+                "The index takes every event as a match."
+                if use.exact
+                else "The index takes every event as a candidate, and the filter is evaluated for each."
+            ]
+        return ["The index looks for events where", *_predicate_lines(use, size), _verdict(use)]
+    lines = ["The index looks for events that fit one of these:"]
+    for number, use in enumerate(uses[:MAX_SHOWN_PARTS], start=1):
+        lines.append(
+            f"  {number}. {'exact' if use.exact else 'checked again'}{_share(use.sample_fits, size)}"
+        )
+        lines += [f"     {line.strip()}" for line in _predicate_lines(use, size)] or ["     every event fits"]
+    if len(uses) > MAX_SHOWN_PARTS:
+        lines.append(f"  ... and {len(uses) - MAX_SHOWN_PARTS:,} more")
+    exact = [use.exact for use in uses]
+    if all(exact):
+        lines.append("Every event that fits one matches: the filter is not evaluated again.")
+    else:
+        lines.append("Where it says `checked again` the filter is evaluated for the events that fit.")
+    return lines
+
+
+def _predicate_lines(use: ConjunctionUse, size: int | None) -> list[str]:
+    return [
+        f"  {predicate.attribute} is {predicate.values}{_share(predicate.sample_fits, size)}"
+        for predicate in use.predicates
+    ]
+
+
+def _verdict(use: ConjunctionUse) -> str:
+    if use.exact:
+        return "Every event that fits matches: the filter is not evaluated again."
+    return "These are candidates: the filter is evaluated for the events that fit."
+
+
+def _share(count: int | None, size: int | None) -> str:
+    if count is None or not size:
+        return ""
+    return f"  [{percent(count, size)} of the sample]"
+
+
+def _sample_lines(sample: SampleFigures | None) -> list[str]:
+    if sample is None:
+        return []
+    if not sample.events:
+        return ["The sample has no events."]
+    events = "1 event" if sample.events == 1 else f"{sample.events:,} events"
+    lines = [f"Of {events} in the sample"]
+    for count, what in (
+        (sample.candidates, "candidates of the index"),
+        (sample.matches, "matches"),
+    ):
+        lines.append(f"  {count:,} ({percent(count, sample.events)}) {what}")
+    return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fieldfare.filters.evaluator import Compiler, event_getter, is_array
 from fieldfare.filters.expression import (
@@ -21,12 +21,14 @@ from fieldfare.filters.expression import (
     Quantified,
     parts_of,
 )
+from fieldfare.filters.filter import Filter
 from fieldfare.filters.help.statements import written
+from fieldfare.filters.help.text import MAX_SHOWN_PARTS, shown, value_text
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ABSENT
 
-if TYPE_CHECKING:
-    from fieldfare.filters.filter import Filter
+_MAX_SHOWN_READINGS = 6
+
 
 MAX_ELEMENTS = 100
 """Arrays of more elements are not gone through one by one."""
@@ -99,8 +101,6 @@ class Trace:
         return tuple(self.root.failures())
 
     def __str__(self) -> str:
-        from fieldfare.filters.help.text import trace_text
-
         return trace_text(self)
 
 
@@ -248,3 +248,47 @@ def _blamed(step: Step, e: Expression, wanted: bool) -> Step:
         parts = tuple(_blamed(part, e.condition, wanted) for part in step.parts)
         return replace(step, parts=parts)
     return replace(step, failed=True)
+
+
+_TRUTHS = {True: "true", False: "false", None: "unknown"}
+
+
+def trace_text(trace: Trace) -> str:
+    """Whether an event matches, and what made it fail."""
+    return "\n".join(map(shown, ["match", *error_lines(trace)] if trace.matches else failure_lines(trace)))
+
+
+def failure_lines(trace: Trace) -> list[str]:
+    """``no match``, and for each part that failed what it was and what was read."""
+    lines = ["no match"]
+    failures = list(
+        dict.fromkeys(f"  {step.text} is {_TRUTHS[step.value]}{_because(step)}" for step in trace.failures)
+    )
+    lines += failures[:MAX_SHOWN_PARTS]
+    if len(failures) > MAX_SHOWN_PARTS:
+        lines.append(f"  ... and {len(failures) - MAX_SHOWN_PARTS:,} more")
+    return lines + error_lines(trace)
+
+
+def error_lines(trace: Trace) -> list[str]:
+    """The errors that the dialect's evaluation found."""
+    return [f"  error: {error}" for error in trace.errors]
+
+
+def tree_lines(step: Step, depth: int = 1) -> list[str]:
+    """Each part below the one that it belongs to, with its value and what was read."""
+    lines = [f"{'  ' * depth}{_TRUTHS[step.value]:<8}{step.text}{_because(step) if not step.parts else ''}"]
+    for part in step.parts[:MAX_SHOWN_PARTS]:
+        lines += tree_lines(part, depth + 1)
+    if len(step.parts) > MAX_SHOWN_PARTS:
+        left = len(step.parts) - MAX_SHOWN_PARTS
+        lines.append(f"{'  ' * (depth + 1)}... and {left:,} more")
+    return [shown(line) for line in lines]
+
+
+def _because(step: Step) -> str:
+    """What was read: ``: data.price is 20, data.symbol is missing``."""
+    readings = list(dict.fromkeys(f"{each.name} is {value_text(each.value)}" for each in step.all_readings()))
+    if len(readings) > _MAX_SHOWN_READINGS:
+        readings[_MAX_SHOWN_READINGS:] = ["..."]
+    return f": {', '.join(readings)}" if readings else ""

@@ -40,7 +40,6 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
-from fieldfare.matching.columns import KIND_FALSE, KIND_INT, KIND_STRING, KIND_TRUE, ColumnBatch
 from fieldfare.matching.evaluation.conditions import (
     ByTable,
     Compared,
@@ -70,6 +69,7 @@ from fieldfare.matching.evaluation.tables import table_of
 from fieldfare.matching.evaluation.texts import CaseOperand, Fits, LengthOperand, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
 from fieldfare.matching.evaluation.view import Asked, View
+from fieldfare.matching.events.columns import KIND_FALSE, KIND_INT, KIND_STRING, KIND_TRUE, ColumnBatch
 
 CHUNK_ROWS = 1 << 15
 """Rows evaluated at once, at most: what is computed for them stays in the cache."""

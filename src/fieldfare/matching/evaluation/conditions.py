@@ -13,12 +13,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.columns import KIND_MISSING, KIND_NULL
 from fieldfare.matching.evaluation import kernels
 from fieldfare.matching.evaluation.operands import Operand
 from fieldfare.matching.evaluation.tables import Table
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import Asked, Truths, View
+from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL
 from fieldfare.model import Path
 
 TAKE_NS = 6_000

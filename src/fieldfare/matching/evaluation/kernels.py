@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.columns import (
+from fieldfare.matching.compiled import borrowed, compiled, inlined
+from fieldfare.matching.evaluation.truth import ASK, UNKNOWN
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
     KIND_FLOAT,
@@ -20,9 +22,7 @@ from fieldfare.matching.columns import (
     KIND_STRING,
     KIND_TRUE,
 )
-from fieldfare.matching.compiled import borrowed, compiled, inlined
-from fieldfare.matching.evaluation.truth import ASK, UNKNOWN
-from fieldfare.matching.json_bytes import load_part
+from fieldfare.matching.events.json_bytes import load_part
 
 KIND_RATIO = 9
 """A fraction: the word is its numerator, the second word its denominator, which is positive."""

@@ -9,7 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from fieldfare.filters.expression import Arithmetic, Literal, Negate, Scalar
-from fieldfare.matching.columns import (
+from fieldfare.matching.evaluation import kernels
+from fieldfare.matching.evaluation.tables import frozen
+from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Truths, Values, View
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
     KIND_INT,
@@ -17,10 +21,6 @@ from fieldfare.matching.columns import (
     KIND_STRING,
     KIND_TRUE,
 )
-from fieldfare.matching.evaluation import kernels
-from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Truths, Values, View
 from fieldfare.model import Path
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1

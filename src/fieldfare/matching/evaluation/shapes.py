@@ -25,13 +25,13 @@ from fieldfare.filters.expression import (
     Scalar,
     with_parts,
 )
-from fieldfare.matching.columns import ColumnBatch
 from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, expanded
 from fieldfare.matching.evaluation.operands import constants
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
 from fieldfare.matching.evaluation.truth import TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import Asked, Pieces, Rows, Truths, Values, View
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 
 

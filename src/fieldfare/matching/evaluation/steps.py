@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.work import STEPS_MAX, TEXT_CHARACTERS, VALUES_A_STEP, Loop, Reading, Work
-from fieldfare.matching.columns import KIND_OTHER, KIND_STRING, ColumnBatch
+from fieldfare.matching.events.columns import KIND_OTHER, KIND_STRING, ColumnBatch
 from fieldfare.model import Path
 
 Rows = NDArray[np.int64]

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from fieldfare.filters import values as sets
 from fieldfare.filters.exact import float_bounds, whole_bounds
 from fieldfare.filters.values import AFTER, BEFORE, Cut, Ranges, ValueSet
-from fieldfare.matching.columns import (
+from fieldfare.matching.evaluation import kernels
+from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
+from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
     KIND_FLOAT,
@@ -29,8 +31,6 @@ from fieldfare.matching.columns import (
     KIND_STRING,
     KIND_TRUE,
 )
-from fieldfare.matching.evaluation import kernels
-from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 
 A = TypeVar("A", bound=NDArray[Any])
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.columns import KIND_INT, KIND_NULL, KIND_STRING
 from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.evaluation.kernels import KIND_ANY, KIND_ASK
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
-from fieldfare.matching.json_bytes import load_part, same_bytes
+from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
+from fieldfare.matching.events.json_bytes import load_part, same_bytes
 
 MOST_PIECE_BYTES = 64
 """Looking for a longer piece is left to Python, which does it in linear time whatever the bytes are."""

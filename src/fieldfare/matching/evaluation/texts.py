@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Wild
-from fieldfare.matching.columns import KIND_STRING
 from fieldfare.matching.evaluation import text_kernels
 from fieldfare.matching.evaluation.operands import Operand, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK
 from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Asked, Pieces, Truths, Values, View
+from fieldfare.matching.events.columns import KIND_STRING
 
 _LENGTH_BITS = 0xFFFFFFFF
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.evaluator import Compiler, Condition
 from fieldfare.filters.expression import Expression, attribute_paths
-from fieldfare.matching.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import CODES
+from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
 from fieldfare.model import Path
 
 Rows = NDArray[np.int64]

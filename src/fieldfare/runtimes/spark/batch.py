@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from fieldfare.matching.json_decoder import DecodeError
-from fieldfare.matching.part import Matches
+from fieldfare.matching.events.json_decoder import DecodeError
+from fieldfare.matching.grouping import Matches
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark.compile import compile_subscriptions

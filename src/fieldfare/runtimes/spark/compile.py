@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fieldfare.filters import FilterError, compile_filter
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.attributes import check_attributes
 from fieldfare.runtimes.spark.event_columns import by_place, place_name

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Closings, Part
+from fieldfare.matching.part import Part
+from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError

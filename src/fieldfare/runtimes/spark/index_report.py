@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fieldfare.matching.explanation import IndexExplanation, RowPlace
+from fieldfare.matching.explanation import IndexExplanation, IndexPlace
 from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.folder import DataFolder
@@ -15,7 +15,7 @@ from fieldfare.storage.errors import IndexStoreError, RegistryError, UnknownSpac
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReport:
-    """Where a subscription's rows are.
+    """What the index chose for a subscription.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class SubscriptionReport:
     """
 
     subscription: Subscription
-    places: tuple[RowPlace, ...] | None
+    places: tuple[IndexPlace, ...] | None
 
 
 class IndexReader:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.matching.index import Index
 
 OUTPUT_ROWS = 32_768

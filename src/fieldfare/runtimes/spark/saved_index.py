@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from fieldfare.filters import FilterError, compile_filter
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Closings, Part, build_part
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
 from fieldfare.runtimes.spark.attributes import can_have, check_attributes
 from fieldfare.runtimes.spark.compile import SHOWN_PROBLEMS, CompiledSubscriptions, SubscriptionsError
 

@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from fieldfare.matching.build import ENTRIES_AT_ONCE, IndexEntry, VersionGatherer
-from fieldfare.matching.part import Part, part_of
+from fieldfare.matching.part import ENTRIES_AT_ONCE, Part, PartBuilder
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import open_registry
 from fieldfare.storage.registry import Registry, Version
@@ -31,15 +31,15 @@ _SCRATCH = "snapshot-"
 
 def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
     """A part for each space: the versions known at a revision that count for records from `passed` on."""
-    gatherers: dict[str, VersionGatherer] = {}
+    builders: dict[str, PartBuilder] = {}
     versions = registry.versions(revision, passed)
     while page := list(islice(versions, ENTRIES_AT_ONCE)):
         by_space: dict[str, list[IndexEntry]] = {}
         for version in page:
             by_space.setdefault(version.space, []).append(_entry(version))
         for space, entries in by_space.items():
-            gatherers.setdefault(space, VersionGatherer()).add(entries)
-    return {space: part_of(gatherers.pop(space).finish()) for space in list(gatherers)}
+            builders.setdefault(space, PartBuilder()).add(entries)
+    return {space: builders.pop(space).finish() for space in list(builders)}
 
 
 def _entry(version: Version) -> IndexEntry:

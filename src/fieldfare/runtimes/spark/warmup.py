@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.build import IndexEntry
+from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.index import Index
-from fieldfare.matching.part import Closings, build_part
+from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import find_matches
@@ -71,7 +72,7 @@ def run_kernels_once() -> None:
     for closings in (Closings(), Closings(*(pa.array([1]).to_numpy() for _ in range(2)))):
         found = find_matches(records, {"default": Index((part,), closings)})
     for text in _EVERY_KERNEL:
-        compile_filter(text).matches_batch([{"a": 1.5, "b": 2, "s": "x"}])
+        BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
     with tempfile.TemporaryDirectory() as folder:
         match_log = MatchLog(Path(folder))
         counts = np.array([1, 3], np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters import Conjunction, NormalForm
-from fieldfare.matching.columns import KIND_INT, Column, ColumnBatch
+from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning import Extents, extents_of
 from fieldfare.workloads.synthetic import closed_range

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from fieldfare.forwarding import LoadMeter, LoadTable
-from fieldfare.matching.part import Matches
+from fieldfare.matching.grouping import Matches
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.batch_planner import split_evenly

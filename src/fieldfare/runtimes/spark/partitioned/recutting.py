@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning import Extents
 from fieldfare.partitioning.planning import Plan, PlanSettings, Recutter, plan

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fieldfare.matching.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part
 from fieldfare.model import Path as AttributePath

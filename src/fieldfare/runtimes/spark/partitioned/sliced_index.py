@@ -14,10 +14,10 @@ from pyspark import SparkFiles
 from fieldfare.filters import decode_normal_form
 from fieldfare.filters.normal_form import path_order
 from fieldfare.forwarding import LoadReport, LoadTable
-from fieldfare.matching.build import IndexEntry
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning import (
     Extents,
@@ -112,7 +112,7 @@ def _open(file: str) -> Index:
 def read_extents(entries: Sequence[IndexEntry]) -> Extents:
     """Where subscriptions lie on the attributes that most of them constrain."""
     forms = [
-        decode_normal_form(entry.normal_form) if isinstance(entry.normal_form, bytes) else entry.normal_form
+        decode_normal_form(entry.compiled) if isinstance(entry.compiled, bytes) else entry.compiled
         for entry in entries
     ]
     counts = constrained_paths(forms)

@@ -30,7 +30,7 @@ from fieldfare.forwarding import (
     ResponseTime,
     SubscriptionCount,
 )
-from fieldfare.matching.columns import ColumnBatch
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.grouping import Pairs
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decode, events_of, record_batch

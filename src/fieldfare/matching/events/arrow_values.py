@@ -1,0 +1,128 @@
+"""Arrow's lists, structs and maps as Python lists and dicts, for filters that look at them as a whole.
+
+Their parts read as columns of them would: a float32 as its shortest decimal, a moment as its text. What
+is `other` without parts (bytes, a duration) is a NaN here, for no filter can tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain
+from fieldfare.model import Path
+
+Scalars = Callable[[pa.Array], list[Any]]
+"""The values of an array that has no parts."""
+
+_MOST_SINGLE = 16
+"""After so many questions about one attribute all its values are read at once, which is faster."""
+
+
+class ArrowOthers:
+    """Reads arrays and objects of a batch, when they are asked for.
+
+    Parameters
+    ----------
+    resolved : the cells of every path that may be asked for
+    scalars : reads what has no parts
+    """
+
+    def __init__(self, resolved: Mapping[Path, Cells | None], scalars: Scalars) -> None:
+        self._resolved = resolved
+        self._scalars = scalars
+        self._asked: dict[Path, int] = {}
+        self._whole: dict[Path, list[Any]] = {}
+
+    def __call__(self, path: Path, event: int) -> Any:
+        whole = self._whole.get(path)
+        if whole is None:
+            cells = self._resolved[path]
+            assert cells is not None
+            asked = self._asked[path] = self._asked.get(path, 0) + 1
+            if asked <= _MOST_SINGLE:
+                return nested_values(cells.values.slice(event, 1), self._scalars)[0]
+            whole = self._whole[path] = nested_values(cells.values, self._scalars)
+        return whole[event]
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the attribute's type is one of lists."""
+        cells = self._resolved[path]
+        assert cells is not None
+        reader = _reader(plain(cells.values).type)
+        return np.full(len(events), reader in (_lists, _list_views, _fixed_lists))
+
+
+def nested_values(values: pa.Array, scalars: Scalars) -> list[Any]:
+    """Arrow values as the Python values that a filter sees."""
+    values = plain(values)
+    read = _reader(values.type)
+    if read is None or not len(values):
+        return scalars(values)
+    found = read(values, scalars)
+    nulls = null_mask(values)
+    if nulls is not None:
+        for place in nulls.nonzero()[0].tolist():
+            found[place] = None
+    return found
+
+
+def _reader(kind: pa.DataType) -> Callable[[pa.Array, Scalars], list[Any]] | None:
+    if pa.types.is_struct(kind):
+        return _structs
+    if pa.types.is_map(kind):
+        return _maps
+    if pa.types.is_fixed_size_list(kind):
+        return _fixed_lists
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return _list_views
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists
+    return None
+
+
+def _structs(values: pa.StructArray, scalars: Scalars) -> list[Any]:
+    kind = values.type
+    names = [kind.field(i).name for i in range(kind.num_fields)]
+    parts = [nested_values(values.field(i), scalars) for i in range(kind.num_fields)]
+    if not parts:
+        return [{} for _ in range(len(values))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
+
+
+def _maps(values: pa.MapArray, scalars: Scalars) -> list[Any]:
+    """Only strings name members."""
+    if not (pa.types.is_string(values.type.key_type) or pa.types.is_large_string(values.type.key_type)):
+        return [{} for _ in range(len(values))]
+    bounds = values.offsets.to_pylist()
+    first, size = bounds[0], bounds[-1] - bounds[0]
+    keys = nested_values(values.keys.slice(first, size), scalars)
+    items = nested_values(values.items.slice(first, size), scalars)
+    spans = [(start - first, end - first) for start, end in pairwise(bounds)]
+    return [dict(zip(keys[start:end], items[start:end], strict=True)) for start, end in spans]
+
+
+def _fixed_lists(values: pa.FixedSizeListArray, scalars: Scalars) -> list[Any]:
+    size = values.type.list_size
+    items = nested_values(values.values.slice(values.offset * size, len(values) * size), scalars)
+    return [items[place * size : (place + 1) * size] for place in range(len(values))]
+
+
+def _list_views(values: Any, scalars: Scalars) -> list[Any]:
+    starts, sizes = values.offsets.to_pylist(), values.sizes.to_pylist()
+    return [
+        nested_values(values.values.slice(start, size), scalars) if size else []
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def _lists(values: Any, scalars: Scalars) -> list[Any]:
+    bounds = values.offsets.to_pylist()
+    first = bounds[0]
+    items = nested_values(values.values.slice(first, bounds[-1] - first), scalars)
+    return [items[start - first : end - first] for start, end in pairwise(bounds)]

@@ -1,0 +1,177 @@
+"""A batch of events as columns: what the matching kernels read.
+
+A column holds one attribute of every event of a batch, without loss and without Python objects::
+
+    kinds  uint8[n]   what the value is (KIND_...)
+    words  int64[n]   the value: an int64; the bits of a float64; `start << 32 | length` of a string's
+                      UTF-8 bytes in the batch's `text`; an index into `exact`; else 0, but for an
+                      array or an object it may be where its JSON is in `text`, as for a string
+    text   uint8[m]   shared by all columns of the batch (m < 2**31)
+    exact  tuple      numbers that neither an int64 nor a float64 holds: int or Decimal
+    others            reads arrays and objects whose word is 0; without it they are NaN, like a NaN
+
+The order of the kinds is the order of the regions in ``filters.values``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.values import ABSENT
+from fieldfare.matching.events.odd_json import read_odd_json
+from fieldfare.model import Path
+
+KIND_MISSING = 0
+KIND_NULL = 1
+KIND_OTHER = 2
+"""An array, an object, or a NaN: it has no order and equals nothing."""
+KIND_FALSE = 3
+KIND_TRUE = 4
+KIND_INT = 5
+KIND_FLOAT = 6
+KIND_EXACT = 7
+KIND_STRING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One attribute of n events: kinds uint8[n] and words int64[n]; see the module's text."""
+
+    kinds: NDArray[np.uint8]
+    words: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatch:
+    """n events as columns, for the attributes that some filter names; others are not there.
+
+    A path that is not in ``columns`` is missing from every event of the batch. Values come as Python
+    objects from ``value`` and ``values``, arrays and objects too: these are read only when asked for.
+    """
+
+    size: int
+    columns: Mapping[Path, Column]
+    text: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    exact: tuple[int | Decimal, ...] = ()
+    others: Others | None = None
+    asked: frozenset[Path] = frozenset()
+    """The paths that were asked for, whether some event has them or not, as far as that is known."""
+    record_sizes: NDArray[np.int64] | None = None
+    """How many events the record of each event has: int64[n]; None if they are in no records."""
+
+    def value(self, path: Path, event: int) -> Any:
+        """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
+        column = self.columns.get(path)
+        if column is None:
+            return ABSENT
+        kind, word = int(column.kinds[event]), int(column.words[event])
+        if kind == KIND_INT:
+            return word
+        if kind == KIND_FLOAT:
+            return float(column.words[event : event + 1].view(np.float64)[0])
+        if kind == KIND_STRING:
+            return self._string(word)
+        if kind == KIND_EXACT:
+            return self.exact[word]
+        if kind == KIND_OTHER:
+            return self._other(path, event, word)
+        return _ATOMS[kind]
+
+    def values(self, path: Path, events: NDArray[np.int64] | slice | None = None) -> list[Any]:
+        """The Python values of one attribute of some events, or of all; ``ABSENT`` where it is missing."""
+        chosen = slice(0, self.size) if events is None else events
+        column = self.columns.get(path)
+        if column is None:
+            return [ABSENT] * (chosen.stop - chosen.start if isinstance(chosen, slice) else len(chosen))
+        kinds, words = column.kinds[chosen], column.words[chosen]
+        if not len(kinds):
+            return []
+        least, most = int(kinds.min()), int(kinds.max())
+        values: list[Any] = words.view(np.float64).tolist() if least == most == KIND_FLOAT else words.tolist()
+        if least == most and least in (KIND_INT, KIND_FLOAT):
+            return values
+        if least == most == KIND_STRING:
+            return list(map(self._string, values))
+        for place, kind in enumerate(kinds.tolist()):
+            if kind == KIND_STRING:
+                values[place] = self._string(values[place])
+            elif kind == KIND_EXACT:
+                values[place] = self.exact[values[place]]
+            elif kind < KIND_INT and kind != KIND_OTHER:
+                values[place] = _ATOMS[kind]
+        for place in np.flatnonzero(kinds == KIND_FLOAT).tolist():
+            values[place] = float(words[place : place + 1].view(np.float64)[0])
+        for place in np.flatnonzero(kinds == KIND_OTHER).tolist():
+            event = chosen.start + place if isinstance(chosen, slice) else int(chosen[place])
+            values[place] = self._other(path, event, values[place])
+        return values
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether an attribute of some events, all of KIND_OTHER, is an array."""
+        words = self.columns[path].words[events]
+        arrays = np.zeros(len(events), bool)
+        in_text = words != 0
+        arrays[in_text] = self.text[words[in_text] >> 32] == ord("[")
+        if self.others is not None and not in_text.all():
+            arrays[~in_text] = self.others.are_arrays(path, events[~in_text])
+        return arrays
+
+    def take(self, events: NDArray[np.int64]) -> ColumnBatch:
+        """A batch of some of the events, in this order; it shares the texts of this one."""
+        columns = {
+            path: Column(column.kinds[events], column.words[events]) for path, column in self.columns.items()
+        }
+        others = None if self.others is None else _TakenOthers(self.others, events)
+        sizes = None if self.record_sizes is None else self.record_sizes[events]
+        return ColumnBatch(len(events), columns, self.text, self.exact, others, self.asked, sizes)
+
+    def _string(self, word: int) -> str:
+        start = word >> 32
+        return self.text[start : start + (word & 0xFFFFFFFF)].tobytes().decode("utf-8", "surrogatepass")
+
+    def _other(self, path: Path, event: int, word: int) -> Any:
+        """An array, an object, or a NaN."""
+        if word:
+            start = word >> 32
+            text = self.text[start : start + (word & 0xFFFFFFFF)].tobytes()
+            try:
+                return _read_json(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return read_odd_json(text)
+        return _NAN if self.others is None else self.others(path, event)
+
+
+class Others(Protocol):
+    """Knows the attributes that are neither number, string, boolean nor null."""
+
+    def __call__(self, path: Path, event: int) -> Any:
+        """The array, the object, or a NaN."""
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them are arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenOthers:
+    """The others of events that were taken from a batch."""
+
+    whole: Others
+    events: NDArray[np.int64]
+
+    def __call__(self, path: Path, event: int) -> Any:
+        return self.whole(path, int(self.events[event]))
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.whole.are_arrays(path, self.events[events])
+
+
+_NAN = float("nan")
+_read_json = msgspec.json.Decoder().decode
+_ATOMS = {KIND_MISSING: ABSENT, KIND_NULL: None, KIND_FALSE: False, KIND_TRUE: True}

@@ -1,0 +1,145 @@
+"""Events as Python objects to columns, for what evaluates by columns."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.evaluator import event_getter, is_array
+from fieldfare.filters.values import ABSENT
+from fieldfare.matching.events.columns import (
+    KIND_EXACT,
+    KIND_FALSE,
+    KIND_FLOAT,
+    KIND_INT,
+    KIND_MISSING,
+    KIND_NULL,
+    KIND_OTHER,
+    KIND_STRING,
+    KIND_TRUE,
+    Column,
+    ColumnBatch,
+)
+from fieldfare.model import Path
+
+_MOST_BYTES = (1 << 31) - 1
+
+
+def columns_of_events(events: Sequence[Mapping[str, Any]], paths: Iterable[Path]) -> ColumnBatch:
+    """The attributes named by ``paths`` of events that are parsed JSON objects.
+
+    Raises
+    ------
+    ValueError
+        The strings take 2 GiB or more.
+    """
+    writer = _Writer()
+    columns = {}
+    getters = {path: event_getter(path) for path in paths}
+    for path, get in getters.items():
+        kinds, words = writer.cells([get(event) for event in events])
+        if any(kinds):
+            column = Column(np.frombuffer(kinds, np.uint8), np.array(words, np.int64))
+            column.words.flags.writeable = False
+            columns[path] = column
+    text = np.frombuffer(bytes(writer.text), np.uint8)
+    others = EventOthers(events, event_getter)
+    return ColumnBatch(len(events), columns, text, tuple(writer.exact), others, frozenset(getters))
+
+
+class EventOthers:
+    """Reads arrays and objects from the events themselves.
+
+    Parameters
+    ----------
+    events : the events
+    getter : gives the function that reads an attribute of one
+    """
+
+    def __init__(self, events: Sequence[Any], getter: Callable[[Path], Callable[[Any], Any]]) -> None:
+        self._events = events
+        self._getter = getter
+
+    def __call__(self, path: Path, event: int) -> Any:
+        return self._getter(path)(self._events[event])
+
+    def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them are sequences, but no strings or bytes."""
+        get = self._getter(path)
+        return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
+
+
+class _Writer:
+    """Collects what all columns of a batch share."""
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.exact: list[Any] = []
+
+    def cells(self, values: list[Any]) -> tuple[bytes, list[int]]:
+        """The kinds and words of values."""
+        kinds, words = bytearray(len(values)), [0] * len(values)
+        for place, value in enumerate(values):
+            kind = _KINDS.get(type(value))
+            if kind is None or kind == KIND_EXACT:
+                kind, value = _classified(value)
+            if kind == KIND_INT and not -(1 << 63) <= value < 1 << 63:
+                kind = KIND_EXACT
+            elif kind == KIND_FLOAT and value != value:
+                kind = KIND_OTHER
+            elif kind == KIND_FALSE and value:
+                kind = KIND_TRUE
+            kinds[place] = kind
+            if kind == KIND_INT:
+                words[place] = value
+            elif kind == KIND_FLOAT:
+                words[place] = _to_word(_to_bytes(value))[0]
+            elif kind == KIND_STRING:
+                words[place] = self._add_text(value)
+            elif kind == KIND_EXACT:
+                self.exact.append(value)
+                words[place] = len(self.exact) - 1
+        return bytes(kinds), words
+
+    def _add_text(self, value: str) -> int:
+        characters = value.encode("utf-8", "surrogatepass")
+        start = len(self.text)
+        self.text += characters
+        if len(self.text) > _MOST_BYTES:
+            raise ValueError(f"the strings of a batch are too large: at most {_MOST_BYTES} bytes")
+        return start << 32 | len(characters)
+
+
+_KINDS: dict[type, int] = {
+    type(ABSENT): KIND_MISSING,
+    type(None): KIND_NULL,
+    bool: KIND_FALSE,
+    int: KIND_INT,
+    float: KIND_FLOAT,
+    str: KIND_STRING,
+    dict: KIND_OTHER,
+    list: KIND_OTHER,
+    Decimal: KIND_EXACT,
+}
+
+_to_bytes = struct.Struct("<d").pack
+_to_word = struct.Struct("<q").unpack
+
+
+def _classified(value: Any) -> tuple[int, Any]:
+    """Kind and value of what is of no plain type: a subclass of one, or of some other."""
+    if isinstance(value, str):
+        return KIND_STRING, str(value)
+    if isinstance(value, int):
+        return KIND_INT, int(value)
+    if isinstance(value, float):
+        return KIND_FLOAT, float(value)
+    if isinstance(value, Decimal | Fraction):
+        return (KIND_EXACT if value == value else KIND_OTHER), value
+    return KIND_OTHER, value

@@ -1,0 +1,321 @@
+"""Choosing how rows are found: by the cells of which attributes, or in tiles.
+
+A row can be found by any of its predicates that allow a few single cells, or by several of them together:
+a *key* is a set of one to four attributes with a table from their cells to rows. More attributes find fewer
+rows for nothing, but there are more keys to look up for every event. So the keys are chosen by cost, from a
+sample of the rows, one after another as long as the next saves more than looking it up costs (facility
+location by greedy choice; ``key_kernels``); then each row takes the rarest of the chosen keys that it has, or
+a tile.
+
+How rarely an event will meet a cell is guessed from how rarely filters ask for it: subscribers ask for what
+happens. That attributes are correlated shows in how often rows agree in all cells of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.matching.plain.codes import marks_of
+from fieldfare.matching.plain.build.key_kernels import (
+    ATTRIBUTE_BITS,
+    KEY_ATTRIBUTES_MAX,
+    NO_KEY,
+    assign_keys,
+    best_checks,
+    choose_keys,
+    count_entries,
+    fill_key_table,
+    list_entries,
+    list_keys,
+    rank_points,
+)
+from fieldfare.matching.plain.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
+from fieldfare.matching.plain.build.tiling import Group, Predicates
+from fieldfare.model import Path
+
+KEY_ENTRIES_MAX = 8
+"""A row is listed at most so often: once for each combination of the cells that it allows."""
+KEY_PREDICATES_MAX = 5
+"""Keys are made of so many of a row's predicates, the most selective ones."""
+KEYS_MAX = 2048
+"""Keys of a part at most: even where no event has their attributes, each costs a batch some nanoseconds."""
+SAMPLE_ROWS = 1 << 15
+"""The keys are chosen for so many rows, spread over all."""
+
+KEY_NS = 3.0
+"""What looking up one key for one event costs."""
+ENTRY_NS = 5.0
+"""What a candidate costs an event that meets its cells."""
+OPEN_ROW_NS = 0.6
+"""What a row without a key costs every event: as much as one whose key an eighth of the events meet."""
+TILE_NS = 1.0
+"""What a tile costs an event that its zones dismiss."""
+LIVE_TILE_NS = 100.0
+"""What it costs another event, besides its rows."""
+LIVE_ROW_NS = 0.1
+TILE_GROUP_ROWS = 64
+"""Fewer rows of the same cells get no tile: it costs every event, a list only those with the attribute."""
+
+_MULTIPLIERS = (0x1E3779B1, 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F)
+_HASH_BITS = 32
+_SPARE_SLOTS = 1024
+_CHECK_ATTRIBUTES_MAX = 1 << 16
+
+
+class Points(NamedTuple):
+    """Of every row the predicates that can find it, ordered by attribute.
+
+    Point i allows `cell_count[i]` single cells, the pieces from ``first_piece[i]`` on; `cell` is the first,
+    and `share` guesses how often an event meets one of them.
+    """
+
+    row_start: NDArray[np.int64]
+    predicate: NDArray[np.int64]
+    attribute: NDArray[np.int32]
+    share: NDArray[np.float64]
+    first_piece: NDArray[np.int64]
+    cell_count: NDArray[np.int64]
+    cell: NDArray[np.int64]
+
+
+class Keys(NamedTuple):
+    """The chosen keys: the attributes plus one, in 15 bits each; and how correlated these attributes are."""
+
+    code: NDArray[np.int64]
+    lift: NDArray[np.float64]
+
+
+class Shares(NamedTuple):
+    """How often an event meets each predicate's cells, infinite if it can find no row; and each piece's."""
+
+    predicate: NDArray[np.float64]
+    piece: NDArray[np.float64]
+
+
+def choose_access(
+    predicates: Predicates,
+    cell_counts: NDArray[np.int64],
+    shares: Shares,
+    elsewhere: NDArray[np.bool_],
+) -> tuple[Access, list[Group], NDArray[np.uint32]]:
+    """Which rows are found by a key, which are tiled under one cell, and which are tiled openly.
+
+    Rows that are found `elsewhere` are left out. The third result is one thing that each row needs, as in
+    `Access`.
+    """
+    first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
+    share, piece_share = shares
+    points = _points(predicates, first_predicate, np.where(elsewhere[predicates.row], np.inf, share))
+    keys = _choose(points, predicates.row_count)
+    table = np.full(4 << len(keys.code).bit_length(), NO_KEY, np.int32)
+    fill_key_table(keys.code, table)
+    taken, masks = assign_keys(points, keys.code, keys.lift, table, OPEN_ROW_NS / ENTRY_NS, KEY_ENTRIES_MAX)
+    access, places, counts = _tables(points, keys, taken, masks, cell_counts)
+    row, slot, met, rarest = list_entries(
+        points, predicates.low, piece_share, taken, masks, places, int(counts.sum())
+    )
+    key_of_entry = taken[row]
+    order = np.argsort(slot, kind="stable")
+    tiled, groups = _tile_groups(row, slot, np.minimum(met * keys.lift[key_of_entry], 1.0), rarest, order)
+    order = order[~tiled]
+    checks = _checks(predicates, first_predicate, points, masks, share, access.mark_shift)
+    listed = np.bincount(slot[order], minlength=len(access.table) - 1)
+    np.cumsum(listed, out=access.table[1:])
+    groups.append(Group(np.flatnonzero((taken == NO_KEY) & ~elsewhere)))
+    return access._replace(check=checks[row[order]], row=row[order].astype(np.int32)), groups, checks
+
+
+def shares_of(predicates: Predicates, cell_counts: NDArray[np.int64]) -> Shares:
+    """The shares of all predicates, guessed from how often filters ask for the same."""
+    owner = predicates.piece_owner()
+    count = np.diff(predicates.piece_start)
+    unfit = (predicates.low != predicates.high) | (predicates.low < FIRST_POINT_CELL)
+    pointed = (np.bincount(owner[unfit], minlength=len(count)) == 0) & (count <= KEY_ENTRIES_MAX)
+    pointed &= (count > 0) & (predicates.attribute < (1 << ATTRIBUTE_BITS) - 1)
+    usable = np.flatnonzero(pointed[owner])
+    attribute = predicates.attribute[owner[usable]]
+    flat_cell = starts_of(cell_counts + 1)[attribute] + predicates.low[usable]
+    asked = np.bincount(flat_cell)
+    asked_total = np.bincount(predicates.attribute[pointed], minlength=len(cell_counts))
+    piece_share = np.zeros(len(owner))
+    piece_share[usable] = asked[flat_cell] / asked_total[attribute]
+    share = np.bincount(owner[usable], piece_share[usable], minlength=len(count))
+    return Shares(np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share)
+
+
+def _points(predicates: Predicates, first_predicate: NDArray[np.int64], share: NDArray[np.float64]) -> Points:
+    row_start, chosen = rank_points(first_predicate, predicates.attribute, share, KEY_PREDICATES_MAX)
+    first_piece = predicates.piece_start[chosen]
+    return Points(
+        row_start=row_start,
+        predicate=chosen,
+        attribute=predicates.attribute[chosen],
+        share=share[chosen],
+        first_piece=first_piece,
+        cell_count=predicates.piece_start[chosen + 1] - first_piece,
+        cell=predicates.low[first_piece],
+    )
+
+
+def _choose(points: Points, row_count: int) -> Keys:
+    """The keys that are worth their cost."""
+    having = np.flatnonzero(np.diff(points.row_start))
+    step = max(1, len(having) / SAMPLE_ROWS)
+    sample = having[np.arange(0, len(having), step).astype(np.int64)]
+    owner, code, share, least, hashed = list_keys(points, sample, KEY_ENTRIES_MAX)
+    codes, key = np.unique(code, return_inverse=True)
+    if not len(codes):
+        return Keys(codes, np.zeros(0))
+    rows_of_key = np.bincount(key)
+    _, same_cells, met_by = np.unique(key << 30 | hashed, return_inverse=True, return_counts=True)
+    others = met_by[same_cells] - 1
+    seen = np.bincount(key, others / np.maximum(rows_of_key[key] - 1, 1))
+    prior = 1 / rows_of_key
+    lift = np.maximum(1.0, (seen + prior) / (np.bincount(key, share) + prior))
+    met = np.minimum(share * lift[key], least)
+    cost = np.minimum(met * ENTRY_NS, _tile_cost(met, 1 + others * step) / (1 + others * step))
+    owner_start = np.searchsorted(owner, np.arange(len(sample) + 1))
+    chosen = choose_keys(owner_start, owner, key, cost, OPEN_ROW_NS, KEY_NS / step, KEYS_MAX)
+    return Keys(codes[chosen], lift[chosen])
+
+
+def _tile_cost(met: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.float64]:
+    """What an event costs on average if so many rows, met so often, are in tiles of their own."""
+    tiles = np.ceil(rows / TILE_ROWS_MAX)
+    cost: NDArray[np.float64] = tiles * (TILE_NS + met * LIVE_TILE_NS) + met * rows * LIVE_ROW_NS
+    return np.where(rows >= TILE_GROUP_ROWS, cost, np.inf)
+
+
+def _tables(
+    points: Points,
+    keys: Keys,
+    taken: NDArray[np.int32],
+    masks: NDArray[np.int32],
+    cell_counts: NDArray[np.int64],
+) -> tuple[Access, NDArray[np.int64], NDArray[np.int64]]:
+    """Empty tables for the keys: with a slot for each combination of cells, or hashed if these are too many.
+
+    Also gives the same as rows of numbers for `list_entries`, and how many entries each key has.
+    """
+    counts = count_entries(points, taken, masks, len(keys.code))
+    halves = (cell_counts >> 1) + 1
+    places = np.zeros((len(keys.code), KEY_ATTRIBUTES_MAX + 3), np.int64)
+    key_start, attributes = [0], []
+    table_size = 0
+    for x, (code, count) in enumerate(zip(keys.code.tolist(), counts.tolist(), strict=True)):
+        mine = []
+        while code:
+            mine.append((code & (1 << ATTRIBUTE_BITS) - 1) - 1)
+            code >>= ATTRIBUTE_BITS
+        mine.reverse()
+        sizes = halves[mine].tolist()
+        size, strides = 1, []
+        for each in sizes:
+            strides.append(size)
+            size *= each
+        if size <= 4 * count + _SPARE_SLOTS:
+            places[x, : len(mine)] = strides
+            mask, shift = -1, 0
+        else:
+            bits = max(4, (2 * count).bit_length())
+            size = 1 << bits
+            places[x, : len(mine)] = _MULTIPLIERS[: len(mine)]
+            mask, shift = (1 << _HASH_BITS) - 1, _HASH_BITS - bits
+        places[x, KEY_ATTRIBUTES_MAX:] = mask, shift, table_size
+        table_size += size
+        attributes += mine
+        key_start.append(len(attributes))
+    starts = np.array(key_start, np.int64)
+    of_key = np.repeat(np.arange(len(counts)), np.diff(starts))
+    access = Access(
+        key_start=starts,
+        attribute=np.array(attributes, np.int32),
+        multiplier=places[of_key, np.arange(len(of_key)) - starts[of_key]],
+        mask=places[:, KEY_ATTRIBUTES_MAX],
+        shift=places[:, KEY_ATTRIBUTES_MAX + 1],
+        table_start=np.append(places[:, KEY_ATTRIBUTES_MAX + 2], table_size),
+        table=np.zeros(table_size + 1, np.int32),
+        mark_shift=_mark_shifts(cell_counts),
+        check=np.zeros(0, np.uint32),
+        row=np.zeros(0, np.int32),
+    )
+    return access, places, counts
+
+
+def _mark_shifts(cell_counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """So few bits of each attribute's cells are left out that its marks fit in a byte."""
+    shifts = np.zeros(len(cell_counts), np.int32)
+    while (over := marks_of(cell_counts - 1, shifts) >= MARKS_MAX).any():
+        shifts[over] += 1
+    return shifts
+
+
+def _tile_groups(
+    row: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    met: NDArray[np.float64],
+    rarest: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> tuple[NDArray[np.bool_], list[Group]]:
+    """Which entries, in order, are so many in one slot that tiles cost less than a list; and their groups."""
+    tiled = np.zeros(len(order), bool)
+    groups: list[Group] = []
+    if not len(order):
+        return tiled, groups
+    starts = np.flatnonzero(np.diff(slot[order], prepend=-1))
+    sizes = np.diff(starts, append=len(order))
+    often = met[order[starts]]
+    large = sizes * often * ENTRY_NS > _tile_cost(often, sizes)
+    for start, size in zip(starts[large].tolist(), sizes[large].tolist(), strict=True):
+        mine = order[start : start + size]
+        cells = rarest[mine]
+        if (cells == cells[0]).all():  # else different cells share the slot
+            groups.append(Group(row[mine], int(cells[0, 0]), int(cells[0, 1])))
+            tiled[start : start + size] = True
+    return tiled, groups
+
+
+def _checks(
+    predicates: Predicates,
+    first_predicate: NDArray[np.int64],
+    points: Points,
+    masks: NDArray[np.int32],
+    share: NDArray[np.float64],
+    mark_shift: NDArray[np.int32],
+) -> NDArray[np.uint32]:
+    """For each row the most selective of its predicates that the key does not hold, in marks.
+
+    It must be a single interval. If there is none, it is one of the key, as cells may share a slot.
+    """
+    first_piece = predicates.piece_start[:-1]
+    width = np.zeros(len(share))
+    having = np.diff(predicates.piece_start) > 0
+    width[having] = (predicates.high - predicates.low)[first_piece[having]]
+    rank = np.minimum(share, 2.0) + 1e-9 * width
+    within = np.arange(len(points.predicate)) - np.repeat(points.row_start[:-1], np.diff(points.row_start))
+    in_key = masks[predicates.row[points.predicate]] >> within & 1
+    rank[points.predicate[in_key != 0]] += 4.0
+    best = best_checks(first_predicate, predicates.piece_start, rank)
+    result = np.full(predicates.row_count, MARKS_MAX - 1, np.int64)
+    has = best >= 0
+    has[has] = predicates.attribute[best[has]] < _CHECK_ATTRIBUTES_MAX
+    attribute, piece = predicates.attribute[best[has]], first_piece[best[has]]
+    low = marks_of(predicates.low[piece], mark_shift[attribute])
+    high = marks_of(predicates.high[piece], mark_shift[attribute])
+    result[has] = attribute.astype(np.int64) << 16 | low << 8 | high
+    return result.astype(np.uint32)
+
+
+def keys_of(access: Access, paths: Sequence[Path]) -> list[tuple[tuple[Path, ...], int]]:
+    """What was chosen: the attributes of each key, and how many entries it has."""
+    sizes = np.diff(access.table[access.table_start])
+    bounds = pairwise(access.key_start.tolist())
+    return [
+        (tuple(paths[a] for a in access.attribute[start:end].tolist()), size)
+        for (start, end), size in zip(bounds, sizes.tolist(), strict=True)
+    ]

@@ -1,0 +1,160 @@
+"""From gathered filters to flat arrays, choosing for every row how it will be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.matching.plain.build.access import Shares, choose_access, shares_of
+from fieldfare.matching.plain.build.constant_kernels import pack_pieces
+from fieldfare.matching.plain.build.constants import DictionaryBuilder, offsets_of
+from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
+from fieldfare.matching.plain.layout import Arrays, Rows, Texts
+from fieldfare.matching.plain.build.needles import NO_NEEDLE, choose_needles, pack_needles
+from fieldfare.matching.plain.build.tiling import Predicates, build_tiles
+from fieldfare.model import Path
+
+CompileFilter = Callable[[str, str], Any]
+
+
+class Material(NamedTuple):
+    """What an index is built of: predicates, and the filters that must confirm what these find."""
+
+    paths: tuple[Path, ...]
+    gathered: Gathered
+    constants: Constants
+    filters: Sequence[tuple[int, str, str]]
+    """(place, text, dialect), ascending"""
+
+    def in_order(self, order: NDArray[np.int64]) -> Material:
+        """The same with another order of the filters: the i-th was number ``order[i]``."""
+        if bool((np.diff(order) > 0).all()):
+            return self
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return self._replace(
+            gathered=self.gathered.in_order(order),
+            filters=sorted((int(place[i]), text, dialect) for i, text, dialect in self.filters),
+        )
+
+
+class Prepared(NamedTuple):
+    """What an index is built of, its predicates in terms of cells."""
+
+    paths: tuple[Path, ...]
+    filters: Sequence[tuple[int, str, str]]
+    builder: DictionaryBuilder
+    predicates: Predicates
+    predicate_start: NDArray[np.int64]
+    needle_start: NDArray[np.int64]
+    needle: NDArray[np.int32]
+    needles: NeedleTexts
+
+
+def prepare(material: Material) -> Prepared:
+    """Sort the constants, and find the cells of the predicates. What was gathered is not needed any more."""
+    gathered = material.gathered
+    builder = DictionaryBuilder(gathered, material.constants, len(material.paths))
+    piece_start, low, high = builder.resolve(gathered)
+    counts = np.diff(gathered.predicate_start)
+    predicates = Predicates(
+        subscription=gathered.subscription,
+        row=np.repeat(np.arange(len(counts)), counts),
+        attribute=gathered.attribute,
+        piece_start=piece_start,
+        low=low,
+        high=high,
+    )
+    return Prepared(
+        *(material.paths, material.filters, builder, predicates),
+        *(gathered.predicate_start, gathered.needle_start, gathered.needle, material.constants.needles),
+    )
+
+
+def build_arrays(
+    prepared: Prepared, compile_filter: CompileFilter
+) -> tuple[tuple[Path, ...], tuple[Path, ...], Arrays]:
+    """The paths with predicates, the further paths that filters need, and the arrays of an index."""
+    paths, builder, dictionary = prepared.paths, prepared.builder, prepared.builder.dictionary
+    counts = builder.cell_counts()
+    shares = shares_of(prepared.predicates, counts)
+    sought = _needles_of(prepared, shares)
+    predicates = replace(prepared.predicates, subscription=_signed(prepared, sought))
+    access, groups, checks = choose_access(predicates, counts, shares, sought != NO_NEEDLE)
+    needles, needled = pack_needles(sought, prepared.needles, checks)
+    tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
+    listed, place = in_order_of_use(access.row)
+    rows = np.concatenate([tiled, listed, needled])
+    subscriptions = predicates.subscription[rows]
+    confirmed = set((~subscriptions[subscriptions < 0]).tolist())
+    filters = [filter for filter in prepared.filters if filter[0] in confirmed]
+    arrays = Arrays(
+        dictionary=dictionary,
+        rows=pack_rows(predicates, prepared.predicate_start, rows),
+        access=access._replace(row=(len(tiled) + place).astype(np.int32)),
+        needles=needles._replace(row=np.arange(len(rows) - len(needled), len(rows), dtype=np.int32)),
+        tiles=tiles,
+        texts=pack_texts(builder, filters),
+    )
+    further: dict[Path, None] = {}
+    for _, text, dialect in filters:
+        further |= dict.fromkeys(compile_filter(text, dialect).column_paths)
+    return paths, tuple(path for path in further if path not in paths), arrays
+
+
+def _needles_of(prepared: Prepared, shares: Shares) -> NDArray[np.int32]:
+    """The needle by which each row is found, or NO_NEEDLE."""
+    predicates = prepared.predicates
+    if not len(prepared.needle):
+        return np.full(predicates.row_count, NO_NEEDLE, np.int32)
+    single = shares.predicate < np.inf
+    logs = np.log(shares.predicate[single])
+    key_share = np.exp(np.bincount(predicates.row[single], logs, minlength=predicates.row_count))
+    return choose_needles(
+        *(prepared.needle_start, prepared.needle, prepared.needles),
+        *(predicates.subscription >= 0, key_share),
+    )
+
+
+def _signed(prepared: Prepared, sought: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The subscription of each row, ~s if its filter must confirm: also where a needle was not looked for."""
+    subscription = prepared.predicates.subscription
+    unsought = np.diff(prepared.needle_start) - (sought != NO_NEEDLE) > 0
+    return np.where(unsought & (subscription >= 0), ~subscription, subscription)
+
+
+def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different rows as they first come, and the place of each one of `row` among these.
+
+    Rows that are candidates together shall lie together.
+    """
+    rows, first, place = np.unique(row, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rows[order].astype(np.int64), rank[place]
+
+
+def pack_rows(predicates: Predicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+    """The pieces of every row, in an order of the rows, for the exact check."""
+    columns = predicates.attribute, predicates.piece_start, predicates.low, predicates.high
+    starts, pieces = pack_pieces(rows, columns, predicate_start)
+    return Rows(starts, pieces, predicates.subscription[rows])
+
+
+def pack_texts(builder: DictionaryBuilder, filters: Sequence[tuple[int, str, str]]) -> Texts:
+    """The texts that are read now and then."""
+    numbers = [str(number).encode() for _, number in builder.odd_numbers]
+    encoded = [f"{dialect}\n{text}".encode("utf-8", "surrogatepass") for _, text, dialect in filters]
+    return Texts(
+        number_place=np.array([place for place, _ in builder.odd_numbers], np.int64),
+        number_offset=offsets_of(numbers),
+        number_text=np.frombuffer(b"".join(numbers), np.uint8),
+        filter_place=np.array([place for place, _, _ in filters], np.int64),
+        filter_offset=offsets_of(encoded),
+        filter_text=np.frombuffer(b"".join(encoded), np.uint8),
+    )

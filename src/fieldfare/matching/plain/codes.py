@@ -1,0 +1,89 @@
+"""Codes: cells in 16 bits, in the same order, for the vector loops over tiles.
+
+Where an attribute has few cells, a code is a cell. Otherwise it is a run of neighbouring cells, of a power
+of two; what is no number or string keeps codes of its own, and so do numbers and strings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.matching.compiled import compiled, inlined
+from fieldfare.matching.plain.layout import CODES_MAX, FIRST_NUMBER_CELL
+
+
+def code_shifts(cell_counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """How many bits of each attribute's cells are left out of its codes."""
+    shifts = np.zeros(len(cell_counts), np.int32)
+    while (over := (cell_counts >> shifts) + FIRST_NUMBER_CELL + 2 >= CODES_MAX).any():
+        shifts[over] += 1
+    return shifts
+
+
+@inlined
+def code_of(cell: Any, shift: Any, string_cell: Any) -> Any:
+    """The code of a cell; never decreasing with the cell."""
+    if cell < FIRST_NUMBER_CELL:
+        return cell
+    if cell < string_cell:
+        return FIRST_NUMBER_CELL + ((cell - FIRST_NUMBER_CELL) >> shift)
+    return (
+        FIRST_NUMBER_CELL
+        + 1
+        + ((string_cell - 1 - FIRST_NUMBER_CELL) >> shift)
+        + ((cell - string_cell) >> shift)
+    )
+
+
+@compiled
+def encode(shifts: Any, string_cells: Any, cells: Any, codes: Any) -> None:
+    """Write the codes of cells [A, n] into the rows of codes [A + 1, more than n], and event numbers last."""
+    attributes, count = cells.shape
+    for a in range(attributes):
+        shift, string_cell = shifts[a], string_cells[a]
+        for e in range(count):
+            codes[a, e] = code_of(cells[a, e], shift, string_cell)
+    for e in range(count):
+        codes[attributes, e] = e
+
+
+@compiled
+def piece_codes(dictionary: Any, cell_counts: Any, attributes: Any, lows: Any, highs: Any) -> Any:
+    """For pieces of attributes, the first code and the one after the last, and whether these are exact.
+
+    They are if no other cell has the same code; bit 0 says it of the first, bit 1 of the last. A piece
+    that has no end has CODES_MAX as the code after its last.
+    """
+    first, after = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
+    exact = np.empty(len(lows), np.uint8)
+    for i in range(len(lows)):
+        shift, string_cell = dictionary.code_shift[attributes[i]], dictionary.string_cell[attributes[i]]
+        low, high = lows[i], highs[i]
+        first[i] = code_of(low, shift, string_cell)
+        begins = low == 0 or code_of(low - 1, shift, string_cell) != first[i]
+        if high + 1 >= cell_counts[attributes[i]]:
+            after[i] = CODES_MAX
+            ends = True
+        else:
+            after[i] = code_of(high, shift, string_cell) + 1
+            ends = code_of(high + 1, shift, string_cell) == after[i]
+        exact[i] = begins + 2 * ends
+    return first, after, exact
+
+
+@inlined
+def mark_of(cell: Any, shift: Any) -> Any:
+    """A cell in a byte: never decreasing with the cell, and 0 only for a missing value."""
+    return (cell + (1 << shift) - 1) >> shift
+
+
+@compiled
+def marks_of(cells: Any, shifts: Any) -> Any:
+    """The mark of each cell of an attribute with a shift."""
+    marks = np.empty(len(cells), np.int64)
+    for i in range(len(cells)):
+        marks[i] = mark_of(np.int64(cells[i]), np.int64(shifts[i]))
+    return marks

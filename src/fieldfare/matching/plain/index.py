@@ -1,0 +1,268 @@
+"""Filters in flat arrays (``layout`` draws them), searched a batch of events at a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.work import Work
+from fieldfare.matching.events.columns import Column, ColumnBatch
+from fieldfare.matching.library import Candidates, TooManyPairs
+from fieldfare.matching.plain.build.needles import NO_ROWS
+from fieldfare.matching.plain.codes import encode
+from fieldfare.matching.plain.explanation import IndexExplanation, RowPlace, explain_index, explain_rows
+from fieldfare.matching.plain.layout import (
+    FIRST_NUMBER_CELL,
+    TILE_ROWS_MAX,
+    Access,
+    Arrays,
+    Dictionary,
+    Needles,
+    Rows,
+    Texts,
+    Tiles,
+)
+from fieldfare.matching.plain.search import access_kernels, kernels, tile_kernels
+from fieldfare.matching.plain.search.confirm import Confirmer
+from fieldfare.matching.plain.search.lanes import LANES
+from fieldfare.matching.plain.search.strings import scan_strings
+from fieldfare.model import Path
+
+PAIRS_ROOM = 8192
+"""Room for pairs that a chunk of events starts with, if the last one did not find more."""
+
+TILE_PAIRS_MAX = TILE_ROWS_MAX * LANES
+"""Pairs that a tile asks for room for, at most."""
+
+CompileFilter = Callable[[str, str], Any]
+
+_GROUPS: dict[str, Callable[..., Any]] = {
+    "dictionary": Dictionary,
+    "rows": Rows,
+    "access": Access,
+    "needles": Needles,
+    "tiles": Tiles,
+    "texts": Texts,
+}
+
+
+class PlainIndex:
+    """Filters of the library `plain`, indexed; see ``library.FilterIndex``.
+
+    Attributes
+    ----------
+    indexed_paths : the attributes that the index itself compares.
+    paths : these, and the further ones that filters need to confirm a match.
+    """
+
+    def __init__(
+        self,
+        indexed_paths: tuple[Path, ...],
+        further_paths: tuple[Path, ...],
+        groups: Arrays,
+        compile_filter: CompileFilter,
+    ) -> None:
+        self.indexed_paths = indexed_paths
+        self.paths = indexed_paths + further_paths
+        self.groups = groups
+        self._compile_filter = compile_filter
+        self._boundaries: dict[int, list[Decimal]] = {}
+        self._pairs_room = PAIRS_ROOM
+
+    @classmethod
+    def open(
+        cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], compile_filter: CompileFilter
+    ) -> Self:
+        """What `meta` and `arrays` gave, also before there were needles."""
+        groups = {
+            name: group(**{field_name: arrays[f"{name}.{field_name}"] for field_name in group._fields})  # type: ignore[attr-defined]
+            for name, group in _GROUPS.items()
+            if f"{name}.{group._fields[0]}" in arrays  # type: ignore[attr-defined]
+        }
+        return cls(
+            tuple(tuple(steps) for steps in meta["indexed_paths"]),
+            tuple(tuple(steps) for steps in meta["further_paths"]),
+            Arrays(**{"needles": NO_ROWS, **groups}),
+            compile_filter,
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """See ``library.FilterIndex``."""
+        return {
+            f"{name}.{field_name}": array
+            for name, group in self.groups._asdict().items()
+            for field_name, array in group._asdict().items()
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """See ``library.FilterIndex``."""
+        return {
+            "indexed_paths": self.indexed_paths,
+            "further_paths": self.paths[len(self.indexed_paths) :],
+        }
+
+    @property
+    def width(self) -> int:
+        """See ``library.FilterIndex``."""
+        return len(self.indexed_paths)
+
+    def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
+        """See ``library.FilterIndex``."""
+        cells = self.locate(columns, start, end)
+        by_event = np.empty(cells.shape[::-1], np.int32)
+        kernels.by_events(cells, by_event)
+        access, tiles, rows = self.groups.access, self.groups.tiles, self.groups.rows
+        tile_ends = np.zeros(max(1, len(tiles.row_start)) - 1, np.int64)
+        pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
+        if len(access.row) or len(self.groups.needles.row):
+            marks = np.empty(cells.shape[::-1], np.uint8)
+            access_kernels.mark_events(cells, access.mark_shift, marks)
+            pairs, count = access_kernels.scan_access(
+                access, rows, cells, by_event, marks, pairs, count, most
+            )
+            pairs, count = self._scan_needles(columns, start, by_event, marks, pairs, count, most)
+        if len(tiles.row_kind):
+            pairs, count = self._scan_tiles(cells, by_event, pairs, count, most, tile_ends)
+        if count > most:
+            raise TooManyPairs
+        return Candidates(pairs[:count], tile_ends)
+
+    def _scan_needles(
+        self,
+        columns: ColumnBatch,
+        start: int,
+        by_event: NDArray[np.int32],
+        marks: NDArray[np.uint8],
+        pairs: NDArray[np.int32],
+        count: int,
+        most: int,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what is found by texts in strings."""
+        needles, end = self.groups.needles, start + len(by_event)
+        for group, attribute in enumerate(needles.attribute.tolist()):
+            column = columns.columns.get(self.indexed_paths[attribute])
+            if column is not None:
+                mine = Column(column.kinds[start:end], column.words[start:end])
+                pairs, count = scan_strings(
+                    needles, group, self.groups.rows, mine, columns.text, by_event, marks, pairs, count, most
+                )
+        return pairs, count
+
+    def _scan_tiles(
+        self,
+        cells: NDArray[np.int32],
+        by_event: NDArray[np.int32],
+        pairs: NDArray[np.int32],
+        count: int,
+        most: int,
+        tile_ends: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what tiles find. Room for more is made here, where numpy asks for large pages."""
+        dictionary, tiles = self.groups.dictionary, self.groups.tiles
+        codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(len(by_event))), np.uint16)
+        encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+        tile, needed = 0, 0
+        while tile < len(tiles.row_start) - 1:
+            if max(count, needed) > most:
+                raise TooManyPairs
+            if needed > len(pairs):
+                larger = np.empty((2 * needed, 2), np.int32)
+                larger[:count] = pairs[:count]
+                pairs = larger
+            tile, count, needed = tile_kernels.scan_tiles(
+                tiles, self.groups.rows, by_event, codes, pairs, count, tile, tile_ends
+            )
+        # The last tiles need room for all that they might find; memory that is not written costs nothing.
+        spare = TILE_PAIRS_MAX if needed > PAIRS_ROOM else 0
+        self._pairs_room = max(PAIRS_ROOM, min(len(pairs) + spare, count + (count >> 2) + spare))
+        return pairs, count
+
+    def locate(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int32]:
+        """The cell of every indexed attribute of events [start, end): int32[A, n]."""
+        shape = (len(self.indexed_paths), end - start)
+        kinds, words = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
+        for a, path in enumerate(self.indexed_paths):
+            column = columns.columns.get(path)
+            if column is not None:
+                kinds[a] = column.kinds[start:end]
+                words[a] = column.words[start:end]
+        cells = np.empty(shape, np.int32)
+        kernels.locate(self.groups.dictionary, kinds, words, columns.text, cells)
+        if columns.exact:
+            for a, e in zip(*(place.tolist() for place in np.nonzero(cells < 0)), strict=True):
+                cells[a, e] = self._exact_cell(a, columns.exact[int(words[a, e])])
+        return cells
+
+    def _exact_cell(self, attribute: int, value: int | Decimal) -> int:
+        """The cell of a number that neither an int64 nor a float64 holds."""
+        boundaries = self._boundaries.get(attribute)
+        if boundaries is None:
+            boundaries = self._boundaries[attribute] = self._read_boundaries(attribute)
+        place = bisect_left(boundaries, value)
+        is_point = place < len(boundaries) and boundaries[place] == value
+        return FIRST_NUMBER_CELL + 2 * place + is_point
+
+    def _read_boundaries(self, attribute: int) -> list[Decimal]:
+        dictionary, texts = self.groups.dictionary, self.groups.texts
+        first, last = dictionary.number_start[attribute : attribute + 2].tolist()
+        boundaries = list(map(Decimal, dictionary.floor[first:last].tolist()))
+        for i in np.flatnonzero(dictionary.fraction[first:last]).tolist():
+            boundaries[i] = Decimal(repr(float(dictionary.near[first + i])))
+        odd = np.searchsorted(texts.number_place, [first, last]).tolist()
+        for i in range(*odd):
+            text = texts.number_text[texts.number_offset[i] : texts.number_offset[i + 1]]
+            boundaries[int(texts.number_place[i]) - first] = Decimal(text.tobytes().decode())
+        return boundaries
+
+    @property
+    def confirms(self) -> bool:
+        """See ``library.FilterIndex``."""
+        return len(self.groups.texts.filter_place) > 0
+
+    def works(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
+        """See ``library.FilterIndex``."""
+        return self._confirmer.works(self._filter_of[places])
+
+    def work(self, number: int) -> Work:
+        """See ``library.FilterIndex``."""
+        return self._confirmer.work(number)
+
+    def confirm(
+        self, columns: ColumnBatch, events: NDArray[np.int64], places: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """See ``library.FilterIndex``."""
+        return self._confirmer.confirm(columns, events, self._filter_of[places])
+
+    @cached_property
+    def _filter_of(self) -> NDArray[np.int64]:
+        """The place of each filter that confirms among those that do."""
+        filter_place = self.groups.texts.filter_place
+        places = np.zeros(filter_place[-1] + 1, np.int64)
+        places[filter_place] = np.arange(len(filter_place))
+        return places
+
+    @cached_property
+    def _confirmer(self) -> Confirmer:
+        """What evaluates the filters."""
+        return Confirmer(len(self.groups.texts.filter_place), self._filter)
+
+    def _filter(self, place: int) -> Any:
+        """The filter of a subscription whose normal form is not exact."""
+        texts = self.groups.texts
+        raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
+        dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
+        return self._compile_filter(text, dialect)
+
+    def explain(self) -> IndexExplanation:
+        """See ``library.FilterIndex``."""
+        return explain_index(self.groups, self.indexed_paths)
+
+    def explain_filter(self, place: int) -> tuple[RowPlace, ...]:
+        """See ``library.FilterIndex``."""
+        return explain_rows(self.groups, self.indexed_paths, place)

@@ -1,0 +1,492 @@
+"""Vector loops over *lanes*: one event a bit, 512 to a bitset, which is one cache line and one register.
+
+Where fewer events are left, a bitset is a quarter of that or a single word: shorter tables are nearer.
+
+numba's own loops over small integers come out ten times slower than these few instructions, so they are
+written for LLVM, which has them on every processor. Each has a twin in plain Python, used when numba
+compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+BLOCK = 32
+"""Codes that fill a register: masks and arrays of codes have room for whole blocks."""
+GROUP_BLOCKS = 4
+"""Blocks that `fill_edges` compares at once: it may write so many, whole, at the end."""
+LANES = 512
+WORDS = LANES // 64
+WIDTHS = (1, 2, 4, 8)
+"""A bitset may have so many words; those of one table all have the same."""
+
+HEAD_SETS = 3
+"""`pass_first` looks at so many sets of a row."""
+SETS_AHEAD = 1024
+"""Sets are asked for so many places before they are read: some two kilobytes."""
+
+_I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+_CODES = ir.VectorType(_I16, BLOCK)
+_MASK = ir.VectorType(_I1, BLOCK)
+
+
+def _set_type(words: int) -> Any:
+    """A bitset in a register."""
+    return ir.VectorType(_I64, words)
+
+
+def _zeros(words: int) -> Any:
+    return ir.Constant(_set_type(words), [0] * words)
+
+
+def _for_width(builder: Any, words: Any, write: Callable[[int], None]) -> None:
+    """Have the loop written once for each of WIDTHS, and the one chosen whose bitsets have so many words."""
+    for width in WIDTHS:
+        with builder.if_then(builder.icmp_unsigned("==", words, ir.Constant(_I64, width))):
+            write(width)
+
+
+def _words_not_zero(builder: Any, value: Any, words: int) -> Any:
+    """Which words of a bitset are not zero, as a mask in an integer of so many bits."""
+    nonzero = builder.icmp_unsigned("!=", value, _zeros(words))
+    return builder.bitcast(nonzero, ir.IntType(words))
+
+
+def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+    return context.make_array(signature.args[i])(context, builder, value=arguments[i]).data
+
+
+def _load(builder: Any, data: Any, place: Any, vector: Any) -> Any:
+    loaded = builder.load(builder.bitcast(builder.gep(data, [place]), vector.as_pointer()))
+    loaded.align = vector.element.width // 8
+    return loaded
+
+
+def _store(builder: Any, value: Any, data: Any, place: Any) -> None:
+    pointer = builder.bitcast(builder.gep(data, [place]), value.type.as_pointer())
+    builder.store(value, pointer).align = value.type.element.width // 8
+
+
+def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
+    """A vector with one value in all places."""
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _keep_between(codes: Any, start: int, low: Any, high: Any, blocks: int, masks: Any) -> None:
+    """Clear the bits in `masks` of codes that do not lie in [low, high]; a mask has a block's bits."""
+    for b in range(blocks):
+        for lane in range(BLOCK):
+            if not low <= codes[start + BLOCK * b + lane] <= high:
+                masks[b] &= ~np.uint32(1 << lane)
+
+
+def _keep_between_typing(
+    _context: Any, codes: Any, start: Any, low: Any, high: Any, blocks: Any, masks: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        codes_data, masks_data = (_data(context, builder, signature, arguments, i) for i in (0, 5))
+        _, start, low, high, blocks, _ = arguments
+        lows = _everywhere(builder, builder.trunc(low, _I16), _CODES)
+        spans = _everywhere(builder, builder.trunc(builder.sub(high, low), _I16), _CODES)
+        with cgutils.for_range(builder, blocks) as loop:
+            place = builder.add(start, builder.mul(loop.index, ir.Constant(_I64, BLOCK)))
+            values = builder.sub(_load(builder, codes_data, place, _CODES), lows)
+            inside = builder.bitcast(builder.icmp_unsigned("<=", values, spans), _I32)
+            pointer = builder.gep(masks_data, [loop.index])
+            builder.store(builder.and_(builder.load(pointer), inside), pointer)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(codes, i64, i64, i64, i64, masks), generate
+
+
+def _gather(codes: Any, start: int, blocks: int, masks: Any, out: Any, out_start: int) -> int:
+    """Write the codes whose bits are set in `masks` one after another; return how many.
+
+    `out` must have room for one block more.
+    """
+    count = 0
+    for b in range(blocks):
+        for lane in range(BLOCK):
+            if int(masks[b]) >> lane & 1:
+                out[out_start + count] = codes[start + BLOCK * b + lane]
+                count += 1
+    return count
+
+
+def _gather_typing(
+    _context: Any, codes: Any, start: Any, blocks: Any, masks: Any, out: Any, out_start: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        codes_data, masks_data, out_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 3, 4)
+        )
+        _, start, blocks, _, _, out_start = arguments
+        kind = ir.FunctionType(_CODES, [_CODES, _MASK, _CODES])
+        compress = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.experimental.vector.compress.v32i16"
+        )
+        count = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        with cgutils.for_range(builder, blocks) as loop:
+            place = builder.add(start, builder.mul(loop.index, ir.Constant(_I64, BLOCK)))
+            mask = builder.load(builder.gep(masks_data, [loop.index]))
+            values = _load(builder, codes_data, place, _CODES)
+            undefined = ir.Constant(_CODES, ir.Undefined)
+            values = builder.call(compress, [values, builder.bitcast(mask, _MASK), undefined])
+            before = builder.load(count)
+            _store(builder, values, out_data, builder.add(out_start, before))
+            builder.store(builder.add(before, builder.zext(builder.ctpop(mask), _I64)), count)
+        return builder.load(count)
+
+    i64 = types.int64
+    return i64(codes, i64, i64, masks, out, i64), generate
+
+
+def _fill_edges(
+    codes: Any, start: int, lanes: int, edges: Any, first: int, last: int, table: Any, entry: int, words: int
+) -> None:
+    """Write a bitset for each of edges [first, last): the lanes whose code has reached it.
+
+    They become the bitsets of `table` from number `entry` on. Bits beyond `lanes` are not defined.
+    """
+    for i in range(first, last):
+        for lane in range(lanes):
+            word = (entry + i - first) * words + (lane >> 6)
+            bit = np.uint64(1 << (lane & 63))
+            if codes[start + lane] >= edges[i]:
+                table[word] |= bit
+            else:
+                table[word] &= ~bit
+
+
+def _fill_edges_typing(
+    _context: Any,
+    codes: Any,
+    start: Any,
+    lanes: Any,
+    edges: Any,
+    first: Any,
+    last: Any,
+    table: Any,
+    entry: Any,
+    words: Any,
+) -> Any:
+    """A group of blocks stays in registers while all edges pass."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        codes_data, edges_data, table_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 3, 6)
+        )
+        _, start, lanes, _, first, last, _, entry, words = arguments
+        masks_data = builder.bitcast(table_data, _I32.as_pointer())
+
+        def write(width: int) -> None:
+            blocks_of_set = 64 * width // BLOCK
+            group_blocks = min(GROUP_BLOCKS, blocks_of_set)
+            size = ir.Constant(_I64, group_blocks * BLOCK)
+            groups = builder.udiv(builder.add(lanes, ir.Constant(_I64, group_blocks * BLOCK - 1)), size)
+            with cgutils.for_range(builder, groups) as group:
+                place = builder.add(start, builder.mul(group.index, size))
+                blocks = [
+                    _load(builder, codes_data, builder.add(place, ir.Constant(_I64, BLOCK * b)), _CODES)
+                    for b in range(group_blocks)
+                ]
+                into = builder.mul(group.index, ir.Constant(_I64, group_blocks))
+                with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+                    edge = builder.load(builder.gep(edges_data, [builder.add(first, loop.index)]))
+                    edge = _everywhere(builder, edge, _CODES)
+                    number = builder.add(entry, loop.index)
+                    target = builder.add(into, builder.mul(number, ir.Constant(_I64, blocks_of_set)))
+                    for b, block in enumerate(blocks):
+                        reached = builder.bitcast(builder.icmp_unsigned(">=", block, edge), _I32)
+                        pointer = builder.gep(masks_data, [builder.add(target, ir.Constant(_I64, b))])
+                        builder.store(reached, pointer)
+
+        _for_width(builder, words, write)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(codes, i64, i64, edges, i64, i64, table, i64, i64), generate
+
+
+def _fill_sets(table: Any, set_gate: Any, gates: Any, first: int, last: int, entry: int, words: int) -> None:
+    """Write the bitset of each of sets [first, last): the lanes that pass one of its gates.
+
+    Set u has gates [set_gate[u], set_gate[u + 1]). A gate (open, shut) lets those lanes pass that are in
+    bitset `open` of `table` and not in `shut`. The results are its bitsets from number `entry` on.
+    """
+    for u in range(first, last):
+        for w in range(words):
+            word = np.uint64(0)
+            for g in range(set_gate[u], set_gate[u + 1]):
+                opened, shut = int(gates[g, 0]) * words, int(gates[g, 1]) * words
+                word |= table[opened + w] & ~table[shut + w]
+            table[(entry + u - first) * words + w] = word
+
+
+def _fill_sets_typing(
+    _context: Any, table: Any, set_gate: Any, gates: Any, first: Any, last: Any, entry: Any, words: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table_data, set_data, gates_data = (
+            _data(context, builder, signature, arguments, i) for i in range(3)
+        )
+        _, _, _, first, last, entry, words = arguments
+        one = ir.Constant(_I64, 1)
+
+        def write(width: int) -> None:
+            ones = ir.Constant(_set_type(width), [-1] * width)
+            union = cgutils.alloca_once(builder, _set_type(width))
+            with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+                number = builder.add(first, loop.index)
+                start = builder.load(builder.gep(set_data, [number]))
+                end = builder.load(builder.gep(set_data, [builder.add(number, one)]))
+                builder.store(_zeros(width), union)
+                with cgutils.for_range(builder, builder.sub(end, start)) as gate:
+                    place = builder.shl(builder.add(start, gate.index), one)
+                    opened, shut = (
+                        _bitset(
+                            builder,
+                            table_data,
+                            gates_data,
+                            builder.add(place, ir.Constant(_I64, side)),
+                            width,
+                        )
+                        for side in range(2)
+                    )
+                    passing = builder.and_(opened, builder.xor(shut, ones))
+                    builder.store(builder.or_(builder.load(union), passing), union)
+                target = builder.mul(builder.add(entry, loop.index), ir.Constant(_I64, width))
+                _store(builder, builder.load(union), table_data, target)
+
+        _for_width(builder, words, write)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(table, set_gate, gates, i64, i64, i64, i64), generate
+
+
+def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any, words: int) -> Any:
+    """The bitset of a table whose number stands at a place of an array."""
+    number = builder.zext(builder.load(builder.gep(numbers_data, [place])), _I64)
+    return _load(builder, table_data, builder.mul(number, ir.Constant(_I64, words)), _set_type(words))
+
+
+def _pass_sets(
+    table: Any,
+    sets: Any,
+    start: int,
+    step: Any,
+    width: Any,
+    rows: Any,
+    first: int,
+    left: Any,
+    passed: Any,
+    count: int,
+    words: int,
+) -> int:
+    """The lanes that are in `width` sets of each of some rows.
+
+    Row r's sets, as numbers of bitsets in `table`, are those of `sets` from ``start + r * step`` on.
+    For a row with lanes left, numbered from `first`, its bitset is written to `left`, its number to
+    `passed`. Returns `count` and how many these are; both arrays must have room for one more than there are.
+    """
+    for row in range(rows):
+        result = [table[w] for w in range(words)]
+        for i in range(start + row * step, start + row * step + width):
+            for w in range(words):
+                result[w] &= table[int(sets[i]) * words + w]
+        for w in range(words):
+            left[count * words + w] = result[w]
+        passed[count] = first + row
+        count += any(result)
+    return count
+
+
+def _pass_sets_typing(
+    _context: Any,
+    table: Any,
+    sets: Any,
+    start: Any,
+    step: Any,
+    width: Any,
+    rows: Any,
+    first: Any,
+    left: Any,
+    passed: Any,
+    count: Any,
+    words: Any,
+) -> Any:
+    """The conjunction never leaves its register, and nothing branches on it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table_data, sets_data, left_data, passed_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 1, 7, 8)
+        )
+        _, _, start, step, width, rows, first, _, _, count, words = arguments
+        found = cgutils.alloca_once_value(builder, count)
+
+        def write(size: int) -> None:
+            everything = _load(builder, table_data, ir.Constant(_I64, 0), _set_type(size))
+            conjunction = cgutils.alloca_once(builder, _set_type(size))
+            with cgutils.for_range(builder, rows) as loop:
+                builder.store(everything, conjunction)
+                place = builder.add(start, builder.mul(loop.index, step))
+                with cgutils.for_range(builder, width) as member:
+                    bitset = _bitset(builder, table_data, sets_data, builder.add(place, member.index), size)
+                    builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
+                result, k = builder.load(conjunction), builder.load(found)
+                _store(builder, result, left_data, builder.mul(k, ir.Constant(_I64, size)))
+                number = builder.trunc(builder.add(first, loop.index), _I32)
+                builder.store(number, builder.gep(passed_data, [k]))
+                mask = _words_not_zero(builder, result, size)
+                any_left = builder.icmp_unsigned("!=", mask, ir.Constant(mask.type, 0))
+                builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
+
+        _for_width(builder, words, write)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(table, sets, i64, i64, i64, i64, i64, left, passed, i64, i64), generate
+
+
+def _pass_first(
+    table: Any, sets: Any, start: int, step: Any, rows: Any, first: int, left: Any, passed: Any
+) -> int:
+    """The same as `pass_sets` for the first HEAD_SETS sets of each row, where a bitset is one word."""
+    return _pass_sets(table, sets, start, step, HEAD_SETS, rows, first, left, passed, 0, 1)
+
+
+def _pass_first_typing(
+    _context: Any,
+    table: Any,
+    sets: Any,
+    start: Any,
+    step: Any,
+    rows: Any,
+    first: Any,
+    left: Any,
+    passed: Any,
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table_data, sets_data, left_data, passed_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 1, 6, 7)
+        )
+        _, _, start, step, rows, first, _, _ = arguments
+        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        every = builder.load(table_data)
+        with cgutils.for_range(builder, rows) as loop:
+            place = builder.add(start, builder.mul(loop.index, step))
+            _ask_for(builder, builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, SETS_AHEAD))]))
+            word = every
+            for i in range(HEAD_SETS):
+                number = builder.load(builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, i))]))
+                word = builder.and_(word, builder.load(builder.gep(table_data, [builder.zext(number, _I64)])))
+            k = builder.load(found)
+            builder.store(word, builder.gep(left_data, [k]))
+            number = builder.trunc(builder.add(first, loop.index), _I32)
+            builder.store(number, builder.gep(passed_data, [k]))
+            any_left = builder.icmp_unsigned("!=", word, ir.Constant(_I64, 0))
+            builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(table, sets, i64, i64, i64, i64, left, passed), generate
+
+
+def _words_set(bitsets: Any, number: int, words: int) -> int:
+    """Which words of a bitset are not zero, as a mask."""
+    mask = 0
+    for w in range(words):
+        mask |= int(bitsets[number * words + w] != 0) << w
+    return mask
+
+
+def _words_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = _data(context, builder, signature, arguments, 0)
+        _, number, words = arguments
+        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+
+        def write(width: int) -> None:
+            place = builder.mul(number, ir.Constant(_I64, width))
+            value = _load(builder, data, place, _set_type(width))
+            builder.store(builder.zext(_words_not_zero(builder, value, width), _I64), found)
+
+        _for_width(builder, words, write)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(bitsets, i64, i64), generate
+
+
+def _is_inside(pieces: Any, first: int, last: int, cells: Any, event: Any) -> int:
+    """1 if an event's cells lie in all pieces [first, last), each (attribute, first cell, last cell)."""
+    inside = 1
+    for i in range(first, last):
+        inside &= int(pieces[i, 1] <= cells[event, pieces[i, 0]] <= pieces[i, 2])
+    return inside
+
+
+def _is_inside_typing(_context: Any, pieces: Any, first: Any, last: Any, cells: Any, event: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pieces_data = _data(context, builder, signature, arguments, 0)
+        cells_array = context.make_array(signature.args[3])(context, builder, value=arguments[3])
+        _, first, last, _, event = arguments
+        width = builder.extract_value(cells_array.shape, 1)
+        cells_data = builder.gep(cells_array.data, [builder.mul(event, width)])
+        inside = cgutils.alloca_once_value(builder, ir.Constant(_I1, 1))
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            place = builder.mul(builder.add(first, loop.index), ir.Constant(_I64, 3))
+            attribute, low, high = (
+                builder.load(builder.gep(pieces_data, [builder.add(place, ir.Constant(_I64, i))]))
+                for i in range(3)
+            )
+            cell = builder.load(builder.gep(cells_data, [builder.zext(attribute, _I64)]))
+            is_in = builder.icmp_unsigned("<=", builder.sub(cell, low), builder.sub(high, low))
+            builder.store(builder.and_(builder.load(inside), is_in), inside)
+        return builder.zext(builder.load(inside), _I64)
+
+    i64 = types.int64
+    return i64(pieces, i64, i64, cells, i64), generate
+
+
+def _prefetch(array: Any, place: int) -> None:
+    """Ask the processor to bring an element near; it will be read soon."""
+
+
+def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = _data(context, builder, signature, arguments, 0)
+        _ask_for(builder, builder.gep(data, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+def _ask_for(builder: Any, pointer: Any) -> None:
+    """Have what a pointer points to brought into the caches; it need not be mapped."""
+    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    read, all_caches, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
+    builder.call(function, [builder.bitcast(pointer, _I8.as_pointer()), read, all_caches, of_data])
+
+
+keep_between = _keep_between if config.DISABLE_JIT else intrinsic(_keep_between_typing)
+gather = _gather if config.DISABLE_JIT else intrinsic(_gather_typing)
+fill_edges = _fill_edges if config.DISABLE_JIT else intrinsic(_fill_edges_typing)
+fill_sets = _fill_sets if config.DISABLE_JIT else intrinsic(_fill_sets_typing)
+pass_sets = _pass_sets if config.DISABLE_JIT else intrinsic(_pass_sets_typing)
+pass_first = _pass_first if config.DISABLE_JIT else intrinsic(_pass_first_typing)
+words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
+prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)
+is_inside = _is_inside if config.DISABLE_JIT else intrinsic(_is_inside_typing)
