@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.plain.codes import marks_of
 from fieldfare.matching.plain.build.key_kernels import (
     ATTRIBUTE_BITS,
     KEY_ATTRIBUTES_MAX,
@@ -34,8 +33,9 @@ from fieldfare.matching.plain.build.key_kernels import (
     list_keys,
     rank_points,
 )
-from fieldfare.matching.plain.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.matching.plain.build.tiling import Group, Predicates
+from fieldfare.matching.plain.codes import marks_of
+from fieldfare.matching.plain.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.model import Path
 
 KEY_ENTRIES_MAX = 8

@@ -13,9 +13,9 @@ from fieldfare.matching.plain.build.access import Shares, choose_access, shares_
 from fieldfare.matching.plain.build.constant_kernels import pack_pieces
 from fieldfare.matching.plain.build.constants import DictionaryBuilder, offsets_of
 from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
-from fieldfare.matching.plain.layout import Arrays, Rows, Texts
 from fieldfare.matching.plain.build.needles import NO_NEEDLE, choose_needles, pack_needles
 from fieldfare.matching.plain.build.tiling import Predicates, build_tiles
+from fieldfare.matching.plain.layout import Arrays, Rows, Texts
 from fieldfare.model import Path
 
 CompileFilter = Callable[[str, str], Any]

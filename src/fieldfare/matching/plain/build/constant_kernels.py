@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from fieldfare.matching.compiled import compiled
-from fieldfare.matching.plain.build.gathering_kernels import CELL, NUMBER, NUMBERS_END, ODD, STRING, STRINGS_END
-from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
+from fieldfare.matching.plain.build.gathering_kernels import (
+    CELL,
+    NUMBER,
+    NUMBERS_END,
+    ODD,
+    STRING,
+    STRINGS_END,
+)
 from fieldfare.matching.plain.dictionary_kernels import grid_step, hash_string
+from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, MORE_ALTERNATIVES
 
 SHORT_RUN = 2048
 """Runs up to this length are sorted by a kernel; for longer ones numpy's sort, a call each, is faster."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldfare.matching.plain.codes import code_shifts
 from fieldfare.matching.plain.build.constant_kernels import (
     SHORT_RUN,
     fill_grids,
@@ -26,6 +25,7 @@ from fieldfare.matching.plain.build.constant_kernels import (
     strings_ordered,
 )
 from fieldfare.matching.plain.build.gathering import Constants, Gathered
+from fieldfare.matching.plain.codes import code_shifts
 from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -15,7 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.plain.build.gathering_kernels import NEEDLES_FORMAT, NUMBER, ODD, Interned, Room, decode_forms
+from fieldfare.matching.plain.build.gathering_kernels import (
+    NEEDLES_FORMAT,
+    NUMBER,
+    ODD,
+    Interned,
+    Room,
+    decode_forms,
+)
 from fieldfare.model import Path
 
 CHUNK_BYTES = 1 << 20

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.events.columns import KIND_FLOAT
 from fieldfare.matching.compiled import compiled, inlined
+from fieldfare.matching.events.columns import KIND_FLOAT
 from fieldfare.matching.events.json_numbers import read_number
-from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL
 from fieldfare.matching.plain.dictionary_kernels import hash_string
+from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL
 
 CELL, NUMBERS_END, STRINGS_END = 0, 1, 2
 NUMBER, ODD, STRING = 4, 6, 8

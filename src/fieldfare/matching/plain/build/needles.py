@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fieldfare.filters.needles import AT_END, AT_START, FOLDED
 from fieldfare.matching.plain.build.gathering import NO_NEEDLES, NeedleTexts
 from fieldfare.matching.plain.build.gathering_kernels import NEEDLE_KINDS
-from fieldfare.matching.plain.layout import Needles, starts_of
+from fieldfare.matching.plain.build.needle_kernels import choose_grams, set_bits
 from fieldfare.matching.plain.grams import (
     ANCHORS_SHIFT,
     AT_END_BIT,
@@ -28,7 +28,7 @@ from fieldfare.matching.plain.grams import (
     OFFSET_SHIFT,
     PLACE_SHIFT,
 )
-from fieldfare.matching.plain.build.needle_kernels import choose_grams, set_bits
+from fieldfare.matching.plain.layout import Needles, starts_of
 
 SCAN_NS = 1000.0
 """What searching a string costs."""

@@ -9,9 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfare.matching.plain.build.tile_packing import (
+    EDGES_MAX,
+    EDGES_MIN,
+    Packed,
+    divide,
+    pack_tiles,
+    sum_benefits,
+)
 from fieldfare.matching.plain.codes import piece_codes
 from fieldfare.matching.plain.layout import TILE_ROWS_MAX, Dictionary, Tiles, starts_of
-from fieldfare.matching.plain.build.tile_packing import EDGES_MAX, EDGES_MIN, Packed, divide, pack_tiles, sum_benefits
 
 SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
