@@ -3,8 +3,8 @@
     python benchmarks/live.py --json
 
 starts a service of its own with 100,000 subscriptions, opens a stream (server-sent events) for 10,000 of
-them, publishes 200 single events a second for 20 seconds, each of which matches one stream's subscription and
-no other, and prints one JSON object:
+them, publishes 200 events a second for 20 seconds, one by one, with the client's publisher as it comes, each
+of which matches one stream's subscription and no other, and prints one JSON object:
 
 gateway_cpu_percent
     Processor time of the gateway's process in those seconds, in percent of one core. Goal: 20.
@@ -47,7 +47,7 @@ import msgspec
 import numpy as np
 
 from fieldfare.cli.demo.service import Service
-from fieldfare.client import AsyncClient, BatchSettings, Client, NewSubscription
+from fieldfare.client import AsyncClient, Client, NewSubscription
 from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log, open_registry
 
 BULK = 2_500
@@ -67,7 +67,7 @@ def name_of(number: int) -> str:
 
 
 def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
-    """Open the streams, say so, and when asked report all messages: stream, event's number, sent, received."""
+    """Open the streams, say so, and when asked report all messages: stream, number, sent, received."""
     raise_open_files(streams)
     poll = select.epoll()
     sockets: dict[int, tuple[int, socket.socket]] = {}
@@ -207,12 +207,9 @@ def register(url: str, subscriptions: int) -> None:
 
 
 async def publish(url: str, streams: int, events_per_s: int, first: int, count: int) -> None:
-    """Single events at a steady pace, each to the next stream in an order without neighbours."""
-    settings = BatchSettings(linger_ms=0, max_in_flight=16)
-    step = next(
-        step for step in range(int(streams * 0.618) + 1, 2 * streams + 2) if np.gcd(step, streams) == 1
-    )
-    async with AsyncClient(url) as client, client.publisher(settings) as publisher:
+    """Single events at a steady pace, each to another stream than the one before."""
+    step = step_of(streams)
+    async with AsyncClient(url) as client, client.publisher() as publisher:
         begin_s = time.monotonic()
         for number in range(first, first + count):
             wait_s = begin_s + (number - first) / events_per_s - time.monotonic()
@@ -220,6 +217,11 @@ async def publish(url: str, streams: int, events_per_s: int, first: int, count: 
                 await asyncio.sleep(wait_s)
             data = {"stream": number * step % streams, "number": number, "sent_s": time.monotonic()}
             publisher.publish({"source": "/live", "type": "t", "data": data})
+
+
+def step_of(streams: int) -> int:
+    """So many streams farther is the next one's turn; in the end each has had as many."""
+    return next(step for step in range(int(streams * 0.618) + 1, 3 * streams) if np.gcd(step, streams) == 1)
 
 
 def processor_s(pid: int) -> float:
@@ -262,9 +264,7 @@ def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str
 
 
 def is_equal(found: list[tuple[int, int, float, float]], streams: int, count: int) -> bool:
-    step = next(
-        step for step in range(int(streams * 0.618) + 1, 2 * streams + 2) if np.gcd(step, streams) == 1
-    )
+    step = step_of(streams)
     return sorted((number, stream) for stream, number, _, _ in found) == [
         (number, number * step % streams) for number in range(count)
     ]

@@ -2,8 +2,8 @@
 
 Those who have read equally far share a *front*. The match log is looked at once for all of a front; those
 whom a block matches are fed and leave it, and the front stands at the block's end: that was all that happened
-for the others, however many they are. Fronts that meet become one. One of them, the leader, stands at the end of
-what is matched and follows it::
+for the others, however many they are. Fronts that meet become one. One of them, the leader, stands at the end
+of what is matched and follows it::
 
     match log    ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│ not matched yet
                       ^           ^             ^
@@ -37,7 +37,7 @@ EXPIRY_EVERY_S = 0.02
 """Leases that run out within so short a time are ended together."""
 
 EXPIRED_DELIVERIES = 200
-"""The leases of so many deliveries are ended in one step, or of fewer that have `EXPIRED_AT_ONCE` messages."""
+"""The leases of so many deliveries are ended in one step, or of fewer with `EXPIRED_AT_ONCE` messages."""
 
 FORGOTTEN_DEADLINES = 1_000
 """Deadlines that nobody minds any more leave memory when they are so many more than the others."""
@@ -109,7 +109,6 @@ class Matched:
     """Some of those whom a look found matches for, by number, with their keys up to ``end``."""
 
     front: Front
-    joined: int
     keys: Sequence[tuple[int, NDArray[np.int64]]]
     end: int
 
@@ -231,7 +230,7 @@ class Frontier:
         front = found.front
         for number, keys in found.keys:
             delivery = front.members.get(number)
-            if delivery is None or front.late.get(number, 0) > found.joined:
+            if delivery is None:
                 continue
             delivery.feed(keys, found.end << INDEX_BITS)
             if not delivery.wants_feed:

@@ -41,8 +41,8 @@ FED_AT_ONCE = 100
 
 IDLE_FORGOTTEN_S = 60.0
 SAVED_AT_ONCE = 1_000
-"""Cursors of one transaction. Of those that only passed over what did not match so many are saved a round: what
-is not saved is read again after a crash, by all of them together."""
+"""Cursors of one transaction. Of those that only passed over what did not match so many are saved a round:
+what is not saved is read again after a crash, by all of them together."""
 
 LOOKED_AT_ONCE = 500
 """After so many deliveries the lazy saving of cursors lets others have their turn."""
@@ -328,7 +328,7 @@ class Pump:
             return
         for start in range(0, len(found.keys), FED_AT_ONCE):
             some = found.keys[start : start + FED_AT_ONCE]
-            self._hand_in(Matched(front, found.joined, some, found.end))
+            self._hand_in(Matched(front, some, found.end))
             await asyncio.sleep(0)
         if look.follow:
             self._tail.tip = found.end
