@@ -262,8 +262,10 @@ class Frontier:
     def _part(self, numbers: Sequence[int], front: Front, begun: int) -> None:
         """These joined a front when its look had begun: they are still where it was."""
         for number in numbers:
-            delivery = front.members.pop(number, None)
-            if delivery is not None:
+            delivery = front.members.get(number)
+            # Who was fed what the look found, and has given it already, may be at its end too.
+            if delivery is not None and delivery.read_to < front.offset << INDEX_BITS:
+                del front.members[number]
                 other = self._behind.get(begun)
                 if other is None:
                     other = self._behind[begun] = Front(begun)

@@ -184,7 +184,8 @@ async def pull(request: Request) -> Response:
                 break
             if left_s <= 0:
                 break
-            await gateway.pump.wait(delivery, session, left_s, gone.future)
+            with gateway.pump.waiter(delivery, session, gone.future) as woken:
+                await woken(left_s)
     if delivery.deleted:
         raise deleted(subscription)
     gateway.metrics.given(len(parts) // PARTS)

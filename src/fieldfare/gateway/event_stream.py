@@ -14,6 +14,7 @@ import asyncio
 import math
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,15 +114,18 @@ class EventStream(Response):
         session = pump.open_stream(self._delivery, window, alone=wanted.is_auto)
         try:
             async with Disconnect(receive) as gone:
-                await self._send_all(session, send, gone)
+                with pump.waiter(self._delivery, session, gone.future) as woken:
+                    await self._send_all(session, send, gone, woken)
         except OSError:
             pass  # the client went away in the middle of a message
         finally:
             pump.close_stream(self._delivery, session)
 
-    async def _send_all(self, session: Session, send: Send, gone: Disconnect) -> None:
-        gateway, delivery, pump = self._gateway, self._delivery, self._gateway.pump
-        heartbeat_s = gateway.settings.heartbeat_s
+    async def _send_all(
+        self, session: Session, send: Send, gone: Disconnect, woken: Callable[[float], Awaitable[bool]]
+    ) -> None:
+        delivery, pump = self._delivery, self._gateway.pump
+        heartbeat_s = self._gateway.settings.heartbeat_s
         # A comment at once lets the client know that the stream is open.
         await _send_part(send, b": fieldfare\n\n")
         turn_s = sent_s = time.monotonic()
@@ -137,12 +141,10 @@ class EventStream(Response):
                 pump.wake(delivery)  # others who wait must hear when these leases end
                 step = next_step(await self._send_messages(keys, session, send, gone), len(keys))
                 sent_s = now_s
-            elif now_s - sent_s >= heartbeat_s:
-                await _send_part(send, b":\n\n")
-                sent_s = now_s
             else:
-                left_s = sent_s + heartbeat_s - now_s
-                await pump.wait(delivery, session, left_s, gone.future)
+                while not await woken(sent_s + heartbeat_s - time.monotonic()):
+                    await _send_part(send, b":\n\n")
+                    sent_s = time.monotonic()
                 turn_s = time.monotonic()
         if delivery.deleted:
             await _send_part(send, b"event: deleted\ndata: {}\n\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,10 @@ logger = logging.getLogger("fieldfare.gateway.matches")
 
 IDLE_LOOK_S = 1.0
 """A look all the same when nothing is to be expected, should something else have written to the log."""
+
+LATER_BY = 0.25
+LATER_MAX_S = 0.02
+"""The longer nothing has come, the later is the next look: by this share of it, and by no more than that."""
 
 MATCHES_A_LOOKUP = 8_192
 """To look up one subscription costs about as much as to read the numbers of so many matches."""
@@ -165,6 +170,7 @@ class MatchTail:
 
     def _follow(self, front: Front, loop: asyncio.AbstractEventLoop) -> Found | None:
         self._followed = front
+        since_s = time.monotonic()
         while not self._closed:
             self._stirred.clear()
             asked = self._asked
@@ -176,7 +182,12 @@ class MatchTail:
                     loop.call_soon_threadsafe(self._release, asked)
             # Appends need not stir one that looks often anyway.
             self._is_idle = not self._is_looked_for()
-            self._stirred.wait(IDLE_LOOK_S if self._is_idle else self._poll_s)
+            if self._is_idle:
+                self._stirred.wait(IDLE_LOOK_S)
+                since_s = time.monotonic()
+            else:
+                later_s = min(LATER_BY * (time.monotonic() - since_s), LATER_MAX_S)
+                self._stirred.wait(max(self._poll_s, later_s))
         return None
 
     def _is_looked_for(self) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.frontier import (
@@ -89,7 +90,7 @@ class Pump:
         self._used_s: dict[int, float] = {}
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
-        self._waiting: dict[Delivery, dict[asyncio.Future[None], Session]] = {}
+        self._waiting: dict[Delivery, set[Waiter]] = {}
         self._to_bring: list[int] = []
         self._looks: set[asyncio.Task[None]] = set()
         self.connected = 0
@@ -194,40 +195,31 @@ class Pump:
         self._hand_in(LookAgain())
         self._tail.look_again()
 
-    async def wait(
-        self, delivery: Delivery, session: Session, timeout_s: float, gone: asyncio.Future[None]
-    ) -> None:
-        """Wait until there is a message for the session, it is to end, or the time is over.
+    @contextmanager
+    def waiter(
+        self, delivery: Delivery, session: Session, gone: asyncio.Future[None]
+    ) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """What a session waits with, for as long as this is open; see `Waiter.woken`.
 
         ``gone`` is done when the client has gone.
         """
-        if self.closing or delivery.deleted or gone.done():
-            return
-        if delivery.has_message(session):
-            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
-            return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def end(_: asyncio.Future[None] | None = None) -> None:
-            if not future.done():
-                future.set_result(None)
-
-        waiters = self._waiting.setdefault(delivery, {})
-        waiters[future] = session
-        self._hand_in(Wait(delivery))
-        self._tail.stir()
-        gone.add_done_callback(end)
-        timer = loop.call_later(timeout_s, end)
+        waiter = Waiter(self, delivery, session, gone)
+        waiters = self._waiting.setdefault(delivery, set())
+        waiters.add(waiter)
+        gone.add_done_callback(waiter.wake)
         try:
-            await future
+            yield waiter.woken
         finally:
-            timer.cancel()
-            gone.remove_done_callback(end)
-            del waiters[future]
+            gone.remove_done_callback(waiter.wake)
+            waiters.discard(waiter)
             if not waiters and self._waiting.get(delivery) is waiters:
                 del self._waiting[delivery]
                 self._leave(delivery)
+
+    def look_for(self, delivery: Delivery) -> None:
+        """Somebody waits, and there is nothing to give."""
+        self._hand_in(Wait(delivery))
+        self._tail.stir()
 
     async def read_on(self, delivery: Delivery) -> None:
         """Read until there is something to give, or nothing more to read.
@@ -342,6 +334,55 @@ class Pump:
             self._hand_in(Leave(delivery))
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
-        for future, session in self._waiting.get(delivery, {}).items():
-            if not future.done() and (everybody or delivery.has_message(session)):
-                future.set_result(None)
+        for waiter in self._waiting.get(delivery, ()):
+            if everybody or delivery.has_message(waiter.session):
+                waiter.wake()
+
+
+class Waiter:
+    """One who waits for messages: a stream, between those that it sends, or a pull."""
+
+    __slots__ = ("_delivery", "_future", "_gone", "_is_looked_for", "_pump", "session")
+
+    def __init__(self, pump: Pump, delivery: Delivery, session: Session, gone: asyncio.Future[None]) -> None:
+        self._pump = pump
+        self._delivery = delivery
+        self.session = session
+        self._gone = gone
+        self._future: asyncio.Future[bool] | None = None
+        self._is_looked_for = False
+
+    def wake(self, _: object = None) -> None:
+        """There may be something."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(True)
+
+    async def woken(self, timeout_s: float) -> bool:
+        """Wait until there is a message for the session, it is to end, or the client has gone.
+
+        False when none of this has come to pass in time; to go on waiting then is cheap.
+        """
+        delivery = self._delivery
+        if self._pump.closing or delivery.deleted or self._gone.done():
+            return True
+        if delivery.has_message(self.session):
+            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
+            return True
+        loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        if not self._is_looked_for:
+            self._is_looked_for = True
+            self._pump.look_for(delivery)
+        timer = loop.call_later(timeout_s, _give_up, future)
+        try:
+            woken: bool = await future
+        finally:
+            timer.cancel()
+            self._future = None
+        self._is_looked_for = not woken
+        return woken
+
+
+def _give_up(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(False)
