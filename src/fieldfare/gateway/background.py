@@ -20,9 +20,6 @@ logger = logging.getLogger("fieldfare.gateway")
 LIFE_S = 1.0
 """How often the gateway gives a sign of life."""
 
-CAUGHT_UP_MAX_S = 2.0
-"""So long a look at the match log's end may take before figures are given without it."""
-
 
 class Background:
     """The gateway's own tasks; `start` and `close` them with it."""
@@ -66,8 +63,7 @@ class Background:
 
     async def observe(self) -> None:
         """Take in all that is matched by now, and the figures that change all the time."""
-        with suppress(TimeoutError):  # The disk hangs: the figures show that nothing gets on.
-            await asyncio.wait_for(self._gateway.tail.catch_up(), CAUGHT_UP_MAX_S)
+        await self._gateway.tail.catch_up()
         self._take_figures()
 
     def _take_figures(self) -> None:

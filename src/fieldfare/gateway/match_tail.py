@@ -30,6 +30,9 @@ logger = logging.getLogger("fieldfare.gateway.matches")
 IDLE_LOOK_S = 1.0
 """A look all the same when nothing is to be expected, should something else have written to the log."""
 
+CAUGHT_UP_MAX_S = 2.0
+"""So long whoever wants to know the match log's end waits for a look at it."""
+
 LATER_BY = 0.25
 LATER_MAX_S = 0.02
 """The longer nothing has come, the later is the next look: by this share of it, and by no more than that."""
@@ -128,14 +131,18 @@ class MatchTail:
         self._stirred.set()
 
     async def catch_up(self) -> None:
-        """Return when everything that is there now has been found, and taken in by whoever follows."""
+        """Return when everything that is there now has been found, and taken in by whoever follows.
+
+        Or when the disk hangs: figures are given without it then, and show that nothing gets on.
+        """
         if self._closed:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked += 1
         self._askers.append((self._asked, future))
         self._stirred.set()
-        await future
+        # Not wait_for: in Python 3.11 it may lose a cancellation, and the task would never end.
+        await asyncio.wait((future,), timeout=CAUGHT_UP_MAX_S)
 
     async def follow(self, front: Front) -> Found | None:
         """What comes next behind a front that stands at the end; None when the gateway closes."""
