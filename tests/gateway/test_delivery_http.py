@@ -215,7 +215,7 @@ def test_retention_takes_old_events_and_a_late_subscriber_goes_on_with_what_is_l
                 if i < 18:
                     r.pipeline.step()
             held = await r.pull("a", max=1)
-            r.gateway.tail.advance()
+            await r.gateway.tail.catch_up()
             r.pipeline.beat()
             r.gateway.maintenance.round(0)
             start = r.gateway.log.start()

@@ -24,7 +24,7 @@ def test_the_owner_of_a_filter_that_was_given_up_can_read_for_how_many_events(tm
                 extra = {GIVEN_UP: given_up, f"{GIVEN_UP} {number}": given_up}
                 counts = np.ones(1, np.int32)
                 r.gateway.match_log.write(NewMatchBlock(offset, offset + 1, counts, lists, extra))
-            r.gateway.background.observe()
+            await r.gateway.background.observe()
             heavy = (await r.client.get(f"{SUBSCRIPTIONS}/heavy")).json()
             assert heavy["given_up_events"] == 3
             assert "given_up_events" not in (await r.client.get(f"{SUBSCRIPTIONS}/light")).json()

@@ -85,7 +85,7 @@ def test_retention_keeps_what_is_matched_but_not_committed_for_good(tmp_path):
         async with running(tmp_path, retention_s=1) as r:
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 8)
-            r.gateway.tail.advance()
+            await r.gateway.tail.catch_up()
             for _ in range(3):
                 r.gateway.maintenance.round(10)
             assert r.gateway.log.start() == 0, "the pipeline has said nothing yet"
@@ -113,7 +113,7 @@ def test_a_jump_of_the_clock_deletes_nothing_and_blocks_nothing(tmp_path, monkey
             shift_ns = round(jump_days * DAY_S * 1e9)
             await publish_and_match(r, 3, 3)
             r.pipeline.beat()
-            r.gateway.tail.advance()
+            await r.gateway.tail.catch_up()
             r.gateway.maintenance.round(10)
             assert len(await pull_all(r, "a")) == 6
             shift_ns = 0
@@ -134,7 +134,7 @@ def test_a_service_that_stood_still_for_a_week_deletes_nothing_when_it_goes_on(t
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 3)
             r.pipeline.beat()
-            r.gateway.tail.advance()
+            await r.gateway.tail.catch_up()
             r.gateway.maintenance.round(10)
             for _ in range(3):
                 r.gateway.maintenance.round(8 * DAY_S)
@@ -249,7 +249,7 @@ def test_a_step_of_maintenance_that_fails_holds_up_no_other(tmp_path, monkeypatc
                 await r.publish(event(i, {"x": 1, "padding": "y" * 100_000}))
                 r.pipeline.step()
             r.pipeline.beat()
-            r.gateway.tail.advance()
+            await r.gateway.tail.catch_up()
 
             def fail(*_: object, **__: object) -> None:
                 raise MatchLogError("a disk error")

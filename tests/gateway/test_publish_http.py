@@ -223,12 +223,12 @@ def test_publishers_wait_when_the_pipeline_is_behind_the_disk_full_or_the_queue_
     async def work() -> None:
         async with running(tmp_path, lag_max_events=2, stats_s=0.01, queue_max_bytes=1 << 20) as r:
             await r.publish(event(1), event(2), event(3))
-            r.gateway.background.observe()
+            await r.gateway.background.observe()
             answer = await r.client.post(EVENTS, content=encode([event()]), headers=BATCH)
             assert problem(answer, 429)["why"] == "lag"
             assert int(answer.headers["retry-after"]) >= 1
             r.pipeline.step()
-            r.gateway.background.observe()
+            await r.gateway.background.observe()
             await r.publish(event(4))
             body = encode([event(1, "x" * 900_000)])
             answers = await asyncio.gather(
@@ -238,7 +238,7 @@ def test_publishers_wait_when_the_pipeline_is_behind_the_disk_full_or_the_queue_
             assert refused and all(problem(each, 429)["why"] == "queue" for each in refused)
             r.pipeline.step()
             monkeypatch.setattr(background, "disk_free_bytes", lambda path: 1000)
-            r.gateway.background.observe()
+            await r.gateway.background.observe()
             answer = await r.client.post(EVENTS, content=encode([event()]), headers=BATCH)
             assert problem(answer, 429)["why"] == "disk"
 

@@ -86,13 +86,20 @@ class Gateway:
             overloaded=self.overloaded,
         )
         self.maintenance = Maintenance(self)
-        self.tail = MatchTail(self.match_log, matched, self.metrics.block_seen, self.maintenance.report)
+        self.tail = MatchTail(
+            self.match_log,
+            self.log,
+            lambda: self.writer.log_end,
+            matched,
+            poll_s=settings.poll_ms / 1000,
+            on_broken=self.maintenance.report,
+        )
         self.pump = Pump(
             self.log,
             self.registry,
             self.tail,
             self.writer,
-            poll_s=settings.poll_ms / 1000,
+            self.metrics,
             window_max=settings.window_max,
         )
         self.filter_help = filter_routes.FilterHelp()

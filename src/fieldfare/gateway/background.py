@@ -33,7 +33,7 @@ class Background:
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
         self.pipeline = PipelineWatch(gateway.heartbeat_path, gateway.settings.pipeline_stale_s)
         self.probe = WriterProbe(gateway)
-        self.observe()
+        self._take_figures()
 
     def start(self) -> None:
         settings = self._gateway.settings
@@ -51,7 +51,7 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _observe(self) -> None:
-        self.observe()
+        await self.observe()
         if self._gateway.maintenance.is_asked:
             await asyncio.to_thread(self._gateway.maintenance.mend)
             self._gateway.pump.look_again()
@@ -61,10 +61,13 @@ class Background:
         with suppress(OSError):
             os.utime(self._gateway.settings.data / "run" / "gateway.lock")
 
-    def observe(self) -> None:
-        """Follow the match log's end and take the figures that change all the time."""
+    async def observe(self) -> None:
+        """Take in all that is matched by now, and the figures that change all the time."""
+        await self._gateway.tail.catch_up()
+        self._take_figures()
+
+    def _take_figures(self) -> None:
         gateway = self._gateway
-        gateway.tail.advance()
         self.log_end = gateway.log.end()
         self.lag_events = gateway.log.backlog(gateway.tail.tip).events
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
@@ -83,10 +86,10 @@ class Background:
         elapsed_s, self._maintained_s = now_s - self._maintained_s, now_s
         await asyncio.to_thread(self._gateway.maintenance.round, elapsed_s)
 
-    def stats(self) -> dict[str, Any]:
+    async def stats(self) -> dict[str, Any]:
         """The document of ``/v1/stats``."""
         gateway = self._gateway
-        self.observe()
+        await self.observe()
         metrics = gateway.metrics
         events_per_s, matches_per_s = metrics.rates()
         return {

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, TooManyEarlyAcks, key_of, position_of
+from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
+from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.records import PIECE_BYTES, write_pulled
 from fieldfare.gateway.requests import read_json
@@ -86,11 +87,13 @@ def parse_key(gateway: Gateway, text: str) -> int:
     return key
 
 
-def parse_key_up_to(gateway: Gateway, text: str) -> int:
+async def parse_key_up_to(gateway: Gateway, text: str) -> int:
     """The same for all up to a position: what was not matched yet nobody has been given, let alone done."""
     key, tail = parse_key(gateway, text), gateway.tail
     offset = key >> INDEX_BITS
-    if offset >= tail.tip and not (tail.advance() and offset < tail.tip):
+    if offset >= tail.tip:
+        await tail.catch_up()
+    if offset >= tail.tip:
         raise ValueError(f"{text} has not been matched yet, let alone delivered: 0-{tail.tip}-0 is next")
     return key
 
@@ -120,14 +123,15 @@ async def ack(request: Request) -> Response:
     body = await read_json(request, _ack_body, _check_subscription(request))
     if (body.positions is None) == (body.up_to is None):
         raise Problem(400, "bad-request", "Send either positions or up_to.")
-    keys = await _parse_keys(request.app.state.gateway, body.positions or [], "/positions")
+    gateway: Gateway = request.app.state.gateway
+    keys = await _parse_keys(gateway, body.positions or [], "/positions")
+    try:
+        up_to = None if body.up_to is None else await parse_key_up_to(gateway, body.up_to)
+    except ValueError as error:
+        raise bad_position(error, "/up_to") from None
     gateway, subscription, delivery = find_delivery(request)
-    if body.up_to is not None:
-        try:
-            count = delivery.ack_up_to(parse_key_up_to(gateway, body.up_to))
-        except ValueError as error:
-            raise bad_position(error, "/up_to") from None
-        gateway.metrics.acked.inc(count)
+    if up_to is not None:
+        gateway.metrics.acked.inc(delivery.ack_up_to(up_to))
     for start in range(0, len(keys), SETTLED_AT_ONCE):
         if start:
             await asyncio.sleep(0)
@@ -178,12 +182,10 @@ async def pull(request: Request) -> Response:
             left_s = until_s - time.monotonic()
             if parts or gateway.pump.closing or delivery.deleted:
                 break
-            if gateway.pump.read_on(delivery) or delivery.has_message(session):
-                await asyncio.sleep(0)  # much to read that does not match: let others have their turn
-                continue
             if left_s <= 0:
                 break
-            await gateway.pump.wait(delivery, session, left_s, gone.future)
+            with gateway.pump.waiter(delivery, session, gone.future) as woken:
+                await woken(left_s)
     if delivery.deleted:
         raise deleted(subscription)
     gateway.metrics.given(len(parts) // PARTS)
@@ -208,10 +210,11 @@ async def _pulled(
     size_bytes, step = 0, FIRST_AT_ONCE
     try:
         while size_bytes < PULLED_MAX_BYTES and (left := limit - len(parts) // PARTS) > 0:
-            gateway.pump.read_on(delivery)
+            await gateway.pump.read_on(delivery)
             keys = delivery.take(session, min(left, step), time.monotonic(), lease_s)
             if not keys:
                 break
+            gateway.pump.wake(delivery)  # others who wait must hear when these leases end
             taken += keys
             before, before_bytes, at = len(parts), size_bytes, 0
             while at < len(keys) and size_bytes < PULLED_MAX_BYTES:

@@ -14,6 +14,7 @@ import asyncio
 import math
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fieldfare.gateway.delivery import Delivery, Session
+from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.delivery_routes import (
     DEADLINE_MAX_S,
     FIRST_AT_ONCE,
@@ -33,11 +34,14 @@ from fieldfare.gateway.delivery_routes import (
     parse_key_up_to,
 )
 from fieldfare.gateway.problems import Problem
-from fieldfare.gateway.pump import TURN_MAX_S, Pump
+from fieldfare.gateway.pump import Pump
 from fieldfare.gateway.records import write_sse
 from fieldfare.gateway.requests import query_int, query_seconds
 
 ACK_MODES = ("explicit", "auto")
+
+TURN_MAX_S = 0.005
+"""A stream that is always ready lets others have their turn this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,11 @@ async def stream(request: Request) -> Response:
     wanted = _read_settings(request)
     if wanted.last_event_id:
         try:
-            count = delivery.ack_up_to(parse_key_up_to(gateway, wanted.last_event_id))
+            up_to = await parse_key_up_to(gateway, wanted.last_event_id)
         except ValueError as error:
             raise Problem(400, "bad-position", f"{error}.", **wanted.place) from None
-        gateway.metrics.acked.inc(count)
+        gateway, _, delivery = find_delivery(request)
+        gateway.metrics.acked.inc(delivery.ack_up_to(up_to))
         gateway.pump.wake(delivery)
     return EventStream(request, delivery, wanted)
 
@@ -109,20 +114,23 @@ class EventStream(Response):
         session = pump.open_stream(self._delivery, window, alone=wanted.is_auto)
         try:
             async with Disconnect(receive) as gone:
-                await self._send_all(session, send, gone)
+                with pump.waiter(self._delivery, session, gone.future) as woken:
+                    await self._send_all(session, send, gone, woken)
         except OSError:
             pass  # the client went away in the middle of a message
         finally:
             pump.close_stream(self._delivery, session)
 
-    async def _send_all(self, session: Session, send: Send, gone: Disconnect) -> None:
-        gateway, delivery = self._gateway, self._delivery
-        heartbeat_s = gateway.settings.heartbeat_s
+    async def _send_all(
+        self, session: Session, send: Send, gone: Disconnect, woken: Callable[[float], Awaitable[bool]]
+    ) -> None:
+        delivery, pump = self._delivery, self._gateway.pump
+        heartbeat_s = self._gateway.settings.heartbeat_s
         # A comment at once lets the client know that the stream is open.
         await _send_part(send, b": fieldfare\n\n")
         turn_s = sent_s = time.monotonic()
         step = FIRST_AT_ONCE
-        while not (gone.happened or gateway.pump.closing or delivery.deleted or session.ended):
+        while not (gone.happened or pump.closing or delivery.deleted or session.ended):
             now_s = time.monotonic()
             if now_s - turn_s > TURN_MAX_S:
                 await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
@@ -130,14 +138,13 @@ class EventStream(Response):
                 continue
             keys = delivery.take(session, step, now_s, self._wanted.lease_s)
             if keys:
+                pump.wake(delivery)  # others who wait must hear when these leases end
                 step = next_step(await self._send_messages(keys, session, send, gone), len(keys))
                 sent_s = now_s
-            elif now_s - sent_s >= heartbeat_s:
-                await _send_part(send, b":\n\n")
-                sent_s = now_s
             else:
-                left_s = sent_s + heartbeat_s - now_s
-                await gateway.pump.wait(delivery, session, left_s, gone.future)
+                while not await woken(sent_s + heartbeat_s - time.monotonic()):
+                    await _send_part(send, b":\n\n")
+                    sent_s = time.monotonic()
                 turn_s = time.monotonic()
         if delivery.deleted:
             await _send_part(send, b"event: deleted\ndata: {}\n\n")

@@ -1,9 +1,7 @@
-"""Bringing matches to those who wait for them.
+"""Bringing matches to those who wait for them: what `Frontier` asks for is done here.
 
-Nothing here is done for a subscription that nobody reads. While somebody waits, and the log holds events
-that are not matched yet, one task looks for new match-log blocks every few milliseconds, looks into each
-block once for all who wait at that place, and wakes those for whom there is something. When all is matched
-it sleeps until something is appended, or until a message's ack deadline passes.
+Nothing is done for a subscription that nobody reads, and next to nothing for one that is waited for while
+nothing matches it.
 """
 
 from __future__ import annotations
@@ -11,34 +9,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
-from operator import attrgetter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-import numpy as np
-
-from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session
+from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.delivery.frontier import (
+    Expire,
+    Frontier,
+    Leave,
+    Look,
+    LookAgain,
+    Looked,
+    Matched,
+    Message,
+    Ready,
+    Wait,
+)
+from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS
+from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
-from fieldfare.storage.errors import MatchLogError, StorageError
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventLog
-from fieldfare.storage.match_block import MatchBlock
 from fieldfare.storage.registry import Cursor, Registry
 
 logger = logging.getLogger("fieldfare.gateway.pump")
 
-TURN_MAX_S = 0.005
-"""Reading for those who are behind yields to the rest of the gateway this often."""
-
-EXPIRY_EVERY_S = 0.02
-IDLE_LOOK_S = 1.0
-"""A look all the same when nothing is to be expected, should something else have written to the log."""
+FED_AT_ONCE = 100
+"""Those whom one look found matches for are fed in steps of so many."""
 
 IDLE_FORGOTTEN_S = 60.0
 SAVED_AT_ONCE = 1_000
+"""Cursors of one transaction. Of those that only passed over what did not match so many are saved a round:
+what is not saved is read again after a crash, by all of them together."""
 
-LOOKED_UP_MAX = 256
-"""For at most so many subscriptions a block is asked about each; for more, first about all that matched."""
+LOOKED_AT_ONCE = 500
+"""After so many deliveries the lazy saving of cursors lets others have their turn."""
+
+RETRY_S = 0.5
 
 
 class Pump:
@@ -49,11 +59,11 @@ class Pump:
     log, registry
         For where the log begins, and for saved cursors.
     tail
-        The match log's end.
+        Looks into the match log.
     writer
-        Saves cursors, and says how far the log goes.
-    poll_s
-        Seconds between looks for new blocks while somebody waits and not all is matched.
+        Saves cursors, and says when something was appended.
+    metrics
+        Are told of each block that appears.
     window_max
         The window that all pulls of one subscription share.
     """
@@ -64,33 +74,33 @@ class Pump:
         registry: Registry,
         tail: MatchTail,
         writer: Writer,
+        metrics: Metrics,
         *,
-        poll_s: float,
         window_max: int,
     ) -> None:
         self._log = log
         self._registry = registry
         self._tail = tail
         self._writer = writer
-        self._poll_s = poll_s
+        self._metrics = metrics
         self._window_max = window_max
+        self._frontier = Frontier(tail.tip)
         self._deliveries: dict[int, Delivery] = {}
         self._pullers: dict[int, Session] = {}
         self._used_s: dict[int, float] = {}
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
-        self._waiting: dict[Delivery, dict[asyncio.Future[None], Session]] = {}
-        self._behind: set[Delivery] = set()
-        self._stirred = asyncio.Event()
-        self._expiry_due_s = 0.0
-        self._seen_tip = tail.tip
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[Delivery, set[Waiter]] = {}
+        self._to_bring: list[int] = []
+        self._looks: set[asyncio.Task[None]] = set()
+        self.connected = 0
+        """How many streams are open."""
         self.closing = False
 
     def start(self) -> None:
-        """Start the task on the running event loop."""
-        self._writer.call_on_append(self._stirred.set)
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="fieldfare-pump")
+        """Begin, on the running event loop."""
+        self._writer.call_on_append(self._tail.stir)
+        self._carry_out(self._frontier.start(time.monotonic()))
 
     def end_sessions(self) -> None:
         """The gateway stops: wake everybody, so that they end."""
@@ -99,28 +109,28 @@ class Pump:
             self._wake(delivery, everybody=True)
 
     async def close(self) -> None:
-        """End the task and save how far every delivery has come."""
+        """End the looks and save how far every delivery has come."""
         self.end_sessions()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.save_progress()
-
-    @property
-    def connected(self) -> int:
-        """How many streams are open."""
-        return sum(map(len, self._sessions.values()))
+        self._tail.close()
+        for task in self._looks:
+            task.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
+        for delivery in self._deliveries.values():
+            self._frontier.bring(delivery)
+        await self._save_all()
 
     def delivery_of(self, subscription: Subscription) -> Delivery:
         """The delivery of a subscription, read from its saved cursor when first asked for."""
-        delivery = self._deliveries.get(subscription.number)
+        number = subscription.number
+        delivery = self._deliveries.get(number)
         if delivery is None:
-            cursor = self._registry.load_cursor(subscription.number)
+            cursor = self._registry.load_cursor(number)
             if cursor is None:
                 cursor = Cursor(Position(0, subscription.valid_from, 0))
-            delivery = Delivery.from_cursor(subscription.number, cursor)
-            self._deliveries[subscription.number] = delivery
-        self._used_s[subscription.number] = time.monotonic()
+            delivery = self._deliveries[number] = Delivery.from_cursor(number, cursor)
+        else:
+            self._frontier.bring(delivery)
+        self._used_s[number] = time.monotonic()
         return delivery
 
     def puller(self, delivery: Delivery) -> Session:
@@ -143,12 +153,14 @@ class Pump:
                 delivery.release(before)
             self._alone[delivery.number] = session
         self._sessions.setdefault(delivery.number, set()).add(session)
+        self.connected += 1
         self._wake(delivery, everybody=alone)
         return session
 
     def close_stream(self, delivery: Delivery, session: Session) -> None:
         """End a stream: what it held unacked goes to whoever reads the subscription next."""
         delivery.release(session)
+        self.connected -= 1
         if self._alone.get(delivery.number) is session:
             del self._alone[delivery.number]
         sessions = self._sessions.get(delivery.number, set())
@@ -156,6 +168,7 @@ class Pump:
         if not sessions:
             self._sessions.pop(delivery.number, None)
         self.wake(delivery)
+        self._leave(delivery)
 
     def deleted(self, number: int) -> None:
         """A subscription was removed: its streams and pulls end."""
@@ -164,6 +177,7 @@ class Pump:
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
             delivery.deleted = True
+            self._hand_in(Leave(delivery))
             self._wake(delivery, everybody=True)
 
     def skip_trimmed(self, delivery: Delivery) -> None:
@@ -171,42 +185,57 @@ class Pump:
         delivery.ack_up_to((self._log.start() << INDEX_BITS) - 1)
 
     def wake(self, delivery: Delivery) -> None:
-        """Something about the delivery changed (an ack, a nack): look whether somebody can go on."""
+        """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""
         if delivery in self._waiting:
-            self._behind.add(delivery)
-            self._stirred.set()
+            self._hand_in(Wait(delivery))
             self._wake(delivery)
 
     def look_again(self) -> None:
         """Something may be readable that was not: let all who wait look."""
-        self._behind.update(self._waiting)
-        self._stirred.set()
+        self._hand_in(LookAgain())
+        self._tail.look_again()
 
-    async def wait(
-        self, delivery: Delivery, session: Session, timeout_s: float, gone: asyncio.Future[None]
-    ) -> None:
-        """Wait until there is a message for the session, it is to end, or the time is over.
+    @contextmanager
+    def waiter(
+        self, delivery: Delivery, session: Session, gone: asyncio.Future[None]
+    ) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """What a session waits with, for as long as this is open; see `Waiter.woken`.
 
         ``gone`` is done when the client has gone.
         """
-        if self.closing or delivery.deleted:
-            return
-        self.read_on(delivery)
-        if delivery.has_message(session):
-            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
-            return
-        waiters = self._waiting.setdefault(delivery, {})
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters[future] = session
-        self._behind.add(delivery)
-        self._stirred.set()
+        waiter = Waiter(self, delivery, session, gone)
+        waiters = self._waiting.setdefault(delivery, set())
+        waiters.add(waiter)
+        gone.add_done_callback(waiter.wake)
         try:
-            await asyncio.wait((future, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            yield waiter.woken
         finally:
-            del waiters[future]
+            gone.remove_done_callback(waiter.wake)
+            waiters.discard(waiter)
             if not waiters and self._waiting.get(delivery) is waiters:
                 del self._waiting[delivery]
-                self._behind.discard(delivery)
+                self._leave(delivery)
+
+    def look_for(self, delivery: Delivery) -> None:
+        """Somebody waits, and there is nothing to give."""
+        self._hand_in(Wait(delivery))
+        self._tail.stir()
+
+    async def read_on(self, delivery: Delivery) -> None:
+        """Read until there is something to give, or nothing more to read.
+
+        Those who wait are read for by themselves; this is for who does not, and wants what is there now.
+        """
+        while delivery.wants_feed and not delivery.deleted:
+            offset = delivery.read_to >> INDEX_BITS
+            found = await self._tail.look_for_one(offset, delivery.number)
+            if delivery.number in self._used_s:
+                self._used_s[delivery.number] = time.monotonic()
+            if delivery.read_to >> INDEX_BITS < offset:
+                continue  # what was read meanwhile, and not given, was forgotten
+            if found is None:
+                return
+            delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.end << INDEX_BITS)
 
     async def save(self, delivery: Delivery) -> None:
         """Save the delivery's cursor; durable on return."""
@@ -220,8 +249,12 @@ class Pump:
         What cannot be saved is told to the log and tried again the next time: nothing else waits for it.
         """
         now_s = time.monotonic()
-        for number, used_s in list(self._used_s.items()):
-            delivery = self._deliveries[number]
+        for at, (number, used_s) in enumerate(list(self._used_s.items())):
+            if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            delivery = self._deliveries.get(number)
+            if delivery is None:
+                continue
             if delivery in self._waiting or number in self._sessions:
                 self._used_s[number] = now_s
                 continue
@@ -231,6 +264,22 @@ class Pump:
                 if not delivery.in_flight and delivery.is_saved:
                     del self._deliveries[number], self._used_s[number]
                     self._pullers.pop(number, None)
+        await self._bring_some()
+        await self._save_all()
+
+    async def _bring_some(self) -> None:
+        """Let some of those who wait know how far they are, each in turn."""
+        if not self._to_bring:
+            self._to_bring = list(self._deliveries)
+        some, self._to_bring = self._to_bring[:SAVED_AT_ONCE], self._to_bring[SAVED_AT_ONCE:]
+        for at, number in enumerate(some):
+            if at % FED_AT_ONCE == FED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            delivery = self._deliveries.get(number)
+            if delivery is not None:
+                self._frontier.bring(delivery)
+
+    async def _save_all(self) -> None:
         marks = [(each, each.mark()) for each in self._deliveries.values() if not each.is_saved]
         for start in range(0, len(marks), SAVED_AT_ONCE):
             some = marks[start : start + SAVED_AT_ONCE]
@@ -242,129 +291,98 @@ class Pump:
             for each, mark in some:
                 each.saved(mark)
 
-    async def _run(self) -> None:
-        while True:
-            while not self._waiting:
-                self._stirred.clear()
-                await self._stirred.wait()
-            self._stirred.clear()
-            try:
-                busy = self._turn(time.monotonic())
-            except Exception:
-                logger.exception("a look for matches failed")
-                busy = False
-                await asyncio.sleep(0.5)
-            if busy:
-                await asyncio.sleep(0)
-            elif self._tail.tip < self._writer.log_end:
-                await asyncio.sleep(self._poll_s)
-            else:
-                await self._sleep_until_stirred()
+    # What the machine asks for
 
-    async def _sleep_until_stirred(self) -> None:
-        """All is matched: sleep until an append, a new reader or an ack; or until a lease runs out."""
-        now_s = time.monotonic()
-        deadlines_s = [due_s for each in self._waiting if (due_s := each.next_deadline_s) is not None]
-        idle_s = min([max(due_s - now_s, EXPIRY_EVERY_S) for due_s in deadlines_s] + [IDLE_LOOK_S])
-        waker = asyncio.get_running_loop().call_later(idle_s, self._stirred.set)
+    def _hand_in(self, message: Message) -> None:
+        self._carry_out(self._frontier.handle(message, time.monotonic()))
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Tell) and isinstance(effect.news, Ready):
+                self._wake(effect.news.delivery)
+            elif isinstance(effect, Timer) and isinstance(effect.message, Expire):
+                wait_s = max(0.0, effect.at_s - time.monotonic())
+                asyncio.get_running_loop().call_later(wait_s, self._hand_in, effect.message)
+            elif isinstance(effect, Ask) and isinstance(effect.question, Look) and not self.closing:
+                task = asyncio.get_running_loop().create_task(self._look(effect.question))
+                self._looks.add(task)
+                task.add_done_callback(self._looks.discard)
+
+    async def _look(self, look: Look) -> None:
+        front, found = look.front, None
         try:
-            await self._stirred.wait()
-        finally:
-            waker.cancel()
-
-    def _turn(self, now_s: float) -> bool:
-        """One look for everybody who waits; whether another should follow at once."""
-        self._tail.advance()
-        if self._tail.tip != self._seen_tip:  # others follow the tail too
-            self._seen_tip = self._tail.tip
-            self._behind.update(self._waiting)
-        if now_s >= self._expiry_due_s:
-            self._expiry_due_s = now_s + EXPIRY_EVERY_S
-            for delivery in list(self._waiting):
-                if delivery.expire(now_s):
-                    self._wake(delivery)
-        return self._feed_behind(now_s + TURN_MAX_S)
-
-    def _feed_behind(self, until_s: float) -> bool:
-        while self._behind:
-            groups: dict[int, list[Delivery]] = {}
-            for delivery in list(self._behind):
-                offset = delivery.read_to >> INDEX_BITS
-                if not delivery.wants_feed:
-                    self._behind.discard(delivery)
-                    self._wake(delivery)
-                elif offset >= self._tail.tip:
-                    self._behind.discard(delivery)
-                else:
-                    groups.setdefault(offset, []).append(delivery)
-            for offset in sorted(groups):
-                self._feed_group(offset, groups[offset])
-                if time.monotonic() >= until_s:
-                    return bool(self._behind)
-        return False
-
-    def read_on(self, delivery: Delivery) -> bool:
-        """Read for one that has nothing to give, some milliseconds at most; whether more is there."""
-        until_s = time.monotonic() + TURN_MAX_S
-        while delivery.wants_feed:
-            offset = delivery.read_to >> INDEX_BITS
-            if offset >= self._tail.tip and not self._tail.advance():
-                return False
-            if time.monotonic() >= until_s:
-                return True
-            self._feed_group(offset, [delivery])
-            if delivery.read_to >> INDEX_BITS == offset:
-                return False  # a gap, which has been reported
-        return False
-
-    def _feed_group(self, offset: int, deliveries: list[Delivery]) -> None:
-        """One look into the block at an offset, for all who have read up to there."""
-        block = self._tail.block_at(offset)
-        if block is None:
-            # Retention took it, with the events; what is left begins where the log does.
-            kept_from = self._log.start()
-            for delivery in deliveries:
-                if kept_from > offset:
-                    delivery.feed(_NO_KEYS, kept_from << INDEX_BITS)
-                else:
-                    self._behind.discard(delivery)
-            if kept_from <= offset < self._tail.tip:
-                self._tail.gap_seen = True
+            found = await (self._tail.follow(front) if look.follow else self._tail.look(front))
+        except Exception:
+            logger.exception("a look for matches failed")
+            await asyncio.sleep(RETRY_S)
+        if found is None:
+            self._hand_in(Looked(front, 0, None))
             return
-        end = block.end << INDEX_BITS
-        try:
-            for delivery, is_matched in _who_matched(block, deliveries):
-                keys = keys_in(block, delivery.number) if is_matched else _NO_KEYS
-                delivery.feed(keys, end)
-                if len(keys):
-                    self._wake(delivery)
-        except MatchLogError as error:
-            # It is set aside in a moment; those who have not been fed look again then.
-            self._tail.report(error)
-            self._behind.difference_update(deliveries)
+        for start in range(0, len(found.keys), FED_AT_ONCE):
+            some = found.keys[start : start + FED_AT_ONCE]
+            self._hand_in(Matched(front, some, found.end))
+            await asyncio.sleep(0)
+        if look.follow:
+            self._tail.tip = found.end
+            if found.block is not None:
+                self._metrics.block_seen(found.block)
+        self._hand_in(Looked(front, found.joined, found.end))
+
+    def _leave(self, delivery: Delivery) -> None:
+        """If nobody reads a delivery any more, nothing is to be looked for."""
+        if delivery not in self._waiting and delivery.number not in self._sessions:
+            self._hand_in(Leave(delivery))
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
-        for future, session in self._waiting.get(delivery, {}).items():
-            if not future.done() and (everybody or delivery.has_message(session)):
-                future.set_result(None)
+        for waiter in self._waiting.get(delivery, ()):
+            if everybody or delivery.has_message(waiter.session):
+                waiter.wake()
 
 
-_NO_KEYS = np.empty(0, dtype=np.int64)
+class Waiter:
+    """One who waits for messages: a stream, between those that it sends, or a pull."""
+
+    __slots__ = ("_delivery", "_future", "_gone", "_is_looked_for", "_pump", "session")
+
+    def __init__(self, pump: Pump, delivery: Delivery, session: Session, gone: asyncio.Future[None]) -> None:
+        self._pump = pump
+        self._delivery = delivery
+        self.session = session
+        self._gone = gone
+        self._future: asyncio.Future[bool] | None = None
+        self._is_looked_for = False
+
+    def wake(self, _: object = None) -> None:
+        """There may be something."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(True)
+
+    async def woken(self, timeout_s: float) -> bool:
+        """Wait until there is a message for the session, it is to end, or the client has gone.
+
+        False when none of this has come to pass in time; to go on waiting then is cheap.
+        """
+        delivery = self._delivery
+        if self._pump.closing or delivery.deleted or self._gone.done():
+            return True
+        if delivery.has_message(self.session):
+            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
+            return True
+        loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        if not self._is_looked_for:
+            self._is_looked_for = True
+            self._pump.look_for(delivery)
+        timer = loop.call_later(timeout_s, _give_up, future)
+        try:
+            woken: bool = await future
+        finally:
+            timer.cancel()
+            self._future = None
+        self._is_looked_for = not woken
+        return woken
 
 
-def _who_matched(block: MatchBlock, deliveries: list[Delivery]) -> Iterable[tuple[Delivery, bool]]:
-    """The deliveries, each with whether it may have matches in the block.
-
-    To read the numbers of all that matched is to decode the whole block: for a few it is cheaper to look each
-    of them up, in the order of their numbers so that what is decoded for one serves the next.
-    """
-    if len(deliveries) <= LOOKED_UP_MAX:
-        return ((delivery, True) for delivery in sorted(deliveries, key=attrgetter("number")))
-    numbers = np.array([delivery.number for delivery in deliveries], dtype=np.uint32)
-    return zip(deliveries, np.isin(numbers, block.numbers()).tolist(), strict=True)
-
-
-def keys_in(block: MatchBlock, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """A subscription's matches in a block, as keys in order."""
-    offsets, indexes = block.matches_of(number)
-    return offsets.astype(np.int64) << INDEX_BITS | indexes.astype(np.int64)
+def _give_up(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(False)

@@ -157,7 +157,7 @@ class WriterProbe:
 async def readiness(gateway: Gateway) -> Readiness:
     """Look at everything that a publisher and a subscriber need."""
     settings = gateway.settings
-    gateway.background.observe()
+    await gateway.background.observe()
     checks = {
         "pipeline": gateway.background.pipeline.state(time.monotonic()),
         "log": await gateway.background.probe.state(),

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
-from fieldfare.gateway.delivery import INDEX_BITS, INDEX_MASK
+from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK
 from fieldfare.gateway.record_lines import RecordLines, open_record
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventLog

@@ -37,13 +37,13 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
-    gateway.background.observe()
+    await gateway.background.observe()
     return Response(gateway.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def stats(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
-    return json_response(gateway.background.stats())
+    return json_response(await gateway.background.stats())
 
 
 async def openapi(request: Request) -> Response:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fieldfare.gateway.delivery import Mark
+from fieldfare.delivery.delivery import Mark
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, NewRecord
 from fieldfare.storage.registry import Cursor, Registry

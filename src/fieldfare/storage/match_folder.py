@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -157,6 +158,7 @@ def range_of(path: Path) -> BlockRange | None:
     return _parse(path.name)
 
 
+@lru_cache(maxsize=4 * SHARD_RECORDS)
 def _parse(name: str) -> BlockRange | None:
     start, _, end = name.removesuffix(SUFFIX).partition("-")
     if not name.endswith(SUFFIX) or not (start.isdecimal() and end.isdecimal()):

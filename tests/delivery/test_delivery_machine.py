@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fieldfare.gateway.delivery import INDEX_BITS, Delivery, Session, key_of, position_of
+from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
 from fieldfare.model import Position
 
 

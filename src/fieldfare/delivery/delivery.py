@@ -7,8 +7,7 @@ is not acked; what is acked beyond it is remembered as runs::
     acked │ given: leased, acked or to be given again │ fed, not given yet │ not read yet
           ^ cursor                                                         ^ read_to
 
-Positions are keys here: ``offset << 16 | index``, so that order and arithmetic are those of integers.
-Time is passed in as seconds of a clock that never goes back.
+Positions are keys here (`keys`). Time is passed in as seconds of a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -23,14 +22,9 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.gateway.given import Given
-from fieldfare.model import Position
+from fieldfare.delivery.given import Given
+from fieldfare.delivery.keys import NO_KEYS, key_of, position_of
 from fieldfare.storage.registry import Cursor
-
-INDEX_BITS = 16
-INDEX_MASK = (1 << INDEX_BITS) - 1
-OFFSET_END = 1 << (62 - INDEX_BITS)
-"""No key leaves 63 bits: NumPy and the registry hold it."""
 
 SPREAD_MAX = 50_000
 """Matches that may be given while an older one is not acked: a bound on what is remembered."""
@@ -38,10 +32,8 @@ SPREAD_MAX = 50_000
 EARLY_MAX = 50_000
 """Runs that are known to be acked of matches that were not read since a restart."""
 
-EXPIRED_AT_ONCE = 5_000
+EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
-
-_NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 Run = tuple[int, int]
 """The first and the last key of neighbours."""
@@ -49,20 +41,6 @@ Run = tuple[int, int]
 
 class TooManyEarlyAcks(Exception):
     """More acks than can be remembered name what was not read since a restart; none of them counts."""
-
-
-def key_of(position: Position) -> int:
-    """The key of a position; ValueError for one that has none, which would be another position's."""
-    if position.partition != 0:
-        raise ValueError(f"the log has one partition, 0; {position} names another")
-    if not (0 <= position.offset < OFFSET_END and 0 <= position.index <= INDEX_MASK):
-        raise ValueError(f"no event can be at {position}")
-    return position.offset << INDEX_BITS | position.index
-
-
-def position_of(key: int) -> Position:
-    """The position that a key stands for."""
-    return Position(0, key >> INDEX_BITS, key & INDEX_MASK)
 
 
 class Session:
@@ -151,7 +129,7 @@ class Delivery:
         self._version = self._saved_version = 0
         self._early: list[Run] = _united(acked)
         self._given = Given()
-        self._fed = _NOTHING
+        self._fed = NO_KEYS
         self._fed_at = 0
         self._leases: dict[int, _Lease] = {}
         self._deadlines: list[_Lease] = []
@@ -304,7 +282,7 @@ class Delivery:
         """Let go of matches read but not given: nobody is there to take them; they are read again later."""
         if self._fed_at < len(self._fed):
             self.read_to = int(self._fed[self._fed_at])
-        self._fed, self._fed_at = _NOTHING, 0
+        self._fed, self._fed_at = NO_KEYS, 0
 
     def _end_lease(self, key: int) -> bool:
         lease = self._leases.pop(key, None)
@@ -363,7 +341,7 @@ class Delivery:
             last = self._early[bisect_right(self._early, (key, math.inf)) - 1][1]
             self._fed_at += int(np.searchsorted(fed[self._fed_at :], last, side="right"))
         if self._fed_at >= size:
-            self._fed, self._fed_at = _NOTHING, 0
+            self._fed, self._fed_at = NO_KEYS, 0
         if len(self._given):
             cursor_key = self._given.front
         elif self._fed_at < len(self._fed):

@@ -1,0 +1,308 @@
+"""Very many open streams of which few have something to hear: what they cost, and how soon they hear.
+
+    python benchmarks/live.py --json
+
+starts a service of its own with 100,000 subscriptions, opens a stream (server-sent events) for 10,000 of
+them, publishes 200 events a second for 20 seconds, one by one, with the client's publisher as it comes, each
+of which matches one stream's subscription and no other, and prints one JSON object:
+
+gateway_cpu_percent
+    Processor time of the gateway's process in those seconds, in percent of one core. Goal: 20.
+gateway_idle_cpu_percent
+    The same over some seconds before, while nothing is published: heartbeats, mostly.
+p50_ms, p99_ms
+    From the publish call to the arrival at the stream's client, which has a process of its own. Service,
+    publisher and client share the machine. Goal for p99: 250.
+gateway_rss_bytes
+    Resident memory of the gateway in the end.
+streams, subscriptions, events, equal
+    What was measured; `equal` says whether every event came once, on its own stream and no other.
+
+``--gateway-only`` runs the gateway without Spark: a small process writes the match log, for which events and
+filters are as simple as here. So the gateway can be watched alone, on a machine that has no room for both.
+Each open stream is a file here and one in the gateway: ``ulimit -n`` must allow for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import resource
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fieldfare.cli.demo.service import Service
+from fieldfare.client import AsyncClient, Client, NewSubscription
+from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log, open_registry
+
+BULK = 2_500
+OPENED_AT_ONCE = 200
+IDLE_S = 10.0
+WARM_S = 5.0
+ARRIVAL_WAIT_S = 10.0
+SPARE_FILES = 500
+MATCH_EVERY_S = 0.02
+
+
+def name_of(number: int) -> str:
+    return f"live-{number}"
+
+
+# The client of all streams
+
+
+def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
+    """Open the streams, say so, and when asked report all messages: stream, number, sent, received."""
+    raise_open_files(streams)
+    poll = select.epoll()
+    sockets: dict[int, tuple[int, socket.socket]] = {}
+    for first in range(0, streams, OPENED_AT_ONCE):
+        some = range(first, min(first + OPENED_AT_ONCE, streams))
+        opened = [open_stream(address, number) for number in some]
+        for number, connection in zip(some, opened, strict=True):
+            answer = b""
+            while b": fieldfare" not in answer:
+                if not (piece := connection.recv(4096)):
+                    raise RuntimeError(f"stream {number} did not open: {answer[:500]!r}")
+                answer += piece
+            connection.setblocking(False)
+            sockets[connection.fileno()] = number, connection
+            poll.register(connection.fileno(), select.EPOLLIN)
+    poll.register(pipe.fileno(), select.EPOLLIN)
+    pipe.send("open")
+    pipe.send(receive(poll, sockets, pipe.fileno()))
+
+
+def receive(
+    poll: select.epoll, sockets: dict[int, tuple[int, socket.socket]], until: int
+) -> list[tuple[int, int, float, float]]:
+    """What comes on the streams, until something can be read from a file."""
+    found: list[tuple[int, int, float, float]] = []
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == until:
+                return found
+            number, connection = sockets[descriptor]
+            piece = connection.recv(65_536)
+            if not piece:
+                raise RuntimeError(f"stream {number} ended")
+            now_s = time.monotonic()
+            for line in piece.split(b"\n"):
+                if line.startswith(b"data: "):
+                    data = msgspec.json.decode(line[6:])["data"]
+                    found.append((number, data["number"], data["sent_s"], now_s))
+
+
+def open_stream(address: tuple[str, int], number: int) -> socket.socket:
+    connection = socket.create_connection(address, timeout=60)
+    path = f"/v1/spaces/default/subscriptions/{name_of(number)}/stream?ack=auto"
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection
+
+
+def raise_open_files(streams: int) -> None:
+    """Ask for as many open files as the streams need; RuntimeError when they cannot be had."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = streams + SPARE_FILES
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise RuntimeError(f"{streams} streams need {wanted} open files, and ulimit -n -H is {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def followed(url: str, streams: int) -> Iterator[Connection]:
+    """The client in a process of its own; all its streams are open."""
+    host, _, port = url.rpartition("/")[2].rpartition(":")
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=follow, args=((host, int(port)), streams, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        here.recv()
+        yield here
+    finally:
+        process.kill()
+        process.join()
+
+
+# A gateway without Spark
+
+
+def match(data: str, streams: int) -> None:
+    """Write the match log: an event says for which subscription it is."""
+    log, registry = open_event_log(f"sqlite:///{data}/log.db"), open_registry(f"sqlite:///{data}/registry.db")
+    subscriptions = [registry.get("default", name_of(number)) for number in range(streams)]
+    numbers = [each.number for each in subscriptions if each is not None]
+    matches = MatchLog(f"{data}/matches")
+    at = log.start()
+    while True:
+        found = list(log.read(at, log.end()))
+        if found:
+            lines = [line for record in found for line in record.payload.splitlines()]
+            matched = [numbers[msgspec.json.decode(line)["data"]["stream"]] for line in lines]
+            end = found[-1].offset + 1
+            counts = np.array([record.count for record in found], np.int32)
+            indptr = np.arange(len(lines) + 1, dtype=np.int64)
+            matches.write(NewMatchBlock.by_event(at, end, counts, indptr, np.array(matched, np.uint32)))
+            at = end
+        time.sleep(MATCH_EVERY_S)
+
+
+class GatewayOnly:
+    """What `Service` is, without a pipeline; `match` is started when the subscriptions are there."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._matcher: Any = None
+        self.url = ""
+
+    def __enter__(self) -> GatewayOnly:
+        command = [sys.executable, "-m", "fieldfare.gateway", "--data", str(self._data), "--port", "0"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._matcher is not None:
+            self._matcher.kill()
+        self._process.terminate()
+        self._process.wait()
+
+    def wait_until_ready(self) -> None:
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().split()[4]
+
+    def match_for(self, streams: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._matcher = spawn.Process(target=match, args=(str(self._data), streams), daemon=True)
+        self._matcher.start()
+
+
+# The measurement
+
+
+def register(url: str, subscriptions: int) -> None:
+    with Client(url, timeout_s=120.0) as client:
+        for first in range(0, subscriptions, BULK):
+            some = range(first, min(first + BULK, subscriptions))
+            client.create_subscriptions(
+                [NewSubscription(f"data.stream = {number}", name_of(number)) for number in some]
+            )
+
+
+async def publish(url: str, streams: int, events_per_s: int, first: int, count: int) -> None:
+    """Single events at a steady pace, each to another stream than the one before."""
+    step = step_of(streams)
+    async with AsyncClient(url) as client, client.publisher() as publisher:
+        begin_s = time.monotonic()
+        for number in range(first, first + count):
+            wait_s = begin_s + (number - first) / events_per_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            data = {"stream": number * step % streams, "number": number, "sent_s": time.monotonic()}
+            publisher.publish({"source": "/live", "type": "t", "data": data})
+
+
+def step_of(streams: int) -> int:
+    """So many streams farther is the next one's turn; in the end each has had as many."""
+    return next(step for step in range(int(streams * 0.618) + 1, 3 * streams) if np.gcd(step, streams) == 1)
+
+
+def processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str, Any]:
+    with Client(url) as client:
+        pid = int(client.stats()["pid"])
+    before_s, began_s = processor_s(pid), time.monotonic()
+    time.sleep(IDLE_S)
+    idle = (processor_s(pid) - before_s) / (time.monotonic() - began_s)
+    warm, count = int(WARM_S * options.rate), int(options.seconds * options.rate)
+    asyncio.run(publish(url, options.streams, options.rate, 0, warm))
+    before_s, began_s = processor_s(pid), time.monotonic()
+    asyncio.run(publish(url, options.streams, options.rate, warm, count))
+    busy = (processor_s(pid) - before_s) / (time.monotonic() - began_s)
+    with Client(url) as client:
+        deadline_s = time.monotonic() + ARRIVAL_WAIT_S
+        while int(client.stats()["delivered_total"]) < warm + count and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+    time.sleep(0.2)
+    pipe.send("enough")
+    found: list[tuple[int, int, float, float]] = pipe.recv()
+    latencies_ms = [1000 * (came_s - sent_s) for _, number, sent_s, came_s in found if number >= warm]
+    p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99))
+    rss_bytes = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    return {
+        "gateway_cpu_percent": round(100 * busy, 1),
+        "gateway_idle_cpu_percent": round(100 * idle, 1),
+        "p50_ms": round(float(p50_ms), 1),
+        "p99_ms": round(float(p99_ms), 1),
+        "gateway_rss_bytes": rss_bytes,
+        "streams": options.streams,
+        "subscriptions": options.subscriptions,
+        "events": count,
+        "equal": is_equal(found, options.streams, warm + count),
+    }
+
+
+def is_equal(found: list[tuple[int, int, float, float]], streams: int, count: int) -> bool:
+    step = step_of(streams)
+    return sorted((number, stream) for stream, number, _, _ in found) == [
+        (number, number * step % streams) for number in range(count)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else on stdout"
+    )
+    parser.add_argument("--streams", type=int, default=10_000, help="open streams (default: %(default)s)")
+    parser.add_argument("--subscriptions", type=int, default=100_000, help="filters (default: %(default)s)")
+    parser.add_argument("--rate", type=int, default=200, help="events a second (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured (default: %(default)s)")
+    parser.add_argument("--gateway-only", action="store_true", help="without Spark: see above")
+    options = parser.parse_args()
+    raise_open_files(options.streams)
+    os.environ.setdefault("FIELDFARE_CONNECTIONS_MAX", str(options.streams + SPARE_FILES))
+    with tempfile.TemporaryDirectory(prefix="fieldfare-live-") as folder:
+        data = Path(folder) / "data"
+        with GatewayOnly(data) if options.gateway_only else Service(data) as service:
+            service.wait_until_ready()
+            register(service.url, options.subscriptions)
+            if isinstance(service, GatewayOnly):
+                service.match_for(options.streams)
+            else:
+                service.wait_until_indexed()
+            with followed(service.url, options.streams) as pipe:
+                figures = measure(service.url, options, pipe)
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, figure in figures.items():
+            print(f"{name:26} {figure}")
+    return 0 if figures["equal"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""Delivery: machines without I/O, from the match log to those who take messages.
+
+    match log ──looks──▶ Frontier ──feeds──▶ Delivery ──takes──▶ a session: one stream, or all pulls
+                                               │
+                                             cursor
+
+`delivery` is one subscription's: what is fed, leased, acked, to be given again. `frontier` knows who waits,
+and from where the match log has to be read for them. A runtime (`gateway/pump.py`) has the clock, the threads
+and the files; transports (`gateway/delivery_routes.py`, `gateway/event_stream.py`) only carry.
+"""

@@ -1,0 +1,153 @@
+"""A match log without files, and a frontier whose looks go in two steps, as those of a thread do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.delivery.frontier import (
+    Expire,
+    Frontier,
+    Leave,
+    Look,
+    LookAgain,
+    Looked,
+    Matched,
+    Message,
+    Ready,
+    Wait,
+)
+from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.effects import Ask, Effect, Tell, Timer
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What some records matched: keys by subscription."""
+
+    start: int
+    end: int
+    keys: dict[int, list[int]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A look that has read who waits, and what for, and has not answered yet."""
+
+    look: Look
+    joined: int
+    found: list[tuple[int, list[int]]]
+    end: int | None
+
+
+@dataclass
+class Readers:
+    """A frontier and those who read: what a pump is, moved by hand."""
+
+    blocks: list[Block] = field(default_factory=list)
+    deliveries: dict[int, Delivery] = field(default_factory=dict)
+    sessions: dict[int, Session] = field(default_factory=dict)
+    now: float = 0.0
+    unreadable: set[int] = field(default_factory=set)
+    kept_from: int = 0
+    looks: list[Look] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    timers: list[tuple[float, Expire]] = field(default_factory=list)
+    looked: int = 0
+
+    def __post_init__(self) -> None:
+        self.frontier = Frontier(0)
+        self.carry_out(self.frontier.start(0.0))
+
+    def hand_in(self, message: Message) -> None:
+        self.carry_out(self.frontier.handle(message, self.now))
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Ask):
+                assert isinstance(effect.question, Look)
+                self.looks.append(effect.question)
+            elif isinstance(effect, Timer):
+                assert isinstance(effect.message, Expire)
+                self.timers.append((effect.at_s, effect.message))
+            else:
+                assert isinstance(effect, Tell) and isinstance(effect.news, Ready)
+                self.ready(effect.news.delivery)
+
+    def ready(self, delivery: Delivery) -> None:
+        """Somebody who waits is woken."""
+
+    # What happens
+
+    def matched(self, end: int, keys: dict[int, list[int]]) -> None:
+        start = self.blocks[-1].end if self.blocks else 0
+        self.blocks.append(Block(start, end, keys))
+
+    def wait(self, number: int, offset: int = 0) -> None:
+        if number not in self.deliveries:
+            self.deliveries[number] = Delivery(number, offset << INDEX_BITS)
+            self.sessions[number] = Session(1000)
+        self.hand_in(Wait(self.deliveries[number]))
+
+    def leave(self, number: int) -> None:
+        self.hand_in(Leave(self.deliveries[number]))
+
+    def take(self, number: int, limit: int, lease_s: float = 30.0) -> list[int]:
+        return self.deliveries[number].take(self.sessions[number], limit, self.now, lease_s)
+
+    def mend(self) -> None:
+        self.unreadable.clear()
+        self.hand_in(LookAgain())
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := sorted((at, i) for i, (at, _) in enumerate(self.timers) if at <= end):
+            self.now = max(self.now, due[0][0])
+            self.hand_in(self.timers.pop(due[0][1])[1])
+        self.now = end
+
+    # Looks, in two steps
+
+    def see(self) -> bool:
+        """Looks that can be had are had: nobody hears of it yet."""
+        left = []
+        for look in self.looks:
+            front = look.front
+            joined, members = front.joined, set(front.members)
+            block = self._block_at(front.offset)
+            if block is not None and block.start not in self.unreadable:
+                found = [(number, block.keys[number]) for number in sorted(members & block.keys.keys())]
+                self.seen.append(Seen(look, joined, found, block.end))
+                self.looked += 1
+            elif look.follow:
+                left.append(look)
+            elif front.offset < self.kept_from:
+                self.seen.append(Seen(look, joined, [], self.kept_from))
+            else:
+                self.seen.append(Seen(look, joined, [], None))
+        self.looks, had = left, len(self.looks)
+        return len(left) < had
+
+    def answer(self) -> None:
+        """The frontier hears what was seen."""
+        seen, self.seen = self.seen, []
+        for each in seen:
+            front = each.look.front
+            if each.end is not None:
+                for number, keys in each.found:  # one at a time: others may come and go in between
+                    array = np.array(keys, np.int64)
+                    self.hand_in(Matched(front, [(number, array)], each.end))
+            self.hand_in(Looked(front, each.joined, each.end))
+
+    def look(self) -> None:
+        """All looks that can be had, to their end."""
+        self.answer()
+        while self.see():
+            self.answer()
+
+    def _block_at(self, offset: int) -> Block | None:
+        if offset < self.kept_from:
+            return None
+        return next((block for block in self.blocks if block.start <= offset < block.end), None)

@@ -1,0 +1,161 @@
+"""Who waits for matches, moved by hand: nobody misses one, and who is not matched costs nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from delivery_support import Readers
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.keys import INDEX_BITS
+
+NUMBERS = st.integers(0, 4)
+
+
+def key(offset: int) -> int:
+    return offset << INDEX_BITS
+
+
+def test_ten_thousand_who_wait_are_not_touched_by_what_does_not_match_them(monkeypatch):
+    """With 10,000 open streams each block was a tenth of a second of the event loop, whomever it matched."""
+    readers = Readers()
+    for number in range(10_000):
+        readers.wait(number)
+    fed: list[int] = []
+    feed = Delivery.feed
+
+    def counted(self: Delivery, *arguments: object) -> None:
+        fed.append(self.number)
+        feed(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Delivery, "feed", counted)
+    for end in range(1, 101):
+        readers.matched(end, {77: [key(end - 1)]} if end == 50 else {})
+        readers.look()
+    assert readers.looked == 100
+    assert fed == [77]
+    assert readers.take(77, 10) == [key(49)]
+    readers.frontier.bring(readers.deliveries[1])
+    assert readers.deliveries[1].cursor_key == key(100), "it costs nothing, and is known all the same"
+
+
+def test_all_come_back_to_the_same_place_and_are_looked_for_together():
+    """After a restart 10,000 browsers connect again: every block that they missed is looked at once."""
+    readers = Readers()
+    for end in range(1, 51):
+        readers.matched(end, {})
+    readers.look()
+    readers.looked = 0
+    readers.wait(0)  # its look begins before the others come
+    for number in range(1, 10_000):
+        readers.wait(number)
+    readers.look()
+    assert readers.looked <= 51
+    assert len(readers.frontier.leader.members) == 10_000
+
+
+def test_very_many_deadlines_that_are_given_up_leave_memory():
+    """A client that waits and leaves again and again, with a lease of a day, left a deadline each time."""
+    readers = Readers()
+    readers.matched(1, {1: [0]})
+    readers.wait(1)
+    readers.look()
+    readers.take(1, 1, 86_400.0)
+    for _ in range(10_000):
+        readers.wait(1)
+        readers.leave(1)
+    assert len(readers.frontier._deadlines) < 2_000
+    assert len(readers.timers) == 1
+
+
+class FrontierAgainstModel(RuleBasedStateMachine):
+    """Readers come and go between the two steps of a look; all they read is held against what was matched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers = Readers()
+        self.began: dict[int, int] = {}
+        self.waiting: set[int] = set()
+        self.given: dict[int, list[int]] = {}
+
+    @property
+    def end(self) -> int:
+        return self.readers.blocks[-1].end if self.readers.blocks else 0
+
+    @rule(records=st.integers(1, 3), matched=st.dictionaries(NUMBERS, st.integers(1, 7), max_size=3))
+    def block(self, records: int, matched: dict[int, int]) -> None:
+        start = self.end
+        keys = {
+            number: [key(start + i) for i in range(records) if which >> i & 1]
+            for number, which in matched.items()
+        }
+        self.readers.matched(start + records, {number: some for number, some in keys.items() if some})
+
+    @rule(number=NUMBERS, back=st.integers(0, 12))
+    def wait(self, number: int, back: int) -> None:
+        if number not in self.began:
+            self.began[number] = max(0, self.end - back)
+            self.given[number] = []
+        self.readers.wait(number, self.began[number])
+        self.waiting.add(number)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), forget=st.booleans())
+    def leave(self, data: st.DataObject, forget: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.waiting)))
+        self.readers.leave(number)
+        self.waiting.remove(number)
+        if forget:
+            self.readers.deliveries[number].forget_unread()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), limit=st.integers(1, 3), acks=st.booleans())
+    def take(self, data: st.DataObject, limit: int, acks: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.waiting)))
+        self._take(number, limit, acks)
+
+    def _take(self, number: int, limit: int, acks: bool) -> list[int]:
+        given = self.readers.take(number, limit, 1e9)
+        self.given[number] += given
+        if acks:
+            self.readers.frontier.bring(self.readers.deliveries[number])
+            self.readers.deliveries[number].ack(given)
+        self.readers.wait(number)
+        return given
+
+    @rule()
+    def see(self) -> None:
+        if not self.readers.seen:
+            self.readers.see()
+
+    @rule()
+    def answer(self) -> None:
+        self.readers.answer()
+
+    def teardown(self) -> None:
+        for number in self.began:
+            self.readers.wait(number)
+            self.waiting.add(number)
+        self.readers.look()
+        given = [[0]]
+        while any(given):
+            given = [self._take(number, 100, True) for number in self.began]
+            self.readers.look()
+        for number, offset in self.began.items():
+            matched = [each for block in self.readers.blocks for each in block.keys.get(number, [])]
+            assert self.given[number] == [each for each in matched if each >= key(offset)]
+            self.readers.frontier.bring(self.readers.deliveries[number])
+            assert self.readers.deliveries[number].read_to == max(key(offset), key(self.end))
+
+
+TestFrontierAgainstModel = FrontierAgainstModel.TestCase
+TestFrontierAgainstModel.settings = settings(
+    max_examples=150, stateful_step_count=40, derandomize=True, deadline=None
+)
