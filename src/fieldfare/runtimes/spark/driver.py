@@ -4,14 +4,14 @@ It runs the streaming query over one data directory until SIGTERM (exit status 0
 itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
 query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340, "revision": 12,
-     "manifest": 9, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340, "manifest": 9,
+     "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `offset` everything is matched, and on disk for good. `revision` and `manifest`
-are those that the last batch was matched with, and `snapshot_revision` that of the manifest's snapshots:
-nothing that the registry remembers of offsets before `offset` and revisions up to `snapshot_revision` is
-needed any more, not even after a crash. `newest_manifest` tells that an index is being built.
+recovering or failed. Up to `offset` everything is matched, and on disk for good. The last batch was matched
+with `manifest`. `newest_manifest` tells that an index is being built, and `snapshot_revision` is that of its
+snapshots: no change up to it, and no version for a record before `offset` alone, is asked for again, not even
+after a crash.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
@@ -180,14 +180,14 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     return Pipeline(folder, spark, batches, stop, Heartbeat(folder, log, match_log), recovery).run()
 
 
-def _committed(progress: Any) -> dict[str, int]:
-    """Revision and manifest of the query's last batch, from its last progress report."""
+def _committed(progress: Any) -> int | None:
+    """The manifest of the query's last batch, from its last progress report."""
     if not progress or not progress["sources"]:
-        return {}
+        return None
     end = progress["sources"][0]["endOffset"]
     if isinstance(end, str):
         end = json.loads(end)
-    return {name: end[name] for name in ("revision", "manifest")} if end else {}
+    return int(end["manifest"]) if end else None
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
