@@ -51,7 +51,7 @@ class Heartbeat:
         self._due_s = 0.0
         self._problem = ""
         self._beat: dict[str, Any] = dict.fromkeys(
-            ("offset", "log_end", "manifest", "snapshot_revision", "newest_manifest", "error")
+            ("offset", "log_end", "snapshot_revision", "newest_manifest", "error")
         )
         self._synced: int | None = None
         self.predecessor_died, self.told_offset = self._read_predecessor()
@@ -65,22 +65,18 @@ class Heartbeat:
         """Up to where everything is matched, as of the last beat."""
         return self._beat["offset"] or 0
 
-    def beat(self, state: str, manifest: int | None = None, *, error: str | None = None) -> None:
+    def beat(self, state: str, *, error: str | None = None) -> None:
         """Write the file now.
 
         Parameters
         ----------
         state : str
             starting, running, recovering, stopping, stopped or failed.
-        manifest : int, optional
-            What the last batch was matched with.
         error : str, optional
             Why the query is not running.
         """
         self._due_s = time.monotonic() + HEARTBEAT_S
         try:
-            if manifest is not None:
-                self._beat["manifest"] = manifest
             self._take_figures()
             time_ms = int(time.time() * 1000)
             beat = {"pid": os.getpid(), "state": state, "time_ms": time_ms, **self._beat, "error": error}
