@@ -1,8 +1,8 @@
 """Which versions of subscriptions a part holds, and for which records each of them counts.
 
-A version is valid from the revision that put its subscription to the revision that replaced or removed it, for
-records whose stamps lie between. What ended it after its part was built are *closings*: a part is never changed. Both are looked at
-here and nowhere else, the same for every library (see ``library``).
+A version is valid from the revision that put its subscription to the revision that replaced or removed it,
+for records whose stamps lie between. What ended it after its part was built are *closings*: a part is never
+changed. Both are looked at here and nowhere else, the same for every library (see ``library``).
 
 A change to an index of a million subscriptions adds one closing to thousands, and looking all of these up
 in the part takes longer than matching an event. So what is known is kept, and only what is new looked up.
