@@ -54,7 +54,7 @@ def cloud_events(columns: ColumnBatch) -> list[dict[str, Any]]:
 
 def records(payloads: list[bytes], size: int) -> pa.RecordBatch:
     count = len(payloads)
-    arrays = [list(range(count)), ["default"] * count, [size] * count, payloads]
+    arrays = [list(range(count)), [0] * count, ["default"] * count, [size] * count, payloads]
     return pa.record_batch(
         [pa.array(values, field.type) for values, field in zip(arrays, RECORDS, strict=True)], RECORDS
     )

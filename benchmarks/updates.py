@@ -35,6 +35,8 @@ from fieldfare.workloads.synthetic import WORKLOADS
 
 AT_ONCE = 20_000
 BATCH_EVENTS = 4096
+AFTER_ALL = 1 << 60
+"""The stamp of events that meet all changes."""
 
 
 def snapshot(size: int, seed: int) -> Part:
@@ -60,7 +62,7 @@ def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> lis
         text = None if i % 3 == 2 else filter_text(rng, RANGE_ATTRIBUTES)
         number = first + i if i % 3 == 0 else numbers[i]
         form = compile_filter(text).compiled if text is not None and compiled else None
-        made.append(Change(first + i, number, 0, text, "sql", form))
+        made.append(Change(first + i, number, text, "sql", form))
     return made
 
 
@@ -89,12 +91,12 @@ def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int =
     """
     rng = np.random.default_rng(5)
     events = events_of(count, 6, attributes)
-    offset = np.zeros(1, np.int64)
+    stamp = np.full(1, AFTER_ALL)
     applied, matched, seen = [], [], []
     for i in range(count):
         revision = live.revision + 1
         text = None if i % 3 == 2 else filter_text(rng, attributes)
-        change = Change(revision, revision if i % 3 == 0 else first + i, 0, text)
+        change = Change(revision, revision if i % 3 == 0 else first + i, text)
         columns = {
             path: Column(column.kinds[i : i + 1], column.words[i : i + 1])
             for path, column in events.columns.items()
@@ -103,7 +105,7 @@ def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int =
         started = time.perf_counter()
         index = live.apply([change]).index
         ready = time.perf_counter()
-        index.match(one, offset)
+        index.match(one, stamp)
         done = time.perf_counter()
         applied.append(ready - started)
         matched.append(done - ready)
@@ -120,7 +122,7 @@ def events_per_cpu_s(index: Index, batches: list[ColumnBatch]) -> float:
     """Events a second of the processor: what else runs on the machine counts little."""
     started = time.thread_time()
     for batch in batches:
-        index.match(batch, np.zeros(batch.size, np.int64))
+        index.match(batch, np.full(batch.size, AFTER_ALL))
     return sum(batch.size for batch in batches) / (time.thread_time() - started)
 
 
@@ -168,7 +170,7 @@ def main() -> None:
     figures |= beside(Index((part,)), live.index, options.rounds)
     figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES, size // 2)
     wide = LiveIndex()
-    wide.apply([Change(1, 1, 0, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
+    wide.apply([Change(1, 1, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
     figures |= {f"500_attributes_{k}": v for k, v in single_changes_ms(wide, options.singles, 500).items()}
     compacted = snapshot(size, options.seed)
     figures["rebase_s"] = round(timed(lambda: live.rebase(compacted, size))[0], 3)

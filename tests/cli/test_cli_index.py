@@ -67,17 +67,17 @@ def test_the_index_says_what_it_chose(explain: Callable[..., Result]) -> None:
     result = explain()
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("1 part, 204 subscription versions of which 0 ended, ")
+    assert lines[0].startswith("1 part, 205 subscription versions of which 0 ended, ")
     assert "    data.city: 201 entries" in lines
-    assert "  3 rows in 1 tile" in lines
+    assert "  4 rows in 1 tile" in lines
     found = json.loads(explain("--json").stdout)
     assert found["space"] == "default"
     (part,) = found["parts"]
     assert part["keys"] == [{"attributes": ["data.city"], "entries": 201}]
     assert (part["rows"], part["rows_in_keys"], part["rows_in_tiles"], part["undecided_rows"]) == (
-        204,
+        205,
         201,
-        3,
+        4,
         1,
     )
 
@@ -91,7 +91,7 @@ def test_a_subscription_is_where_the_index_put_it(explain: Callable[..., Result]
     assert {keyed.split(":")[1].split()[0], tiled.split(":")[1].split()[0]} == {"found", "in"}
     assert explain("odd").stdout.endswith("for what it finds the filter itself decides\n")
     (row,) = json.loads(explain("late", "--json").stdout)["rows"]
-    assert row["tile"] == 0 and row["tile_rows"] == 3 and row["exact"]
+    assert row["tile"] == 0 and row["tile_rows"] == 4 and row["exact"]
 
 
 def test_a_subscription_found_by_a_text_says_so_in_json_too(

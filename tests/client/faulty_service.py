@@ -113,7 +113,8 @@ class FaultyService:
             if not good:
                 return 400, {"title": "No event is good", "detail": "all were refused", "refused": refused}
             self.records.append(good)
-            body: dict[str, Any] = {"partition": 0, "offset": offset, "count": len(good), "duplicate": False}
+            body: dict[str, Any] = {"partition": 0, "offset": offset, "count": len(good), "stamp": 0}
+            body["duplicate"] = False
             status = 200
             if refused:
                 body |= {"title": "Some events were refused", "accepted": accepted, "refused": refused}

@@ -96,7 +96,7 @@ class NaivePipeline:
                 self._stopping.wait(0.005)
                 continue
             records = list(self._log.read(start, end))
-            versions = list(self._registry.versions(self._registry.revision(), start))
+            versions = list(self._registry.versions(self._registry.revision(), 0))
             self._matches.write(_match(start, end, records, versions))
             start = end
 
@@ -110,7 +110,7 @@ def _match(start: int, end: int, records: list[Record], versions: list[Version])
             matched = sorted(
                 version.number
                 for version in versions
-                if version.valid_from <= record.offset < version.valid_to
+                if version.revision <= record.stamp < version.closed_by
                 and version.space == record.space
                 and filters[version.filter].matches(event)
             )

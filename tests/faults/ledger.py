@@ -1,7 +1,8 @@
 """What a service owes: written down from calls and answers, worked out with the naive evaluator.
 
 Nothing here looks into the service's files. An event is known by a number of its own (``data.n``), a
-subscription's version by its text and the ``valid_from`` that the answer to its PUT gave.
+subscription's version by its text and the ``revision`` that the answer to its PUT gave: it counts for records
+whose answers gave a ``stamp`` from that on, until the next one does.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ Key = tuple[str, str]
 
 @dataclass
 class Promise:
-    """A filter of a subscription, and the records for which it counts."""
+    """A filter of a subscription, and the stamp from which on it counts."""
 
     text: str
-    valid_from: int
+    revision: int
     matches: Callable[[Event], bool]
 
 
@@ -38,7 +39,7 @@ class Ledger:
     events
         Every event that was sent, by its number, with its space.
     records
-        The acknowledged records, by their offsets.
+        The acknowledged records, by their offsets, and their stamps.
     watched, waiting
         All that a subscription is owed, and what of it has not been confirmed.
     refusals
@@ -46,7 +47,7 @@ class Ledger:
     """
 
     events: dict[int, tuple[str, Event]] = field(default_factory=dict)
-    records: dict[int, tuple[str, list[Event]]] = field(default_factory=dict)
+    records: dict[int, tuple[str, list[Event], int]] = field(default_factory=dict)
     promises: dict[Key, list[Promise]] = field(default_factory=dict)
     sizes_bytes: dict[int, int] = field(default_factory=dict)
     watched: dict[Key, dict[Position, int]] = field(default_factory=dict)
@@ -60,16 +61,16 @@ class Ledger:
         """These may be delivered from now on."""
         self.events.update((event["data"]["n"], (space, event)) for event in events)
 
-    def acknowledge(self, space: str, offset: int, events: list[Event], size_bytes: int) -> None:
+    def acknowledge(self, space: str, offset: int, stamp: int, events: list[Event], size_bytes: int) -> None:
         """A record was acknowledged: whoever matches it is owed it."""
         with self.lock:
             assert offset not in self.records, f"two requests were told that they became record {offset}"
-            self.records[offset] = space, events
+            self.records[offset] = space, events, stamp
             self.sizes_bytes[offset] = size_bytes
             self.acknowledged += len(events)
             for key, owed in self.watched.items():
                 if key[0] == space:
-                    new = self._owed(key, offset, events)
+                    new = self._owed(key, offset, stamp, events)
                     owed.update(new)
                     self.waiting[key].update(new.keys() - self._early.pop((key, offset), set()))
 
@@ -92,13 +93,13 @@ class Ledger:
                 size for offset, size in self.sizes_bytes.items() if offset >= min(oldest, default=1 << 62)
             )
 
-    def promise(self, key: Key, text: str, valid_from: int) -> None:
-        """A filter stands from a record on, until the next one of the same subscription does."""
+    def promise(self, key: Key, text: str, revision: int) -> None:
+        """A filter stands from a stamp on, until the next one of the same subscription does."""
         with self.lock:
             promises = self.promises.setdefault(key, [])
-            if not promises or (promises[-1].text, promises[-1].valid_from) != (text, valid_from):
-                assert not promises or promises[-1].valid_from <= valid_from
-                promises.append(Promise(text, valid_from, compile_filter(text).matches))
+            if not promises or promises[-1].revision != revision:
+                assert not promises or promises[-1].revision < revision
+                promises.append(Promise(text, revision, compile_filter(text).matches))
 
     def watch(self, key: Key) -> None:
         """Keep account of what is owed to a subscription while events come; its filter must not change."""
@@ -110,18 +111,18 @@ class Ledger:
             if key in self.watched:
                 return dict(self.watched[key])
             found: dict[Position, int] = {}
-            for offset, (space, events) in self.records.items():
+            for offset, (space, events, stamp) in self.records.items():
                 if space == key[0]:
-                    found.update(self._owed(key, offset, events))
+                    found.update(self._owed(key, offset, stamp, events))
             return found
 
-    def matches(self, key: Key, offset: int, event: Event) -> bool:
-        """Whether a subscription's filter, as it stood at a record, matches an event."""
-        standing = [each for each in self.promises.get(key, []) if each.valid_from <= offset]
-        return bool(standing) and standing[-1].matches(event)
+    def matches(self, key: Key, event: Event) -> bool:
+        """Whether the filter of a subscription that has had only one matches an event."""
+        (only,) = self.promises[key]
+        return only.matches(event)
 
-    def _owed(self, key: Key, offset: int, events: list[Event]) -> dict[Position, int]:
-        standing = [each for each in self.promises.get(key, []) if each.valid_from <= offset]
+    def _owed(self, key: Key, offset: int, stamp: int, events: list[Event]) -> dict[Position, int]:
+        standing = [each for each in self.promises.get(key, []) if each.revision <= stamp]
         if not standing:
             return {}
         matches = standing[-1].matches

@@ -147,7 +147,8 @@ class Publisher(Actor):
         if document["duplicate"]:
             assert tries > 1, f"{self.space}: sequence {self._sequence} was taken for a repeat: {document}"
         assert document["count"] == len(events), document
-        self.ledger.acknowledge(self.space, document["offset"], events, len(content))
+        place = document["offset"], document["stamp"]
+        self.ledger.acknowledge(self.space, *place, events, len(content))
         self._sequence += 1
         self.stopping.wait(self.load.pace_s)
 
@@ -222,7 +223,7 @@ class Changer(Actor):
         document = answer.json()
         assert document["filter"] == text
         if id == CHANGED:
-            self.ledger.promise((self.space, id), text, Position.parse(document["valid_from"]).offset)
+            self.ledger.promise((self.space, id), text, document["revision"])
 
 
 class Reader(Actor):
@@ -284,7 +285,7 @@ class Reader(Actor):
         if record is not None:
             assert record[1][position.index]["data"]["n"] == number, f"{where}: its place is another's"
         if self.key[1] != CHANGED:
-            assert self.ledger.matches(self.key, position.offset, event), f"{where}: {event} does not match"
+            assert self.ledger.matches(self.key, event), f"{where}: {event} does not match"
 
     def rewind(self, end: int) -> None:
         """Go back to a log that ends there."""
@@ -382,7 +383,7 @@ class Load:
                 api.create_space(space)
             for id, text in FILTERS.items():
                 answer = api.put(space, id, text)
-                self.ledger.promise((space, id), text, Position.parse(answer["valid_from"]).offset)
+                self.ledger.promise((space, id), text, answer["revision"])
                 self.ledger.watch((space, id))
             self.publishers.append(Publisher(self, place, space, f"{seed}-publisher-{space}"))
             self.changers.append(Changer(self, space, f"{seed}-changer-{space}"))

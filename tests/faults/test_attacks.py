@@ -122,7 +122,8 @@ index = Index([builder.finish()])
 event = json.dumps({"id": "1", "data": {"v": list(range(900))}})
 payload = (event + "\\n").encode() * EVENTS
 batch = pa.record_batch(
-    [[0], ["default"], pa.array([EVENTS], pa.int32()), pa.array([payload], pa.large_binary())], schema=RECORDS
+    [[0], [0], ["default"], pa.array([EVENTS], pa.int32()), pa.array([payload], pa.large_binary())],
+    schema=RECORDS,
 )
 match_batch(batch, {"default": index})
 """
@@ -168,7 +169,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
 def index_of(folder: DataFolder) -> None:
     """Bring a service's index up to its registry, as the source's process does when it starts."""
     registry = open_registry(folder.registry_url)
-    writer = IndexWriter(folder, registry, IndexStore(folder.index), 0)
+    writer = IndexWriter(folder, registry, IndexStore(folder.index), lambda: 0)
     try:
         writer.catch_up(registry.revision())
     finally:
@@ -186,7 +187,7 @@ def service_with_an_index(root: Path) -> DataFolder:
     compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
     registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], 0, 0)
     index_of(folder)
-    log.append([NewRecord("default", b'{"n": 1}\n', 1)])
+    log.append([NewRecord("default", b'{"n": 1}\n', 1, stamp=1)])
     registry.close()
     log.close()
     return folder
@@ -209,7 +210,7 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     index_of(folder)
     manifest = IndexStore(folder.index).newest()
     assert manifest is not None
-    RangeMatcher(folder).match(RecordRange(0, 1, manifest.revision, manifest.number))
+    RangeMatcher(folder).match(RecordRange(0, 1, manifest.number))
     block = MatchLog(folder.matches).block_at(0)
     assert block is not None
     assert block.matches == 1
@@ -228,11 +229,11 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
     log.raise_end(7)
     log.append([NewRecord("default", b'{"n": 2}\n', 1)])
     planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
-    at = {"offset": planner.first(), "revision": 0, "manifest": 0}
+    at = {"offset": planner.first(), "manifest": 0}
     try:
         while (end := planner.next_end(at)) != at:
-            for first, last in planner.ranges(at["offset"], end):
-                matcher.match(RecordRange(first, last, end["revision"], end["manifest"]))
+            for first, last in planner.ranges(at["offset"], end["offset"]):
+                matcher.match(RecordRange(first, last, end["manifest"]))
             at = end
     finally:
         planner.close()

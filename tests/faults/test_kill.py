@@ -232,7 +232,7 @@ class Traffic:
             f"0-{record.offset}-{index}"
             for record, events in logged(self.service.folder)
             for index, event in enumerate(events)
-            if record.offset >= version.valid_from and matches(event)
+            if record.stamp >= version.revision and matches(event)
         }
         until(lambda: receiver.error or len(receiver.confirmed) >= len(expected), why=f"({id})")
         receiver.stop()

@@ -55,7 +55,7 @@ class NaivePipeline:
         found = list(gateway.log.read(start, min(gateway.log.end(), start + records)))
         if not found:
             return start
-        versions = list(gateway.registry.versions(gateway.registry.revision(), start))
+        versions = list(gateway.registry.versions(gateway.registry.revision(), 0))
         counts, lengths, numbers = [], [], []
         for record in found:
             counts.append(record.count)
@@ -64,7 +64,7 @@ class NaivePipeline:
                     version.number
                     for version in versions
                     if version.space == record.space
-                    and version.valid_from <= record.offset < version.valid_to
+                    and version.revision <= record.stamp < version.closed_by
                     and self._filter(version.filter).matches(json.loads(line))
                 )
                 lengths.append(len(matched))

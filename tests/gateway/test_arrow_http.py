@@ -162,7 +162,7 @@ def test_several_packed_batches_become_one_plain_batch(tmp_path):
             producer = {"fieldfare-producer": "p", "fieldfare-sequence": "1"}
             for _ in range(2):
                 answer = (await publish(r, body, **producer)).json()
-            assert answer == {"partition": 0, "offset": 0, "count": 5, "duplicate": True}
+            assert answer == {"partition": 0, "offset": 0, "count": 5, "stamp": 0, "duplicate": True}
             (record,) = r.gateway.log.read(0, 1)
             assert read_events(record.payload, 5).column("id").to_pylist() == ["0", "1", "2", "0", "1"]
 
@@ -273,7 +273,7 @@ class OneRecord:
         return start + 1
 
     def read(self, start: int, end: int) -> list[Record]:
-        return [Record(start, "default", 2, self._payload, 0)]
+        return [Record(start, "default", 2, self._payload, 0, 0)]
 
 
 def test_a_record_of_the_log_that_is_broken_is_named():

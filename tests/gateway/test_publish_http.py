@@ -33,7 +33,7 @@ def test_every_form_of_a_cloudevent_is_appended(tmp_path):
         async with running(tmp_path) as r:
             first, second = event(1, {"x": 1}), event(2, {"x": 2})
             answer = await r.client.post(EVENTS, content=encode(first), headers=STRUCTURED)
-            assert answer.json() == {"partition": 0, "offset": 0, "count": 1, "duplicate": False}
+            assert answer.json() == {"partition": 0, "offset": 0, "count": 1, "stamp": 0, "duplicate": False}
             charset = {"content-type": 'application/cloudevents-batch+json; charset="UTF-8"'}
             answer = await r.client.post(EVENTS, content=encode([first, second]), headers=charset)
             assert answer.json()["count"] == 2
@@ -87,7 +87,7 @@ def test_a_sequence_that_was_used_for_something_else_is_refused_and_takes_no_nei
             assert r.gateway.log.end() == 2
             await r.client.post("/v1/spaces", json={"name": "other"})
             assert (await post(2, "other")).json() == {
-                "partition": 0, "offset": 2, "count": 1, "duplicate": False,
+                "partition": 0, "offset": 2, "count": 1, "stamp": 0, "duplicate": False,
             }  # fmt: skip
 
     run(work)
@@ -194,7 +194,13 @@ def test_an_empty_batch_is_a_batch(tmp_path):
             for body in (b"[]", b" [ \n] "):
                 answer = await r.client.post(EVENTS, content=body, headers=BATCH)
                 assert answer.status_code == 200
-                assert answer.json() == {"partition": 0, "offset": None, "count": 0, "duplicate": False}
+                assert answer.json() == {
+                    "partition": 0,
+                    "offset": None,
+                    "count": 0,
+                    "stamp": None,
+                    "duplicate": False,
+                }
             assert r.gateway.log.end() == 0
 
     run(work)

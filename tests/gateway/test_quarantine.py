@@ -39,7 +39,13 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
             # Killed before the file was removed, and tried again.
             shutil.copytree(copy, tmp_path / "quarantine", dirs_exist_ok=True)
             answer = await r.client.post(path)
-            assert answer.json() == {"partition": 0, "offset": offset + 1, "count": 2, "duplicate": True}
+            assert answer.json() == {
+                "partition": 0,
+                "offset": offset + 1,
+                "count": 2,
+                "stamp": 1,
+                "duplicate": True,
+            }
             assert (await r.client.post(path)).status_code == 404
             r.pipeline.step()
             assert [m["event"]["id"] for m in await r.pull("a", max=10)] == ["odd"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -125,22 +126,24 @@ def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monk
             log, held, release = r.gateway.log, threading.Event(), threading.Event()
 
             def hold() -> None:
-                with log.fence():
+                with sqlite3.connect(log.path, isolation_level=None) as connection:
+                    connection.execute("BEGIN IMMEDIATE")
                     held.set()
                     release.wait(20)
+                connection.close()
 
             holder = threading.Thread(target=hold)
             holder.start()
             await asyncio.to_thread(held.wait)
             asked = 0
-            change = r.gateway.writer.change
+            probe = r.gateway.writer.probe
 
-            async def counted(work: Any) -> Any:
+            async def counted() -> None:
                 nonlocal asked
                 asked += 1
-                return await change(work)
+                await probe()
 
-            monkeypatch.setattr(r.gateway.writer, "change", counted)
+            monkeypatch.setattr(r.gateway.writer, "probe", counted)
             try:
                 for _ in range(3):
                     answers = await asyncio.gather(*(r.client.get("/readyz") for _ in range(20)))
@@ -151,6 +154,26 @@ def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monk
                 release.set()
                 await asyncio.to_thread(holder.join)
             while (await r.client.get("/readyz")).json()["checks"]["log"] != "ready":
+                await asyncio.sleep(0.01)
+
+    run(work)
+
+
+def test_a_registry_that_hangs_is_told_and_events_are_taken_all_the_same(tmp_path: Path, monkeypatch) -> None:
+    """Somebody's backup tool keeps registry.db locked: nobody can subscribe, but publishers go on."""
+    monkeypatch.setattr(readiness, "PROBE_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            with sqlite3.connect(tmp_path / "registry.db", isolation_level=None) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                checks = (await r.client.get("/readyz")).json()["checks"]
+                assert checks["log"] == "ready"
+                assert "the registry cannot be written: no answer" in checks["registry"]
+                assert (await r.publish(event(1)))["stamp"] == 0
+                connection.execute("ROLLBACK")
+            connection.close()
+            while (await r.client.get("/readyz")).json()["checks"]["registry"] != "ready":
                 await asyncio.sleep(0.01)
 
     run(work)

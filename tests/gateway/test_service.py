@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import httpx
@@ -70,6 +72,38 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
             heartbeat.unlink()
             r.gateway.maintenance.round(0)
             assert (await r.client.get(f"{SUBSCRIPTIONS}/a")).json()["filter"] == "data.x = 2"
+
+    run(work)
+
+
+def test_what_an_append_under_way_will_meet_is_not_forgotten(tmp_path, monkeypatch):
+    """The disk is slow with an append; meanwhile its filter is replaced, and all that is there is matched."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            entered, go_on, append = threading.Event(), threading.Event(), r.gateway.log.append
+
+            def slow(records):
+                entered.set()
+                go_on.wait(20)
+                return append(records)
+
+            monkeypatch.setattr(r.gateway.log, "append", slow)
+            publishing = asyncio.ensure_future(r.publish(event(1, {"x": 1})))
+            assert await asyncio.to_thread(entered.wait, 20)
+            await r.subscribe("a", "data.x = 2")
+            beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": 0, "snapshot_revision": 2}
+            r.gateway.heartbeat_path.write_text(json.dumps(beat))
+            await asyncio.to_thread(r.gateway.maintenance.round, 0)
+            go_on.set()
+            assert (await publishing)["stamp"] == 1
+            await asyncio.to_thread(r.gateway.maintenance.round, 0)
+            r.pipeline.step()
+            assert [message["position"] for message in await r.pull("a")] == ["0-0-0"]
+            r.gateway.heartbeat_path.write_text(json.dumps(beat | {"offset": 1}))
+            await asyncio.to_thread(r.gateway.maintenance.round, 0)
+            assert [version.filter for version in r.gateway.registry.versions(2, 0)] == ["data.x = 2"]
 
     run(work)
 

@@ -57,7 +57,7 @@ def test_made_up_ids_have_bits_enough_for_any_number_of_them(tmp_path):
 
 
 def test_changes_of_subscriptions_that_would_wait_for_long_are_refused(tmp_path, monkeypatch):
-    """A program that put subscriptions without end: each waited for the log's fence, and kept its filters in
+    """A program that put subscriptions without end: each waited for the registry, and kept its filters in
     memory meanwhile; with a slow disk there was no end to it."""
 
     async def work() -> None:

@@ -1,10 +1,9 @@
-"""The writer's thread: grouped, fenced, and answered one by one."""
+"""The threads that write: grouped, stamped, answered one by one, and none waits for another."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
 
 import pytest
 from gateway_support import run
@@ -14,7 +13,7 @@ from fieldfare.model import Position
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.registry import Cursor
+from fieldfare.storage.registry import Cursor, Put
 
 
 def record(text: bytes = b"{}\n", **more) -> NewRecord:
@@ -30,7 +29,6 @@ class Log:
         self.gate.set()
         self.entered = threading.Event()
         self.groups: list[int] = []
-        self.fences = 0
         self.fail = False
 
     def end(self):
@@ -43,12 +41,6 @@ class Log:
             raise EventLogError("the disk is gone")
         self.groups.append(len(records))
         return self.log.append(records)
-
-    @contextmanager
-    def fence(self):
-        self.fences += 1
-        with self.log.fence() as end:
-            yield end
 
 
 @pytest.fixture
@@ -77,7 +69,7 @@ def test_all_appends_that_wait_go_in_one_transaction(stores):
     run(work)
 
 
-def test_a_change_runs_between_records_and_its_error_is_its_own(stores):
+def test_a_change_is_told_the_logs_end_and_its_error_is_its_own(stores):
     log, registry = stores
 
     async def work() -> None:
@@ -209,25 +201,119 @@ def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores)
     run(work)
 
 
-def test_those_who_publish_wait_for_a_bounded_number_of_changes(stores):
-    """Thousands of subscriptions changed at once: all were written inside one fence, and appends waited."""
+def put(registry, id: str):
+    """A change that stores a subscription and gives its revision."""
+    return lambda end: registry.apply([Put("default", id, "a = 1", "sql", b"")], end, 0)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowledged_before_does_not(
+    stores, seed
+):
+    """Publishers and subscribers at once; each checks its own calls, one after the other, and the others'."""
     log, registry = stores
+    registry.create_space("default")
 
     async def work() -> None:
         writer = Writer(log, registry, queue_max_bytes=1 << 20)
-        log.gate.clear()
         writer.start()
+        revisions, stamps = [0], [0]
+
+        async def publish() -> None:
+            for _ in range(30):
+                answered = max(revisions)
+                place = await writer.append(record())
+                assert place.stamp >= answered
+                stamps.append(place.stamp)
+
+        async def subscribe(name: int) -> None:
+            for n in range(30):
+                acknowledged, end = max(stamps), writer.log_end
+                stored = await writer.change(put(registry, f"{name}-{n % 5}"))
+                assert stored.revision > acknowledged
+                assert stored.valid_from >= end
+                revisions.append(stored.revision)
+
+        await asyncio.gather(*(publish() for _ in range(4)), *(subscribe(seed * 10 + n) for n in range(3)))
+        versions = {change.revision for change in registry.changes(0, 1 << 60)}
+        assert versions == set(range(1, 91))
+        await writer.close()
+
+    run(work)
+    first = {subscription.id: subscription for subscription in registry.list("default")}
+    for found in log.log.read(0, log.end()):
+        for subscription in first.values():
+            assert found.offset >= subscription.valid_from or found.stamp < subscription.revision
+
+
+def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(stores):
+    log, registry = stores
+    registry.create_space("default")
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        writer.start()
+        release = threading.Event()
+        hanging = asyncio.ensure_future(writer.change(lambda end: release.wait(10)))
+        assert (await writer.append(record())).offset == 0
+        release.set()
+        assert await hanging
+        log.entered.clear()
+        log.gate.clear()
         blocked = asyncio.ensure_future(writer.append(record()))
-        await asyncio.to_thread(log.entered.wait)
-        done: list[int] = []
-        changes = [
-            asyncio.ensure_future(writer.change(lambda end, number=number: done.append(number)))
-            for number in range(300)
-        ]
-        await asyncio.sleep(0)
+        assert await asyncio.to_thread(log.entered.wait, 10)
+        await writer.save_cursors([(1, Cursor(Position(0, 1, 0)))])
+        stored = await writer.change(put(registry, "a"))
+        assert stored.valid_from == 1
+        assert writer.floor() == 0, "the append that hangs was stamped before"
         log.gate.set()
-        await asyncio.gather(blocked, *changes)
-        assert done == list(range(300)) and log.fences >= 5
+        assert (await blocked).stamp == 0
+        assert writer.floor() == stored.revision == (await writer.append(record())).stamp
+        await writer.close()
+
+    run(work)
+
+
+def test_a_change_that_fails_half_way_counts_as_far_as_it_came(stores):
+    log, registry = stores
+    registry.create_space("default")
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        writer.start()
+
+        def half(end: int) -> None:
+            put(registry, "a")(end)
+            raise RuntimeError("no")
+
+        with pytest.raises(RuntimeError):
+            await writer.change(half)
+        assert (await writer.append(record())).stamp == 1
+        await writer.close()
+
+    run(work)
+
+
+def test_acks_do_not_starve_beside_changes_without_end(stores):
+    """SQLite lets its writers wait with naps of up to a tenth of a second: whoever comes at once wins."""
+    log, registry = stores
+    registry.create_space("default")
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        writer.start()
+        changing = True
+
+        async def change() -> None:
+            while changing:
+                await asyncio.gather(*(writer.change(put(registry, f"{n}")) for n in range(20)))
+
+        changes = asyncio.ensure_future(change())
+        for offset in range(20):
+            await asyncio.wait_for(writer.save_cursors([(7, Cursor(Position(0, offset, 0)))]), 30)
+        changing = False
+        await changes
+        assert registry.load_cursor(7) == Cursor(Position(0, 19, 0))
         await writer.close()
 
     run(work)

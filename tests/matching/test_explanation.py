@@ -92,8 +92,8 @@ def test_texts_that_are_looked_for_are_named() -> None:
 def test_an_explanation_follows_changes() -> None:
     """The present version is in the newest part that has it; a removed subscription is nowhere."""
     live = LiveIndex(_part("data.a > 1", "data.b = 2"), 2)
-    live.apply([Change(3, 0, 5, "data.a > 2")])
-    index = live.apply([Change(4, 1, 6, None)]).index
+    live.apply([Change(3, 0, "data.a > 2")])
+    index = live.apply([Change(4, 1, None)]).index
     (place,) = index.explain_subscription(0) or ()
     assert place.part == 1
     assert index.explain_subscription(1) is None
@@ -104,8 +104,8 @@ def test_an_explanation_follows_changes() -> None:
 @each_library
 def test_every_library_explains_its_parts(library: Library) -> None:
     live = LiveIndex(library=library)
-    live.apply([Change(1, 0, 5, "data.a > 2"), Change(2, 1, 5, "data.b = 2")])
-    index = live.apply([Change(3, 1, 6, None)]).index
+    live.apply([Change(1, 0, "data.a > 2"), Change(2, 1, "data.b = 2")])
+    index = live.apply([Change(3, 1, None)]).index
     (place,) = index.explain_subscription(0) or ()
     assert str(place).startswith("part 0: ") and place.document()["part"] == 0
     assert index.explain_subscription(1) is None

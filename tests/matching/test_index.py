@@ -24,7 +24,6 @@ steps = st.lists(
     st.tuples(
         st.integers(0, 5),  # number
         st.one_of(st.none(), support.normal_forms),  # removed, or put
-        st.integers(0, 2),  # how far the log grew since the last change
         st.sampled_from(["more", "more", "apply", "apply", "rebase"]),
     ),
     max_size=24,
@@ -32,35 +31,35 @@ steps = st.lists(
 
 
 class History:
-    """The naive replay: all versions with the offsets between which they count."""
+    """The naive replay: all versions with the revisions between which they count."""
 
     def __init__(self, compiler: Compiler, library: Library) -> None:
         self.compiler = compiler
         self.library = library
-        self.versions: list[list[Any]] = []  # revision, number, valid_from, valid_to, form, closed_by
+        self.versions: list[list[Any]] = []  # revision, number, closed_by, form, text
 
-    def change(self, revision: int, number: int, offset: int, form: NormalForm | None) -> Change:
+    def change(self, revision: int, number: int, form: NormalForm | None) -> Change:
         for version in self.versions:
-            if version[1] == number and version[3] == OPEN_END:
-                version[3], version[5] = offset, revision
+            if version[1] == number and version[2] == OPEN_END:
+                version[2] = revision
         text = None
         if form is not None:
             text = self.compiler.register(form)
-            self.versions.append([revision, number, offset, OPEN_END, form, OPEN_END, text])
-        return Change(revision, number, offset, text, "sql")
+            self.versions.append([revision, number, OPEN_END, form, text])
+        return Change(revision, number, text, "sql")
 
     def snapshot(self, revision: int) -> Part:
         """What a background build makes of the registry's versions as known at a revision."""
         entries = [
-            entry(v[0], v[4], number=v[1], start=v[2], end=v[3] if v[5] <= revision else OPEN_END, text=v[6])
+            entry(v[0], v[3], number=v[1], start=v[0], end=v[2] if v[2] <= revision else OPEN_END, text=v[4])
             for v in self.versions
             if v[0] <= revision
         ]
         return build_part(entries, self.library)
 
-    def expected(self, events: list[dict[Any, Any]], offset: int) -> list[list[int]]:
-        valid = [v for v in self.versions if v[2] <= offset < v[3]]
-        return [sorted({v[1] for v in valid if matches_of(v[4], event)}) for event in events]
+    def expected(self, events: list[dict[Any, Any]], stamp: int) -> list[list[int]]:
+        valid = [v for v in self.versions if v[0] <= stamp < v[2]]
+        return [sorted({v[1] for v in valid if matches_of(v[3], event)}) for event in events]
 
 
 @each_kind
@@ -68,7 +67,7 @@ class History:
 @given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
 def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
     library_of: Callable[[Compiler], Library],
-    steps: list[tuple[int, NormalForm | None, int, str]],
+    steps: list[tuple[int, NormalForm | None, str]],
     events: list[dict[Any, Any]],
     back: int,
 ) -> None:
@@ -77,10 +76,8 @@ def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
     history, live = History(compiler, library), LiveIndex(library=library)
     kept: set[int] = set()
     changes: list[Change] = []
-    offset = 0
-    for revision, (number, form, growth, then) in enumerate(steps, start=1):
-        offset += growth
-        changes.append(history.change(revision, number, offset, form))
+    for revision, (number, form, then) in enumerate(steps, start=1):
+        changes.append(history.change(revision, number, form))
         if then == "more":
             continue
         applied = live.apply(changes)
@@ -94,15 +91,15 @@ def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
         assert kept == {id(part) for part in applied.index.parts}
         assert len(applied.index.parts) <= DELTAS_MAX + 1
     live.apply(changes)
-    _check(live.index, history, events, offset)
-    _check(_saved_and_opened(live.index, library), history, events, offset)
+    _check(live.index, history, events, len(steps))
+    _check(_saved_and_opened(live.index, library), history, events, len(steps))
 
 
-def _check(index: Index, history: History, events: list[dict[Any, Any]], end: int) -> None:
-    repeated = [event for _ in range(end + 2) for event in events]
-    offsets = np.repeat(np.arange(end + 2), len(events))
-    expected = [row for offset in range(end + 2) for row in history.expected(events, offset)]
-    assert index.match(columns_of(repeated), offsets).lists() == expected
+def _check(index: Index, history: History, events: list[dict[Any, Any]], last: int) -> None:
+    repeated = [event for _ in range(last + 1) for event in events]
+    stamps = np.repeat(np.arange(last + 1), len(events))
+    expected = [row for stamp in range(last + 1) for row in history.expected(events, stamp)]
+    assert index.match(columns_of(repeated), stamps).lists() == expected
 
 
 def _saved_and_opened(index: Index, library: Library) -> Index:
@@ -127,10 +124,10 @@ def test_changes_that_were_seen_already_are_left_out(library_of: Callable[[Compi
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
     live = LiveIndex(library=library_of(compiler))
-    change = Change(1, 7, 0, everything, "sql")
+    change = Change(1, 7, everything, "sql")
     live.apply([change])
     assert live.apply([change]).written == ()
-    assert live.index.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [[7]]
+    assert live.index.match(columns_of([{}]), np.ones(1, np.int64)).lists() == [[7]]
 
 
 @each_kind
@@ -140,10 +137,10 @@ def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one(
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
     live = LiveIndex(library=library_of(compiler))
-    bulk = live.apply(Change(r, r, 0, everything, "sql") for r in range(1, 2001))
+    bulk = live.apply(Change(r, r, everything, "sql") for r in range(1, 2001))
     assert [part.size for part in bulk.written] == [2000]
     for revision in range(2001, 2101):
-        applied = live.apply([Change(revision, revision, 0, everything, "sql")])
+        applied = live.apply([Change(revision, revision, everything, "sql")])
         assert len(applied.index.parts) <= DELTAS_MAX
         assert bulk.written[0] in applied.index.parts
-    assert live.index.match(columns_of([{}]), np.zeros(1, np.int64)).lists() == [list(range(1, 2101))]
+    assert live.index.match(columns_of([{}]), np.full(1, 2100)).lists() == [list(range(1, 2101))]

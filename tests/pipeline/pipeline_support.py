@@ -94,7 +94,6 @@ class Change:
     revision: int
     space: str
     number: int
-    offset: int
     filter: str | None
     dialect: str | None = "sql"
     compiled: bytes | None = None
@@ -107,9 +106,7 @@ class Version:
     revision: int
     space: str
     number: int
-    valid_from: int
     filter: str
-    valid_to: int = OPEN_END
     closed_by: int = OPEN_END
 
 
@@ -120,26 +117,26 @@ class History:
     versions: list[Version] = field(default_factory=list)
     revision: int = 0
 
-    def change(self, space: str, number: int, offset: int, text: str | None) -> Change:
-        """Put (or, without a text, remove) a subscription when the log ends at an offset."""
+    def change(self, space: str, number: int, text: str | None) -> Change:
+        """Put (or, without a text, remove) a subscription."""
         self.revision += 1
         for version in self.versions:
-            if version.number == number and version.valid_to == OPEN_END:
-                version.valid_to, version.closed_by = offset, self.revision
+            if version.number == number and version.closed_by == OPEN_END:
+                version.closed_by = self.revision
         compiled = None
         if text is not None:
-            self.versions.append(Version(self.revision, space, number, offset, text))
+            self.versions.append(Version(self.revision, space, number, text))
             compiled = encode_normal_form(compile_filter(text).normal_form)
-        return Change(self.revision, space, number, offset, text, "sql", compiled)
+        return Change(self.revision, space, number, text, "sql", compiled)
 
-    def expected(self, space: str, offset: int, event: dict[str, Any]) -> list[int]:
-        """The numbers that an event of a record at an offset must match."""
+    def expected(self, space: str, stamp: int, event: dict[str, Any]) -> list[int]:
+        """The numbers that an event of a record with a stamp must match."""
         return sorted(
             {
                 version.number
                 for version in self.versions
                 if version.space == space
-                and version.valid_from <= offset < version.valid_to
+                and version.revision <= stamp < version.closed_by
                 and compile_filter(version.filter).matches(event)
             }
         )

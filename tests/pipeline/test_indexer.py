@@ -46,32 +46,33 @@ class Files:
         }
 
 
-def snapshots_of(history: History, revision: int, passed: int, library: Library) -> dict[str, Part]:
+def snapshots_of(history: History, revision: int, floor: int, library: Library) -> dict[str, Part]:
     """What a background build makes of the versions known at a revision."""
     found: dict[str, list[IndexEntry]] = {}
     for v in history.versions:
-        valid_to = v.valid_to if v.closed_by <= revision else OPEN_END
-        if v.revision <= revision and valid_to > passed:
+        closed_by = v.closed_by if v.closed_by <= revision else OPEN_END
+        if v.revision <= revision and closed_by > floor:
             form = compile_filter(v.filter).normal_form
-            entry = IndexEntry(v.revision, v.number, v.valid_from, valid_to, form, v.filter, "sql")
+            entry = IndexEntry(v.revision, v.number, v.revision, closed_by, form, v.filter, "sql")
             found.setdefault(v.space, []).append(entry)
     return {space: build_part(entries, library) for space, entries in found.items()}
 
 
-def check(history: History, indexes: dict[str, Index], passed: int, end: int, random: Random) -> None:
-    """Match an event at every offset that is not passed, in every space."""
+def check(history: History, indexes: dict[str, Index], floor: int, random: Random) -> None:
+    """Match an event of every stamp that may still come, in every space."""
     event = random_event(random)
-    rows = [(offset, space) for offset in range(passed, end + 1) for space in SPACES]
+    rows = [(stamp, space) for stamp in range(floor, history.revision + 1) for space in SPACES]
     batch = pa.record_batch(
         [
-            pa.array([offset for offset, _ in rows]),
+            pa.array(range(len(rows)), pa.int64()),
+            pa.array([stamp for stamp, _ in rows]),
             pa.array([space for _, space in rows]),
             pa.array(np.ones(len(rows), np.int32)),
             pa.array([payload_of([event], random)] * len(rows), pa.large_binary()),
         ],
         schema=RECORDS,
     )
-    expected = [history.expected(space, offset, event) for offset, space in rows]
+    expected = [history.expected(space, stamp, event) for stamp, space in rows]
     assert match_batch(batch, indexes).lists() == expected
 
 
@@ -84,13 +85,12 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
     history, files, indexer = History(), Files(), Indexer(library=library)
     step: Step | None = None
     changes: list[Change] = []
-    passed = end = 0
+    floor = 0
     for _ in range(random.randrange(2, 9)):
         for _ in range(random.randrange(5)):
-            end += random.randrange(2)
             number = random.randrange(8)
             text = random_filter(random, 1) if random.random() < 0.7 else None
-            changes.append(history.change(SPACES[number % 2], number, end, text))
+            changes.append(history.change(SPACES[number % 2], number, text))
         what = random.choice(["apply", "apply", "apply", "snapshot", "restart"])
         if what == "restart" and step is not None:
             snapshots = {
@@ -104,11 +104,11 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
         step = indexer.apply(new, history.revision)
         files.write(step)
         assert step.manifest.revision == history.revision
-        check(history, files.indexes(step), passed, end, random)
+        check(history, files.indexes(step), floor, random)
         if what == "snapshot":
-            passed = random.randint(passed, end)
+            floor = random.randint(floor, history.revision)
             revision = random.randint(snapshot_revision(step.manifest), history.revision)
-            step = indexer.rebase(snapshots_of(history, revision, passed, library), revision)
+            step = indexer.rebase(snapshots_of(history, revision, floor, library), revision)
             files.write(step)
             assert step.manifest.revision == history.revision
-            check(history, files.indexes(step), passed, end, random)
+            check(history, files.indexes(step), floor, random)

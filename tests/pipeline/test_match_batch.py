@@ -34,7 +34,7 @@ randoms = st.randoms(use_true_random=False)
 def index_of(history: History, space: str, library: Library) -> Index:
     forms = [(v, compile_filter(v.filter).normal_form) for v in history.versions if v.space == space]
     entries = [
-        IndexEntry(v.revision, v.number, v.valid_from, v.valid_to, form, v.filter, "sql") for v, form in forms
+        IndexEntry(v.revision, v.number, v.revision, v.closed_by, form, v.filter, "sql") for v, form in forms
     ]
     return Index((build_part(entries, library),))
 
@@ -44,25 +44,27 @@ def index_of(history: History, space: str, library: Library) -> Index:
 @given(randoms)
 def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Library, random: Random) -> None:
     history = History()
-    rows, expected = [], []
+    rows, expected, stamp = [], [], 0
     for offset in range(random.randrange(1, 8)):
         for _ in range(random.randrange(4)):
             text = random_filter(random) if random.random() < 0.8 else None
             number = random.randrange(6)
-            history.change(SPACES[number % 2], number, offset, text)
+            history.change(SPACES[number % 2], number, text)
+        stamp = random.randint(stamp, history.revision)
         in_arrow = random.random() < 0.4
         make_event = typed_event if in_arrow else random_event
         events = [make_event(random) for _ in range(random.randrange(1, 4))]
         payload = arrow_payload_of(events, TYPED) if in_arrow else payload_of(events, random)
-        rows.append((offset, random.choice([*SPACES, "nobody"]), events, payload))
-    for offset, space, events, _ in rows:
-        expected += [history.expected(space, offset, event) for event in events]
+        rows.append((offset, stamp, random.choice([*SPACES, "nobody"]), events, payload))
+    for _, stamp, space, events, _ in rows:
+        expected += [history.expected(space, stamp, event) for event in events]
     batch = pa.record_batch(
         [
-            pa.array([offset for offset, _, _, _ in rows], pa.int64()),
-            pa.array([space for _, space, _, _ in rows]),
-            pa.array([len(events) for _, _, events, _ in rows], pa.int32()),
-            pa.array([payload for _, _, _, payload in rows], pa.large_binary()),
+            pa.array([offset for offset, *_ in rows], pa.int64()),
+            pa.array([stamp for _, stamp, *_ in rows], pa.int64()),
+            pa.array([space for _, _, space, _, _ in rows]),
+            pa.array([len(events) for _, _, _, events, _ in rows], pa.int32()),
+            pa.array([payload for *_, payload in rows], pa.large_binary()),
         ],
         schema=RECORDS,
     )
@@ -84,11 +86,11 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Librar
 def test_a_batch_of_one_space_is_not_copied() -> None:
     payloads = pa.array([b"{}\n", b"{}\n{}\n"], pa.large_binary())
     batch = pa.record_batch(
-        [[7, 8], ["a", "a"], pa.array([1, 2], pa.int32()), payloads],
+        [[7, 8], [3, 4], ["a", "a"], pa.array([1, 2], pa.int32()), payloads],
         schema=RECORDS,
     )
     (events,) = by_space(batch)
     assert events.places is None
-    assert events.offsets.tolist() == [7, 8, 8]
+    assert events.stamps.tolist() == [3, 4, 4]
     address = batch.column("payload").buffers()[2].address
     assert pa.py_buffer(events.payload).address == address

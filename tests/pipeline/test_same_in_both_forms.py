@@ -60,7 +60,7 @@ def test_the_form_of_a_publish_makes_no_difference(random: Random) -> None:
     forms = [(number, text, compile_filter(text).normal_form) for number, text in enumerate(filters)]
     entries = [IndexEntry(number, number, 0, OPEN_END, form, text, "sql") for number, text, form in forms]
     index = Index((build_part(entries),))
-    records = [Record(offset, "a", each.count, each.payload, 0) for offset, each in enumerate(decoded)]
+    records = [Record(offset, "a", each.count, each.payload, 0, 0) for offset, each in enumerate(decoded)]
     found = match_batch(record_batch(records), {"a": index}).lists()
     assert found[: len(events)] == found[len(events) :]
     assert found[: len(events)] == [

@@ -88,7 +88,7 @@ def test_a_killed_pipeline_leaves_no_process_and_the_next_one_goes_on(tmp_path: 
     try:
         for round in range(2):
             for n in range(3):
-                log.append([NewRecord("default", b'{"n": %d}\n' % n, 1)])
+                log.append([NewRecord("default", b'{"n": %d}\n' % n, 1, stamp=1)])
             block = wait_for(lambda: matches.block_at(log.end() - 1))
             assert block.by_event()[1].tolist() == [1]
             wait_for(lambda: heartbeat(folder).get("state") == "running")

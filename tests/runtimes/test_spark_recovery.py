@@ -100,7 +100,7 @@ def open_service(root: Path) -> tuple[DataFolder, EventLog]:
 
 
 def good(n: int, space: str = "default") -> NewRecord:
-    return NewRecord(space, b'{"n": %d}\n' % n, 1)
+    return NewRecord(space, b'{"n": %d}\n' % n, 1, stamp=2)
 
 
 @pytest.mark.spark
@@ -108,8 +108,8 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
     """A record that no task can read, one that crashes every process: all others are matched, in one run."""
     folder, log = open_service(tmp_path)
     records = [good(n, "other" if n % 3 else "default") for n in range(12)]
-    records[4] = NewRecord("default", b"{\n", 1)
-    records[9] = NewRecord("other", b'{"n": "CRASH"}\n', 1)
+    records[4] = NewRecord("default", b"{\n", 1, stamp=2)
+    records[9] = NewRecord("other", b'{"n": "CRASH"}\n', 1, stamp=2)
     log.append(records)
     sabotage = tmp_path / "sabotage"
     sabotage.mkdir()
@@ -270,10 +270,10 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets() == []
     planner = BatchPlanner(folder, BatchSettings())
-    at: dict[str, int] = {"offset": planner.first(), "revision": 0, "manifest": 0}
+    at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
     while at["offset"] < 3:
         end = planner.next_end(at)
-        planner.ranges(at["offset"], end)
+        planner.ranges(at["offset"], end["offset"])
         at = end
     planner.close()
     assert MatchLog(folder.matches).end(0) == at["offset"] == 3

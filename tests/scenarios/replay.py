@@ -58,13 +58,13 @@ class RegistryWatcher:
 
 @dataclass(slots=True)
 class Version:
-    """A subscription's filter, and the records for which it counts."""
+    """A subscription's filter, and the stamps for which it counts."""
 
     space: str
     number: int
     text: str
-    valid_from: int
-    valid_to: int = OPEN_END
+    revision: int
+    closed_by: int = OPEN_END
 
 
 def versions_of(changes: Iterable[RegistryChange]) -> list[Version]:
@@ -73,9 +73,9 @@ def versions_of(changes: Iterable[RegistryChange]) -> list[Version]:
     standing: dict[int, Version] = {}
     for change in changes:
         if change.number in standing:
-            standing.pop(change.number).valid_to = change.offset
+            standing.pop(change.number).closed_by = change.revision
         if change.filter is not None:
-            version = Version(change.space, change.number, change.filter, change.offset)
+            version = Version(change.space, change.number, change.filter, change.revision)
             versions.append(version)
             standing[change.number] = version
     return versions
@@ -124,18 +124,24 @@ class Comparison:
 
 
 def compare(folder: DataFolder, versions: Iterable[Version]) -> Comparison:
-    """Compare every event's matches with what the evaluator says of the versions that counted for it."""
-    waiting = sorted(versions, key=lambda version: version.valid_from, reverse=True)
+    """Compare every event's matches with what the evaluator says of the versions that counted for it.
+
+    One gateway wrote the log, so stamps never fall.
+    """
+    waiting = sorted(versions, key=lambda version: version.revision, reverse=True)
     filters = {version.text: compile_filter(version.text) for version in waiting}
     standing: dict[str, dict[int, Version]] = {}
     endings: list[tuple[int, int, Version]] = []
     reader, result = MatchReader(folder), Comparison(differences=[])
+    stamp = 0
     for record, events in logged(folder):
-        while waiting and waiting[-1].valid_from <= record.offset:
+        assert record.stamp >= stamp, record.offset
+        stamp = record.stamp
+        while waiting and waiting[-1].revision <= stamp:
             version = waiting.pop()
             standing.setdefault(version.space, {})[id(version)] = version
-            heapq.heappush(endings, (version.valid_to, id(version), version))
-        while endings and endings[0][0] <= record.offset:
+            heapq.heappush(endings, (version.closed_by, id(version), version))
+        while endings and endings[0][0] <= stamp:
             ended = heapq.heappop(endings)[2]
             del standing[ended.space][id(ended)]
         found = reader.of(record.offset)

@@ -219,12 +219,16 @@ class Api:
 
     def publish(self, space: str, events: list[dict[str, Any]], **headers: str) -> int:
         """The offset of the record that the events became."""
+        return self.append(space, events, **headers)[0]
+
+    def append(self, space: str, events: list[dict[str, Any]], **headers: str) -> tuple[int, int]:
+        """Publish events; the offset of the record that they became, and its stamp."""
         body = "".join(json.dumps(event) + "\n" for event in events).encode()
         answer = self.http.post(f"/v1/spaces/{space}/events", content=body, headers=LINES | headers)
         assert answer.status_code == 200, answer.text
         document = answer.json()
         assert document["count"] == len(events)
-        return int(document["offset"])
+        return document["offset"], document["stamp"]
 
     def publish_table(self, space: str, events: pa.RecordBatch) -> None:
         """Publish the rows of a table."""

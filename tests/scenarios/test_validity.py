@@ -1,4 +1,4 @@
-"""Every event is matched against the subscriptions exactly as they stood when it was appended."""
+"""Every event is matched against the subscriptions exactly as they stood at its stamp."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,17 +35,20 @@ EVENT_COLUMNS = pa.schema(
     ]
 )
 
+Answer = dict[str, Any]
+"""What a call that stored a filter was told."""
+
 
 @dataclass(frozen=True)
 class Call:
-    """One answered call, between the offsets of two events that its thread published around it."""
+    """One answered call, between two events that its thread published around it: their offsets and stamps."""
 
     space: str
     id: str
     filter: str | None
-    valid_from: int | None
-    before: int
-    after: int
+    answer: Answer | None
+    before: tuple[int, int]
+    after: tuple[int, int]
 
 
 @dataclass
@@ -66,17 +70,17 @@ class Caller:
             after = self._mark(space)
             self.calls += [Call(space, *answer, before, after) for answer in answered]
 
-    def _mark(self, space: str) -> int:
+    def _mark(self, space: str) -> tuple[int, int]:
         self.markers += 1
         event = random_event(self.random)["data"] | {"marker": self.markers}
-        return self.api.publish(space, [cloud_event(f"{self.name}-{self.markers}", event)])
+        return self.api.append(space, [cloud_event(f"{self.name}-{self.markers}", event)])
 
     def _filter(self) -> str:
         """A filter that no other call sends: so its version is found in the registry by its text."""
         marker = f"data.{self.name} IS NULL AND {self.markers} = {self.markers}"
         return f"({random_filter(self.random)}) AND {marker}"
 
-    def _call(self, space: str) -> list[tuple[str, str | None, int | None]]:
+    def _call(self, space: str) -> list[tuple[str, str | None, Answer | None]]:
         chance = self.random.random()
         if chance < 0.1:
             return self._contend(space, f"shared-{self.random.randrange(3)}")
@@ -95,13 +99,13 @@ class Caller:
             self.standing.remove((space, id))
             assert self.api.remove(space, id)
             return [(id, None, None)]
-        return [(id, answer["filter"], int(answer["valid_from"].split("-")[1]))]
+        return [(id, answer["filter"], answer)]
 
-    def _contend(self, space: str, id: str) -> list[tuple[str, str | None, int | None]]:
+    def _contend(self, space: str, id: str) -> list[tuple[str, str | None, Answer | None]]:
         if self.random.random() < 0.4:
             return [(id, None, None)] if self.api.remove(space, id) else []
         answer = self.api.put(space, id, self._filter())
-        return [(id, answer["filter"], int(answer["valid_from"].split("-")[1]))]
+        return [(id, answer["filter"], answer)]
 
 
 def publish_until(stop: threading.Event, api: Api, random: Random) -> None:
@@ -143,18 +147,20 @@ def check_answers(calls: list[Call], changes: list[RegistryChange]) -> None:
         if call.filter is not None:
             change = put_by[call.filter]
             assert change.space == call.space
-            assert call.valid_from in (None, change.offset)
-            assert call.before < change.offset <= call.after, call
+            if call.answer is not None:
+                assert call.answer["revision"] == change.revision
+                valid_from = int(call.answer["valid_from"].split("-")[1])
+                assert call.before[0] < valid_from <= call.after[0], call
+            assert call.before[1] < change.revision <= call.after[1], call
             assert owner.setdefault(change.number, (call.space, call.id)) == (call.space, call.id)
     removals: dict[tuple[str, str], list[int]] = {}
     for change in changes:
         if change.filter is None and change.number in owner:
-            removals.setdefault(owner[change.number], []).append(change.offset)
+            removals.setdefault(owner[change.number], []).append(change.revision)
     for call in calls:
         if call.filter is None:
-            between = [
-                offset for offset in removals[call.space, call.id] if call.before < offset <= call.after
-            ]
+            removed = removals[call.space, call.id]
+            between = [revision for revision in removed if call.before[1] < revision <= call.after[1]]
             assert between, call
             if not call.id.startswith("shared"):
                 assert len(between) == 1, call
@@ -177,8 +183,8 @@ def scenario(data: Path, calls: int, seed: int) -> DataFolder:
     print(f"{len(answered)} calls, {len(changes)} changes: {comparison}")
     assert comparison.differences == []
     assert comparison.matches > comparison.events
-    # Had every version begun one record later, this would have been noticed.
-    late = [replace(version, valid_from=version.valid_from + 1) for version in versions]
+    # Had every version begun one stamp later, this would have been noticed.
+    late = [replace(version, revision=version.revision + 1) for version in versions]
     assert compare(service.folder, late).differences
     return service.folder
 
@@ -196,5 +202,5 @@ def test_thousands_of_changes_later_every_event_still_does(tmp_path: Path) -> No
     registry = open_registry(folder.registry_url)
     with pytest.raises(RegistryError, match="keeps the history from"):
         next(registry.changes(0, 1))
-    left = list(registry.versions(registry.revision(), -1))
+    left = list(registry.versions(registry.revision(), 0))
     assert len(left) < registry.revision() / 2

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import random
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.storage import EventLog, open_event_log, open_registry
-from fieldfare.storage.errors import EventLogError, TrimmedError
+from fieldfare.storage.errors import EventLogError, FormatError, TrimmedError
 from fieldfare.storage.event_log import (
     MAX_PAYLOAD_BYTES,
     Appended,
@@ -26,6 +28,7 @@ from fieldfare.storage.event_log import (
     RecordSize,
     RetentionPolicy,
 )
+from fieldfare.storage.registry import Put, Remove
 
 OpenLog = Callable[[], EventLog]
 
@@ -47,8 +50,8 @@ def test_a_new_log_is_empty_and_starts_at_0(log: EventLog) -> None:
 
 def test_records_read_back_as_they_were_appended(log: EventLog, open_log: OpenLog) -> None:
     appended = log.append([record(2, appended_ms=5), NewRecord("fish", b"{}\n", 1, appended_ms=6)])
-    assert appended == [Appended(0, 2, False), Appended(1, 1, False)]
-    expected = [Record(0, "birds", 2, lines(2), 5), Record(1, "fish", 1, b"{}\n", 6)]
+    assert appended == [Appended(0, 2, 0, False), Appended(1, 1, 0, False)]
+    expected = [Record(0, "birds", 2, lines(2), 5, 0), Record(1, "fish", 1, b"{}\n", 6, 0)]
     assert list(log.read(0, 2)) == expected
     assert list(open_log().read(0, 99)) == expected
     assert list(log.read(1, 2)) == expected[1:]
@@ -70,15 +73,15 @@ def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(
     """A client did not get the answer to its publish call, and sends the batch again."""
     log.append([record(), record(3, producer="p", sequence=7)])
     again = [record(3, producer="p", sequence=7), record(2, producer="p", sequence=8)]
-    assert log.append(again) == [Appended(1, 3, True), Appended(2, 2, False)]
-    assert open_log().append(again) == [Appended(1, 3, True), Appended(2, 2, True)]
+    assert log.append(again) == [Appended(1, 3, 0, True), Appended(2, 2, 0, False)]
+    assert open_log().append(again) == [Appended(1, 3, 0, True), Appended(2, 2, 0, True)]
     assert log.end() == 3
-    assert log.append([record(producer="q", sequence=7)]) == [Appended(3, 1, False)]
+    assert log.append([record(producer="q", sequence=7)]) == [Appended(3, 1, 0, False)]
 
 
 def test_a_repeat_within_one_append_is_recognised(log: EventLog) -> None:
     twice = [record(4, producer="p", sequence=1)] * 2
-    assert log.append(twice) == [Appended(0, 4, False), Appended(0, 4, True)]
+    assert log.append(twice) == [Appended(0, 4, 0, False), Appended(0, 4, 0, True)]
 
 
 def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log: EventLog) -> None:
@@ -88,7 +91,7 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
     repeats = log.append([record(producer="p", sequence=sequence) for sequence in sequences[1_000:]])
     assert all(repeat.duplicate for repeat in repeats)
     assert [repeat.offset for repeat in repeats] == list(range(1_000, 2_000))
-    assert log.append([record(producer="p", sequence=0)])[0] == Appended(2_000, 1, False)
+    assert log.append([record(producer="p", sequence=0)])[0] == Appended(2_000, 1, 0, False)
 
 
 def test_repeats_are_forgotten_by_offset_when_asked(log: EventLog) -> None:
@@ -153,8 +156,8 @@ def test_offsets_go_on_after_all_records_were_trimmed(log: EventLog, open_log: O
     assert log.trim(99) == 2
     assert (log.start(), log.end(), log.size_bytes(), log.backlog(0)) == (2, 2, 0, Backlog(0, 0, 0))
     reopened = open_log()
-    assert reopened.append([record(5)]) == [Appended(2, 5, False)]
-    assert reopened.append([record(2, producer="p", sequence=1)]) == [Appended(0, 2, True)]
+    assert reopened.append([record(5)]) == [Appended(2, 5, 0, False)]
+    assert reopened.append([record(2, producer="p", sequence=1)]) == [Appended(0, 2, 0, True)]
     assert reopened.backlog(0) == Backlog(1, 5, len(lines(5)))
 
 
@@ -183,30 +186,103 @@ def test_the_space_of_trimmed_records_is_used_again(log: EventLog, tmp_path: Pat
     assert (tmp_path / "log.db").stat().st_size < size_bytes + 25_000_000
 
 
-def test_no_append_becomes_visible_inside_a_fence(log: EventLog, open_log: OpenLog) -> None:
+def test_a_record_keeps_its_stamp_and_a_repeat_tells_the_first_ones(log: EventLog, open_log: OpenLog) -> None:
+    assert (log.last_stamp(), log.lowest_stamp(0)) == (0, None)
+    stamps = [3, 3, 3, 7, 7, 8]
+    records = [record(stamp=stamp, producer="p", sequence=n) for n, stamp in enumerate(stamps)]
+    done = log.append(records[:2]) + log.append(records[2:5]) + log.append(records[5:])
+    assert [each.stamp for each in done] == stamps
+    again = replace(records[2], stamp=9)
+    assert log.append([again]) == [Appended(2, 1, 3, True)]
+    for other in (log, open_log()):
+        assert [found.stamp for found in other.read(0, 9)] == stamps
+        assert [other.lowest_stamp(start) for start in range(7)] == [3, 3, 3, 7, 7, 8, None]
+        assert other.last_stamp() == 8
+
+
+def test_stamps_are_right_after_a_trim_and_across_a_hole(log: EventLog, open_log: OpenLog) -> None:
+    log.append([record(stamp=stamp) for stamp in (1, 1, 2, 5, 5)])
+    log.trim(4)
+    assert [found.stamp for found in log.read(4, 9)] == [5]
+    log.raise_end(8)
+    log.append([record(stamp=5), record(stamp=6)])
+    assert [found.stamp for found in open_log().read(4, 10)] == [5, 5, 6]
+    log.trim(10)
+    assert (log.lowest_stamp(0), log.last_stamp()) == (None, 6)
+    log.append([record(stamp=6)])
+    assert log.lowest_stamp(0) == 6
+
+
+def test_stamps_may_fall_and_the_lowest_is_found(log: EventLog) -> None:
+    """Several gateways write one log, each as far as it has read."""
+    log.append([record(stamp=stamp) for stamp in (4, 9, 2, 2, 6)])
+    assert [log.lowest_stamp(start) for start in range(5)] == [2, 2, 2, 2, 6]
+
+
+def test_an_append_of_nothing_asks_whether_the_log_can_be_written(log: EventLog) -> None:
+    assert log.append([]) == []
+    assert log.end() == 0
+
+
+def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: Path) -> None:
+    """A log of format 2: a version counted from the log's end at one change to the end at the next."""
+    chance = random.Random(13)
+    log, registry = (
+        open_event_log(f"sqlite:///{tmp_path}/log.db"),
+        open_registry(f"sqlite:///{tmp_path}/registry.db"),
+    )
+    registry.create_space("birds")
+    valid: dict[int, list[int]] = {}
+    standing: dict[str, int] = {}
+    for _ in range(200):
+        end = log.end()
+        if chance.random() < 0.5:
+            log.append([record()])
+            continue
+        id = chance.choice("abcde")
+        put = chance.random() < 0.7
+        change = Put("birds", id, "a = 1", "sql", b"") if put else Remove("birds", id)
+        registry.apply([change], end, 0)
+        if put or id in standing:
+            revision = registry.revision()
+            if id in standing:
+                valid[standing.pop(id)][1:] = [end, revision]
+            if put:
+                standing[id] = revision
+                valid[revision] = [end, 1 << 62, 1 << 62]
+    log.trim(10)
+    log.close()
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.execute("DROP TABLE stamps")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
+    for found in upgraded.read(10, upgraded.end()):
+        by_offset = {revision for revision, (start, end, _) in valid.items() if start <= found.offset < end}
+        by_stamp = {
+            revision for revision, (_, _, closed) in valid.items() if revision <= found.stamp < closed
+        }
+        assert by_stamp == by_offset, found.offset
+    later = registry.revision()
+    upgraded.append([record(stamp=later)])
+    assert [found.stamp for found in upgraded.read(upgraded.end() - 1, upgraded.end())] == [later]
+
+
+def test_an_older_log_beside_a_registry_that_cannot_be_read_is_left_as_it_is(
+    log: EventLog, tmp_path: Path
+) -> None:
     log.append([record()])
-    other = open_log()
-    appender = threading.Thread(target=other.append, args=([record()],))
-    with log.fence() as end:
-        appender.start()
-        appender.join(0.2)
-        assert appender.is_alive()
-        assert end == log.end() == 1
-    appender.join(30)
-    assert log.end() == 2
-
-
-def test_appending_inside_ones_own_fence_is_an_error_and_the_fence_still_ends(log: EventLog) -> None:
-    with pytest.raises(EventLogError, match="open already"), log.fence():
-        log.append([record()])
-    log.append([record()])
-    assert log.end() == 1
-
-
-def test_an_error_inside_a_fence_ends_it(log: EventLog) -> None:
-    with pytest.raises(KeyError), log.fence():
-        raise KeyError
-    log.append([record()])
+    log.close()
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.execute("DROP TABLE stamps")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    (tmp_path / "registry.db").write_text("not a database" * 100)
+    for _ in range(2):
+        with pytest.raises(FormatError, match=r"registry\.db, which the log's older records need"):
+            open_event_log(f"sqlite:///{tmp_path}/log.db")
+    (tmp_path / "registry.db").unlink()
+    assert [found.stamp for found in open_event_log(f"sqlite:///{tmp_path}/log.db").read(0, 1)] == [0]
 
 
 def test_a_log_can_be_sent_to_another_process_and_read_there(
@@ -224,7 +300,7 @@ def test_a_forked_process_opens_its_own_connections(log: EventLog) -> None:
     child.start()
     child.join(30)
     assert child.exitcode == 0
-    assert log.append([record(1)]) == [Appended(2, 1, False)]
+    assert log.append([record(1)]) == [Appended(2, 1, 0, False)]
     assert log.backlog(0).events == 6
 
 
@@ -301,20 +377,6 @@ def test_what_was_acknowledged_survives_a_kill_and_retries_append_only_the_rest(
         assert at_least <= end <= at_least + 1
         kept = [(found.offset, found.payload) for found in log.read(0, end)]
         assert kept == [(index, b'"%d"\n' % index * (1 + index % 3)) for index in range(end)]
-
-
-def test_the_fence_of_a_killed_process_is_gone(
-    log: EventLog, run_program: Callable[[str], tuple[int, str]]
-) -> None:
-    program = f"""if True:
-        import os
-        from fieldfare.storage import open_event_log
-        with open_event_log({log.url!r}).fence():
-            os._exit(9)
-    """
-    assert run_program(program)[0] == 9
-    log.append([record()])
-    assert log.end() == 1
 
 
 @pytest.mark.parametrize("url", ["kafka://host/topic", "log.db", "sqlite://", ""])

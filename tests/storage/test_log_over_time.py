@@ -41,8 +41,8 @@ def test_the_same_producer_and_sequence_in_another_space_is_no_repeat(log: Event
     """Two teams' programs call themselves "importer" and count from 1: the second lost its events."""
     first = record(producer="importer", sequence=1)
     other = record(b'{"of":"fish"}\n', "fish", producer="importer", sequence=1)
-    assert log.append([first, other]) == [Appended(0, 1, False), Appended(1, 1, False)]
-    assert log.append([other, first]) == [Appended(1, 1, True), Appended(0, 1, True)]
+    assert log.append([first, other]) == [Appended(0, 1, 0, False), Appended(1, 1, 0, False)]
+    assert log.append([other, first]) == [Appended(1, 1, 0, True), Appended(0, 1, 0, True)]
     assert [kept.space for kept in log.read(0, 9)] == ["birds", "fish"]
 
 
@@ -54,14 +54,16 @@ def test_a_known_pair_with_another_body_is_told_apart_from_a_repeat(log: EventLo
     other = record(b'{"x":3}\n', producer="p", sequence=2)
     wrong_other = record(b'{"x":4}\n', producer="p", sequence=2)
     assert log.append([wrong, other, right, wrong_other]) == [
-        Appended(0, 1, True, differs=True),
-        Appended(1, 1, False),
-        Appended(0, 1, True),
-        Appended(1, 1, True, differs=True),
+        Appended(0, 1, 0, True, differs=True),
+        Appended(1, 1, 0, False),
+        Appended(0, 1, 0, True),
+        Appended(1, 1, 0, True, differs=True),
     ]
     assert log.end() == 2
     log.trim(2)
-    assert log.append([wrong]) == [Appended(0, 1, True)], "without the first one's body it counts as a repeat"
+    assert log.append([wrong]) == [Appended(0, 1, 0, True)], (
+        "without the first one's body it counts as a repeat"
+    )
 
 
 def test_forgetting_looks_at_a_bounded_number_and_goes_on(log: EventLog) -> None:
@@ -91,28 +93,28 @@ def check_upgraded(log: EventLog) -> None:
         (2, "fish", 2),
     ]
     assert log.backlog(0) == Backlog(2, 3, 9)
-    assert log.append([record(producer="p", sequence=7)]) == [Appended(1, 1, True)]
+    assert log.append([record(producer="p", sequence=7)]) == [Appended(1, 1, 0, True)]
     assert log.append([record(b"[]\n", producer="p", sequence=7)])[0].differs
-    assert log.append([record(b"{}\n{}\n", "fish", producer="q", sequence=7)]) == [Appended(2, 2, True)]
+    assert log.append([record(b"{}\n{}\n", "fish", producer="q", sequence=7)]) == [Appended(2, 2, 0, True)]
 
 
 def test_a_file_of_the_first_format_is_upgraded_and_loses_nothing(old_file: Path) -> None:
     log = open_event_log(f"sqlite:///{old_file}")
     check_upgraded(log)
     check_upgraded(open_event_log(f"sqlite:///{old_file}"))
-    assert log.append([record(space="fish", producer="p", sequence=7)]) == [Appended(3, 1, False)]
-    assert log.append([record(producer="p", sequence=6)]) == [Appended(4, 1, False)]
+    assert log.append([record(space="fish", producer="p", sequence=7)]) == [Appended(3, 1, 0, False)]
+    assert log.append([record(producer="p", sequence=6)]) == [Appended(4, 1, 0, False)]
 
 
-@pytest.mark.parametrize("statement", range(9))
+@pytest.mark.parametrize("statement", range(10))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_file: Path, run_program: Callable[[str], tuple[int, str]], statement: int
 ) -> None:
     status, _ = run_program(f"""if True:
         import os
         from fieldfare.storage import open_event_log, sqlite_schema
-        def die_after(connection):
-            for statement in sqlite_schema._FROM_1[:{statement}]:
+        def die_after(connection, registry):
+            for statement in (*sqlite_schema._FROM_1, *sqlite_schema._ADDED_BY_3)[:{statement}]:
                 connection.execute(statement)
             os._exit(9)
         sqlite_schema.prepare = die_after
@@ -124,9 +126,9 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_file_of_a_later_format_is_refused(old_file: Path) -> None:
     with sqlite3.connect(old_file) as later:
-        later.execute("PRAGMA user_version = 3")
+        later.execute("PRAGMA user_version = 4")
     later.close()
-    with pytest.raises(EventLogError, match="not an event log of format 2"):
+    with pytest.raises(EventLogError, match="not an event log of format 3"):
         open_event_log(f"sqlite:///{old_file}")
 
 
@@ -174,7 +176,7 @@ def test_no_offset_below_a_raised_end_is_given_to_a_record(log: EventLog, open_l
     assert log.end() == 2
     log.raise_end(5_000_000)
     assert open_log().end() == 5_000_000
-    assert log.append([record(b"{}\n{}\n")]) == [Appended(5_000_000, 2, False)]
+    assert log.append([record(b"{}\n{}\n")]) == [Appended(5_000_000, 2, 0, False)]
     assert [kept.offset for kept in log.read(0, 9_999_999)] == [0, 1, 5_000_000]
     assert [kept.offset for kept in log.read(3, 9_999_999)] == [5_000_000]
     assert log.backlog(0) == Backlog(3, 4, 12)

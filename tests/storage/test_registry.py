@@ -66,7 +66,7 @@ def test_if_absent_leaves_an_existing_subscription_alone(registry: Registry) -> 
 
 def test_a_number_is_never_given_twice(registry: Registry, open_the_registry: OpenRegistry) -> None:
     registry.apply([put("x"), Remove("birds", "x")], 1, 0)
-    registry.purge(9, 2)
+    registry.purge(2)
     [again] = open_the_registry().apply([put("x")], 2, 0)
     assert isinstance(again, Subscription)
     assert (again.number, again.revision) == (2, 3)
@@ -102,9 +102,9 @@ def test_changes_come_in_order_of_revision_and_a_replacement_is_one_put(registry
     registry.apply([put("x"), put("y")], 5, 0)
     registry.apply([put("x", "a = 2"), Remove("birds", "y")], 6, 0)
     assert list(registry.changes(1, 99)) == [
-        RegistryChange(2, "birds", 2, 5, "a = 1", "sql", b"a = 1\0"),
-        RegistryChange(3, "birds", 1, 6, "a = 2", "sql", b"a = 2\0"),
-        RegistryChange(4, "birds", 2, 6, None, None, None),
+        RegistryChange(2, "birds", 2, "a = 1", "sql", b"a = 1\0"),
+        RegistryChange(3, "birds", 1, "a = 2", "sql", b"a = 2\0"),
+        RegistryChange(4, "birds", 2, None, None, None),
     ]
     assert [change.revision for change in registry.changes(2, 3)] == [3]
     assert list(registry.changes(4, 4)) == []
@@ -116,35 +116,33 @@ class History:
     def __init__(self) -> None:
         self.changes: list[RegistryChange] = []
 
-    def versions(self, revision: int, passed: int) -> list[Version]:
+    def versions(self, revision: int, floor: int) -> list[Version]:
         known: dict[int, Version] = {}
         standing: dict[int, int] = {}
         for change in self.changes[:revision]:
             if change.number in standing:
                 closed = standing.pop(change.number)
-                known[closed] = replace(known[closed], valid_to=change.offset)
+                known[closed] = replace(known[closed], closed_by=change.revision)
             if change.filter is not None and change.dialect is not None and change.compiled is not None:
                 standing[change.number] = change.revision
                 known[change.revision] = Version(
                     change.revision,
                     change.space,
                     change.number,
-                    change.offset,
                     OPEN_END,
                     change.filter,
                     change.dialect,
                     change.compiled,
                 )
-        return [version for version in known.values() if version.valid_to > passed]
+        return [version for version in known.values() if version.closed_by > floor]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, seed: int) -> None:
     chance = random.Random(seed)
     registry.create_space("ants")
-    history, numbers, offset, given = History(), dict[tuple[str, str], int](), 0, 0
+    history, numbers, given = History(), dict[tuple[str, str], int](), 0
     for _ in range(40):
-        offset += chance.randint(0, 2)
         batch: list[Put | Remove] = []
         for _ in range(chance.randint(1, 6)):
             space, id = chance.choice(["birds", "ants"]), chance.choice("uvwxyz")
@@ -153,7 +151,7 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
                 batch.append(Remove(space, id))
                 if (space, id) in numbers:
                     number = numbers.pop((space, id))
-                    history.changes.append(RegistryChange(revision, space, number, offset, None, None, None))
+                    history.changes.append(RegistryChange(revision, space, number, None, None, None))
             else:
                 change = put(id, f"a = {revision}", space)
                 batch.append(change)
@@ -161,29 +159,27 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
                     given += 1
                     numbers[space, id] = given
                 history.changes.append(
-                    RegistryChange(
-                        revision, space, numbers[space, id], offset, change.filter, "sql", change.compiled
-                    )
+                    RegistryChange(revision, space, numbers[space, id], change.filter, "sql", change.compiled)
                 )
-        registry.apply(batch, offset, 0)
+        registry.apply(batch, 0, 0)
     last = registry.revision()
     assert last == len(history.changes)
     assert list(registry.changes(0, last)) == history.changes
     for revision in range(last + 1):
-        passed = chance.randint(0, offset + 1)
-        assert list(registry.versions(revision, passed)) == history.versions(revision, passed)
+        floor = chance.randint(0, last + 1)
+        assert list(registry.versions(revision, floor)) == history.versions(revision, floor)
         assert list(registry.changes(revision, last)) == history.changes[revision:]
-    keep, passed = last // 2, offset // 3
-    kept_before = len(list(registry.versions(last, -1)))
-    removed = registry.purge(passed, keep)
+    keep = last // 2
+    kept_before = len(list(registry.versions(last, 0)))
+    removed = registry.purge(keep)
     assert removed > 0
-    assert len(list(registry.versions(last, -1))) == kept_before - removed
+    assert len(list(registry.versions(last, 0))) == kept_before - removed
     for revision in range(keep, last + 1):
-        later = chance.randint(passed, offset + 1)
+        later = chance.randint(keep, last + 1)
         assert list(registry.versions(revision, later)) == history.versions(revision, later)
         assert list(registry.changes(revision, last)) == history.changes[revision:]
     with pytest.raises(RegistryError, match=f"from revision {keep} on"):
-        list(registry.versions(keep - 1, offset))
+        list(registry.versions(keep - 1, last))
     with pytest.raises(RegistryError, match=f"from revision {keep} on"):
         list(registry.changes(keep - 1, last))
 
@@ -195,9 +191,9 @@ def test_long_histories_are_read_in_pages(registry: Registry) -> None:
         [put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], 2, 0
     )
     assert [change.revision for change in registry.changes(0, 1 << 60)] == list(range(1, 16_001))
-    versions = list(registry.versions(16_000, 1))
+    versions = list(registry.versions(16_000, 0))
     assert len(versions) == 15_000
-    assert sum(version.valid_to == OPEN_END for version in versions) == registry.count() == 9_000
+    assert sum(version.closed_by == OPEN_END for version in versions) == registry.count() == 9_000
 
 
 def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
@@ -215,12 +211,24 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
     assert other.load_cursor(1) == cursor
     assert other.load_cursor(2) == Cursor(Position(0, 9, 0))
     registry.apply([Remove("birds", "x")], 2, 0)
-    registry.purge(passed=1, keep_revision=99)
+    registry.purge(before=2)
     assert other.load_cursor(1) == cursor
-    registry.purge(passed=2, keep_revision=99)
+    registry.purge(before=99)
     assert other.load_cursor(1) is None
     assert other.load_cursor(2) is not None
     assert [change.revision for change in registry.changes(3, 3)] == []
+
+
+def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_anybody_has_read(
+    registry: Registry,
+) -> None:
+    registry.apply([put("x"), put("y")], 3, 0)
+    registry.save_cursors([(2, Cursor(Position(0, 4, 1)))])
+    registry.apply([put("x", "a = 2"), put("y", "a = 2"), put("z"), put("z", "a = 2")], 7, 0)
+    registry.apply([put("x", "a = 3")], 9, 0)
+    assert registry.load_cursor(1) == Cursor(Position(0, 3, 0))
+    assert registry.load_cursor(2) == Cursor(Position(0, 4, 1))
+    assert registry.load_cursor(3) in (None, Cursor(Position(0, 7, 0)))
 
 
 def test_a_registry_can_be_sent_to_another_process_and_read_there(

@@ -13,7 +13,7 @@ from fieldfare.model import Position
 class SubscriptionInfo:
     """A subscription as the service describes it.
 
-    ``valid_from`` is the position from which this version of the filter counts.
+    No event before the position ``valid_from`` meets this version of the filter.
     """
 
     id: str

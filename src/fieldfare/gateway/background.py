@@ -32,7 +32,12 @@ class Background:
         self.log_end = gateway.log.end()
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
         self.pipeline = PipelineWatch(gateway.heartbeat_path, gateway.settings.pipeline_stale_s)
-        self.probe = WriterProbe(gateway)
+        self.probes = (
+            WriterProbe("log", lambda: gateway.writer.probe()),
+            WriterProbe(
+                "registry", lambda: gateway.writer.change(lambda end: gateway.registry.apply([], end, 0))
+            ),
+        )
         self._take_figures()
 
     def start(self) -> None:

@@ -70,7 +70,9 @@ async def publish(request: Request) -> Response:
         gateway.metrics.refused.inc(len(decoded.refused))
     if not decoded.count:
         if kind == BATCH and not decoded.refused:
-            return json_response({"partition": 0, "offset": None, "count": 0, "duplicate": False})
+            return json_response(
+                {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
+            )
         raise _nothing_taken(decoded)
     record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, time.time_ns() // 1_000_000)
     try:
@@ -204,6 +206,7 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         "partition": 0,
         "offset": place.offset,
         "count": place.count,
+        "stamp": place.stamp,
         "duplicate": place.duplicate,
     }
     if not decoded.refused:

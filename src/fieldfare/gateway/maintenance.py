@@ -166,15 +166,18 @@ class Maintenance:
     def _forget_history(self) -> None:
         """Purge from the registry what the pipeline, however it may crash, will not ask for again.
 
-        It asks for versions that count for records it has not committed, and for changes that came after
-        the newest snapshot; until the first batch after a start it does not say how far it is.
+        It asks for versions that count for the stamp of a record whose matches are not on disk for good, and
+        for changes that came after the newest snapshots. It says how far either is.
         """
         try:
             heartbeat = read_heartbeat(self._gateway.heartbeat_path)
         except (OSError, msgspec.DecodeError):
             return
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
-            self._gateway.registry.purge(heartbeat.offset, heartbeat.snapshot_revision)
+            # First the stamps of records to come: what is appended meanwhile, the log tells.
+            before = min(self._gateway.writer.floor(), heartbeat.snapshot_revision)
+            waiting = self._gateway.log.lowest_stamp(heartbeat.offset)
+            self._gateway.registry.purge(before if waiting is None else min(before, waiting))
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""

@@ -38,7 +38,7 @@ _SUBSCRIPTION: Json = {
     "revision": 1,
     "valid_from": "0-0-0",
 }
-_APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "duplicate": False}
+_APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
 
 
 _POSITION = string("Where an event stands: partition-offset-index.", pattern=r"^\d+-\d+-\d+$")
@@ -94,6 +94,10 @@ _SCHEMAS: Json = {
                 "batch makes none.",
             },
             "count": integer("Events appended."),
+            "stamp": {
+                "type": ["integer", "null"],
+                "description": "The events are matched against the subscriptions as of this revision.",
+            },
             "duplicate": {"type": "boolean", "description": "A repeat: the first one's place."},
         }
     ),
@@ -103,6 +107,7 @@ _SCHEMAS: Json = {
             "partition": integer(),
             "offset": integer(),
             "count": integer(),
+            "stamp": integer(),
             "duplicate": {"type": "boolean"},
             "accepted": array(record({"index": integer(), "position": _POSITION})),
             "refused": array(ref("Refused")),
@@ -124,8 +129,12 @@ _SCHEMAS: Json = {
             "space": string(),
             "filter": string(),
             "dialect": string(),
-            "revision": integer("The registry revision that wrote this version."),
-            "valid_from": _POSITION,
+            "revision": integer(
+                "The registry revision that wrote this version: it counts from that stamp on."
+            ),
+            "valid_from": string(
+                "No event before this position meets this version.", pattern=_POSITION["pattern"]
+            ),
             "given_up_events": integer(
                 "For so many events, since the gateway's start, the filter was too much work to evaluate; "
                 "they were not matched. Only where one subscription is read, and only if there are any."

@@ -67,8 +67,8 @@ async def retry(request: Request) -> Response:
     if not place.duplicate:
         gateway.metrics.appended(record.count, len(record.payload))
     await asyncio.to_thread(gateway.quarantine.remove, offset)
-    document = {"partition": 0, "offset": place.offset, "count": place.count, "duplicate": place.duplicate}
-    return json_response(document)
+    document = {"partition": 0, "offset": place.offset, "count": place.count, "stamp": place.stamp}
+    return json_response(document | {"duplicate": place.duplicate})
 
 
 def _read(gateway: Gateway, offset: int) -> Record:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,29 +127,37 @@ class PipelineWatch:
 
 
 class WriterProbe:
-    """Asks the writer whether the log can be written: one question at a time, whoever wants to know."""
+    """Asks whether something can be written: one question at a time, whoever wants to know.
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    Parameters
+    ----------
+    what
+        The log or the registry, for people.
+    write
+        Writes nothing, in the way in which others write something.
+    """
+
+    def __init__(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
+        self._what = what
+        self._write = write
         self._asked: asyncio.Task[str] | None = None
 
     async def state(self) -> str:
-        """``ready``, or why the log cannot be written. Waits for `PROBE_S` at most."""
+        """``ready``, or why it cannot be written. Waits for `PROBE_S` at most."""
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_task(self._ask())
         asked = self._asked
         done, _ = await asyncio.wait([asked], timeout=PROBE_S)
         if not done:
             # It stays asked: who comes next waits for the same answer, and adds nothing to the queue.
-            return f"the log cannot be written: no answer for {PROBE_S:g} s"
+            return f"the {self._what} cannot be written: no answer for {PROBE_S:g} s"
         return asked.result()
 
     async def _ask(self) -> str:
         try:
-            # Whoever holds the fence could have written.
-            await self._gateway.writer.change(lambda end: end)
+            await self._write()
         except Exception as error:
-            return f"the log cannot be written: {error or type(error).__name__}"
+            return f"the {self._what} cannot be written: {error or type(error).__name__}"
         finally:
             self._asked = None
         return "ready"
@@ -158,9 +167,11 @@ async def readiness(gateway: Gateway) -> Readiness:
     """Look at everything that a publisher and a subscriber need."""
     settings = gateway.settings
     await gateway.background.observe()
+    log, registry = await asyncio.gather(*(probe.state() for probe in gateway.background.probes))
     checks = {
         "pipeline": gateway.background.pipeline.state(time.monotonic()),
-        "log": await gateway.background.probe.state(),
+        "log": log,
+        "registry": registry,
         "disk": "ready",
     }
     free_bytes = disk_free_bytes(settings.data)

@@ -39,7 +39,7 @@ def make_consistent(settings: GatewaySettings, log: EventLog, registry: Registry
             matched,
             committed,
         )
-    _mind_the_index(settings, registry)
+    _go_on_after(registry, max(log.last_stamp(), _indexed_revision(settings)))
     return matched
 
 
@@ -93,17 +93,24 @@ def _go_on_behind(log: EventLog, matches: MatchLog, known: int) -> None:
     )
 
 
-def _mind_the_index(settings: GatewaySettings, registry: Registry) -> None:
+def _indexed_revision(settings: GatewaySettings) -> int:
+    """The registry revision that the index covers."""
     try:
         newest = IndexStore(settings.data / "index").newest()
     except IndexStoreError:
-        return  # The pipeline builds it anew.
+        return 0  # The pipeline builds it anew.
+    return 0 if newest is None else newest.revision
+
+
+def _go_on_after(registry: Registry, known: int) -> None:
+    """A new change must not have a revision that records are stamped with, or that the index has taken in."""
     revision = registry.revision()
-    if newest is not None and newest.revision > revision:
-        registry.raise_revision(newest.revision + 1)
-        logger.warning(
-            "registry.db is at revision %d, the index at %d: the registry is an older copy; subscriptions are"
-            " as they were then, and the index is built anew",
-            revision,
-            newest.revision,
-        )
+    if known <= revision:
+        return
+    registry.raise_revision(known + 1)
+    logger.warning(
+        "registry.db is at revision %d, though %d is known: it is an older copy; subscriptions are as they"
+        " were then, and the index is built anew",
+        revision,
+        known,
+    )

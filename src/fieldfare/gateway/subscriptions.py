@@ -1,4 +1,4 @@
-"""Subscriptions: checked and compiled here, written by the writer's thread inside a fence of the log."""
+"""Subscriptions: checked and compiled here, written by the writer's thread of changes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Position, Subscription
+from fieldfare.model import Subscription
 from fieldfare.storage.errors import SpaceExistsError
-from fieldfare.storage.registry import Conflict, Cursor, Put, Registry, Remove
+from fieldfare.storage.registry import Conflict, Put, Registry, Remove
 
 COMPILE_AT_ONCE = 50
 COMPILED_HERE_MAX = 500
@@ -251,8 +251,8 @@ class Subscriptions:
     def _queued(self, wanted: Sequence[Wanted]) -> Iterator[None]:
         """While this is open a request has a place in the queue; Problem 429 when there is none left.
 
-        Each waits for the compiler, for the log's fence and for the registry's disk, and keeps its filters
-        meanwhile. A queue that is as long as somebody likes would keep everybody waiting, and memory too.
+        Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
+        is as long as somebody likes would keep everybody waiting, and memory too.
         """
         size_bytes = sum(map(_size_of, wanted))
         if self._waiting_requests and (
@@ -397,14 +397,6 @@ def _apply(registry: Registry, checked: Sequence[Checked], end: int, *, replace:
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=True, replaced=False)
     if replace and others:
-        # Where nobody has read yet, delivery begins where the subscription did, not its new filter.
-        beginnings = [
-            (held.number, Cursor(Position(0, held.valid_from, 0)))
-            for _, held in others
-            if registry.load_cursor(held.number) is None
-        ]
-        if beginnings:
-            registry.save_cursors(beginnings)
         changes = [replace_fields(puts[index], if_absent=False) for index, _ in others]
         for (index, _), answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
             assert isinstance(answer, Subscription)

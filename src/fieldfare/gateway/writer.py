@@ -1,9 +1,13 @@
-"""The one thread that writes: events to the log, changes to the registry, cursors.
+"""The threads that write: events to the log, changes to the registry, cursors. None waits for another.
 
-Whatever waits when the thread is free is done as one group: all appends in one transaction, then the
-registry's changes inside one fence of the log (so each has an exact place between the records), then
-the cursors in one transaction. A group ends at so many changes, for those who publish wait while the log is
-fenced. A request's future is resolved only when its work is durable.
+    append ──▶ read the stamp ──▶ one transaction of the log ─────▶ answers
+    change ──▶ read the log's end ──▶ the registry ──▶ raise the stamp ──▶ answers
+    cursors ─▶ one transaction of the registry ───────────────────▶ answers
+
+The *stamp* is the registry's revision as of the last change that is durable. It is raised before a change is
+answered and read after the events have arrived, so what is published after the answer meets the change. What
+was acknowledged before a change was asked for has a lower stamp. And a change reads the log's end before it
+gets its revision, so no record before that end meets it: delivery may begin there.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ import asyncio
 import logging
 import queue
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
 from fieldfare.storage.errors import StorageError
@@ -25,6 +30,7 @@ logger = logging.getLogger("fieldfare.gateway.writer")
 
 GROUP_MAX_BYTES = 32 << 20
 GROUP_MAX_CHANGES = 64
+"""So many are answered together: the first waits for the last, and each answer alone costs more."""
 
 T = TypeVar("T")
 
@@ -39,58 +45,44 @@ class WriterClosed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    record: NewRecord
+    """Of one record, or of none: that asks whether the log can be written."""
+
+    record: NewRecord | None
     future: asyncio.Future[Any]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.record.payload) if self.record is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     work: Callable[[int], Any]
     future: asyncio.Future[Any]
+    size_bytes: int = GROUP_MAX_BYTES // GROUP_MAX_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
 class _Save:
     cursors: Sequence[tuple[int, Cursor | Mark]]
     future: asyncio.Future[Any]
+    size_bytes: int = 0
 
 
-_Operation = _Append | _Change | _Save
+_Operation = TypeVar("_Operation", _Append, _Change, _Save)
 _Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
-class Writer:
-    """Queues writes for its thread; every verb is awaited on the event loop that `start` was called on.
+class _Thread(Generic[_Operation]):
+    """A thread and its queue. What waits when it is free is one group, which ends at so many bytes."""
 
-    Parameters
-    ----------
-    log, registry
-        Where to write. Nothing else in this process writes to them.
-    queue_max_bytes
-        Bytes of events that may wait; `append` raises WriterOverloaded above it.
-    """
-
-    def __init__(
-        self,
-        log: EventLog,
-        registry: Registry,
-        *,
-        queue_max_bytes: int,
-    ) -> None:
-        self._log = log
-        self._registry = registry
-        self._queue_max_bytes = queue_max_bytes
+    def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
-        self._queued_bytes = 0
-        self._on_append: Callable[[], None] | None = None
-        self.log_end = log.end()
-        """The log's end, as far as this writer, which is the only one, has moved it."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="fieldfare-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"fieldfare-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; futures belong to the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -101,43 +93,7 @@ class Writer:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
 
-    def call_on_append(self, on_append: Callable[[], None]) -> None:
-        """Have this called on the event loop whenever the log has grown."""
-        self._on_append = on_append
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive() and not self._closed
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of events that wait for the disk."""
-        return self._queued_bytes
-
-    async def append(self, record: NewRecord) -> Appended:
-        """Append one record; durable on return."""
-        if self._queued_bytes + len(record.payload) > self._queue_max_bytes:
-            raise WriterOverloaded
-        self._queued_bytes += len(record.payload)
-        try:
-            appended: Appended = await self._submit(lambda future: _Append(record, future))
-            return appended
-        finally:
-            self._queued_bytes -= len(record.payload)
-
-    async def change(self, work: Callable[[int], T]) -> T:
-        """Run ``work(end of the log)`` on the writer's thread while no append becomes visible."""
-        result: T = await self._submit(lambda future: _Change(work, future))
-        return result
-
-    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | Mark]]) -> None:
-        """Save cursors; durable on return. Of one subscription's, the one submitted last stays.
-
-        One that cannot be stored is an error to those who submitted it, and to nobody else.
-        """
-        await self._submit(lambda future: _Save(cursors, future))
-
-    async def _submit(self, make: Callable[[asyncio.Future[Any]], _Operation]) -> Any:
+    async def submit(self, make: Callable[[asyncio.Future[Any]], _Operation]) -> Any:
         if self._closed or self._loop is None:
             raise WriterClosed
         future = self._loop.create_future()
@@ -150,82 +106,129 @@ class Writer:
         while not stopping:
             operation = self._queue.get()
             group: list[_Operation] = []
-            size_bytes = changes = 0
-            while True:
-                if operation is None:
-                    stopping = True
-                    break
+            size_bytes = 0
+            while operation is not None:
                 group.append(operation)
-                if isinstance(operation, _Append):
-                    size_bytes += len(operation.record.payload)
-                    if size_bytes >= GROUP_MAX_BYTES:
-                        break
-                elif isinstance(operation, _Change):
-                    changes += 1
-                    if changes >= GROUP_MAX_CHANGES:
-                        break
+                size_bytes += operation.size_bytes
+                if size_bytes >= GROUP_MAX_BYTES:
+                    break
                 try:
                     operation = self._queue.get_nowait()
                 except queue.Empty:
                     break
+            stopping = operation is None
             if group:
                 self._write(group)
 
+    @abstractmethod
     def _write(self, group: Sequence[_Operation]) -> None:
-        appends = [operation for operation in group if isinstance(operation, _Append)]
-        changes = [operation for operation in group if isinstance(operation, _Change)]
-        saves = [operation for operation in group if isinstance(operation, _Save)]
-        # Appends are answered before the changes are made: a fence may take longer.
-        if appends:
-            before = self.log_end
-            self._resolve(self._append(appends))
-            if self.log_end != before and self._on_append is not None:
-                self._on_loop(self._on_append)
-        if changes:
-            self._resolve(self._change(changes))
-        if saves:
-            self._resolve(self._save(saves))
+        """Do a group's work, and resolve its futures."""
 
-    def _append(self, appends: Sequence[_Append]) -> list[_Outcome]:
+    def _resolve(self, outcomes: Sequence[_Outcome]) -> None:
+        if not self._on_loop(_set_results, outcomes):
+            logger.warning("%d answers came after the gateway had ended", len(outcomes))
+
+    def _on_loop(self, work: Callable[..., None], *arguments: Any) -> bool:
+        """Have something done on the event loop; False when it has ended, and so nobody waits for it."""
+        assert self._loop is not None
         try:
-            places = self._log.append([append.record for append in appends])
+            self._loop.call_soon_threadsafe(work, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+
+class _Changes(_Thread[_Change]):
+    """Changes of the registry, one after the other; those of a group are answered together."""
+
+    def __init__(self, registry: Registry, log_end: Callable[[], int]) -> None:
+        super().__init__("changes")
+        self._registry = registry
+        self._log_end = log_end
+        self.stamp = registry.revision()
+
+    def _write(self, group: Sequence[_Change]) -> None:
+        outcomes: list[_Outcome] = []
+        for change in group:
+            try:
+                outcomes.append((change.future, change.work(self._log_end()), None))
+            except Exception as error:
+                outcomes.append((change.future, None, error))
+        try:
+            # Also when one failed: it may have come half way.
+            self.stamp = self._registry.revision()
+        except StorageError as error:
+            logger.exception("the registry's revision could not be read")
+            outcomes = [(change.future, None, error) for change in group]
+        self._resolve(outcomes)
+
+
+class _Appends(_Thread[_Append]):
+    """Appends to the log: all records that wait go in one transaction, with one stamp."""
+
+    def __init__(self, log: EventLog, stamp: Callable[[], int]) -> None:
+        super().__init__("appends")
+        self._log = log
+        self._stamp = stamp
+        self._lock = threading.Lock()
+        self._appending: int | None = None
+        self.on_append: Callable[[], None] | None = None
+        self.end = log.end()
+
+    def floor(self) -> int:
+        """A stamp below which no record will be appended that is not in the log yet."""
+        with self._lock:
+            return self._stamp() if self._appending is None else self._appending
+
+    def _write(self, group: Sequence[_Append]) -> None:
+        before = self.end
+        with self._lock:
+            stamp = self._appending = self._stamp()
+        outcomes = self._append(group, stamp)
+        self._appending = None
+        self._resolve(outcomes)
+        if self.end != before and self.on_append is not None:
+            self._on_loop(self.on_append)
+
+    def _append(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
+        wanted = [append for append in appends if append.record is not None]
+        records = [replace(append.record, stamp=stamp) for append in wanted if append.record is not None]
+        try:
+            places = self._log.append(records)
         except ValueError as error:
             if len(appends) == 1:
                 return [(appends[0].future, None, error)]
             # One record that breaks a limit must not take its neighbours with it.
-            return [outcome for append in appends for outcome in self._append([append])]
+            return [outcome for append in appends for outcome in self._append([append], stamp)]
         except Exception as error:
-            logger.exception("the event log refused an append of %d records", len(appends))
+            logger.exception("the event log refused an append of %d records", len(records))
             return [(append.future, None, error) for append in appends]
-        self.log_end = max(self.log_end, *(place.offset + 1 for place in places))
-        return [(append.future, place, None) for append, place in zip(appends, places, strict=True)]
+        self.end = max(self.end, *(place.offset + 1 for place in places), 0)
+        answered: list[_Outcome] = [
+            (append.future, place, None) for append, place in zip(wanted, places, strict=True)
+        ]
+        return answered + [(append.future, None, None) for append in appends if append.record is None]
 
-    def _change(self, changes: Sequence[_Change]) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
-        try:
-            with self._log.fence() as end:
-                for change in changes:
-                    try:
-                        outcomes.append((change.future, change.work(end), None))
-                    except Exception as error:
-                        outcomes.append((change.future, None, error))
-        except Exception as error:
-            logger.exception("the event log could not be fenced")
-            outcomes += [(change.future, None, error) for change in changes[len(outcomes) :]]
-        return outcomes
 
-    def _save(self, saves: Sequence[_Save]) -> list[_Outcome]:
+class _Saves(_Thread[_Save]):
+    """Cursors: all that wait are saved in one transaction, of one subscription's the last."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__("cursors")
+        self._registry = registry
+
+    def _write(self, group: Sequence[_Save]) -> None:
         newest: dict[int, Cursor | Mark] = {}
-        for save in saves:
+        for save in group:
             newest.update(save.cursors)
-        errors = self._save_newest(newest)
+        errors = self._save(newest)
         outcomes: list[_Outcome] = []
-        for save in saves:
+        for save in group:
             failed = next((errors[number] for number, _ in save.cursors if number in errors), None)
             outcomes.append((save.future, None, failed))
-        return outcomes
+        self._resolve(outcomes)
 
-    def _save_newest(self, newest: dict[int, Cursor | Mark]) -> dict[int, Exception]:
+    def _save(self, newest: dict[int, Cursor | Mark]) -> dict[int, Exception]:
         """Save them; those that could not be, by number, each with its error."""
         if not newest:
             return {}
@@ -247,25 +250,87 @@ class Writer:
             return {
                 number: found
                 for item in newest.items()
-                for number, found in self._save_newest(dict((item,))).items()
+                for number, found in self._save(dict((item,))).items()
             }
         return {}
 
-    def _resolve(self, outcomes: list[_Outcome]) -> None:
-        if not self._on_loop(_set_results, outcomes):
-            logger.warning("%d answers came after the gateway had ended", len(outcomes))
 
-    def _on_loop(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Have something done on the event loop; False when it has ended, and so nobody waits for it."""
-        assert self._loop is not None
+class Writer:
+    """Queues writes for their threads; every verb is awaited on the event loop that `start` was called on.
+
+    Parameters
+    ----------
+    log, registry
+        Where to write. Nothing else in this process writes to them, but for retention and purges.
+    queue_max_bytes
+        Bytes of events that may wait; `append` raises WriterOverloaded above it.
+    """
+
+    def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
+        self._queue_max_bytes = queue_max_bytes
+        self._queued_bytes = 0
+        self._changes = _Changes(registry, lambda: self._appends.end)
+        self._appends = _Appends(log, lambda: self._changes.stamp)
+        self._saves = _Saves(registry)
+        self._threads = (self._appends, self._changes, self._saves)
+
+    def start(self) -> None:
+        """Start the threads; futures belong to the running event loop."""
+        for thread in self._threads:
+            thread.start()
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the threads."""
+        for thread in self._threads:
+            await thread.close()
+
+    def call_on_append(self, on_append: Callable[[], None]) -> None:
+        """Have this called on the event loop whenever the log has grown."""
+        self._appends.on_append = on_append
+
+    @property
+    def log_end(self) -> int:
+        """The log's end, as far as this writer, which is the only one, has moved it."""
+        return self._appends.end
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of events that wait for the disk."""
+        return self._queued_bytes
+
+    def floor(self) -> int:
+        """A stamp below which no record will be appended that is not in the log yet; from any thread."""
+        return self._appends.floor()
+
+    async def append(self, record: NewRecord) -> Appended:
+        """Append one record, with a stamp read after this was called; durable on return."""
+        if self._queued_bytes + len(record.payload) > self._queue_max_bytes:
+            raise WriterOverloaded
+        self._queued_bytes += len(record.payload)
         try:
-            self._loop.call_soon_threadsafe(work, *arguments)
-        except RuntimeError:
-            return False
-        return True
+            appended: Appended = await self._appends.submit(lambda future: _Append(record, future))
+            return appended
+        finally:
+            self._queued_bytes -= len(record.payload)
+
+    async def probe(self) -> None:
+        """Return when the log can be written."""
+        await self._appends.submit(lambda future: _Append(None, future))
+
+    async def change(self, work: Callable[[int], T]) -> T:
+        """Run ``work(end of the log)`` on the thread of changes; what it changed counts on return."""
+        result: T = await self._changes.submit(lambda future: _Change(work, future))
+        return result
+
+    async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | Mark]]) -> None:
+        """Save cursors; durable on return. Of one subscription's, the one submitted last stays.
+
+        One that cannot be stored is an error to those who submitted it, and to nobody else.
+        """
+        await self._saves.submit(lambda future: _Save(cursors, future))
 
 
-def _set_results(outcomes: list[_Outcome]) -> None:
+def _set_results(outcomes: Sequence[_Outcome]) -> None:
     for future, result, error in outcomes:
         if future.done():
             continue

@@ -7,7 +7,7 @@ written already. Both are cheap; a new snapshot, built elsewhere, takes them in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,13 +33,12 @@ FOLD_GROWTH = 2
 class Change:
     """One revision of the registry: a subscription's filter put (`filter` not None) or removed.
 
-    It counts for events whose record's offset is `offset` or later. `compiled` is what the library made of
+    It counts for events whose stamp is this revision or a later one. `compiled` is what the library made of
     the filter; without it the filter is compiled here.
     """
 
     revision: int
     number: int
-    offset: int
     filter: str | None
     dialect: str | None = None
     compiled: bytes | None = None
@@ -61,24 +60,24 @@ class Index:
         """How many subscription versions the parts hold."""
         return sum(part.size for part in self.parts)
 
-    def match(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> Matches:
+    def match(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Matches:
         """Which subscriptions each event matches.
 
         Parameters
         ----------
         columns : n events, with a column for every one of `paths` that some event has
-        offsets : int64[n], the log offset of each event's record; a version counts for an event if
-            valid_from <= offset < valid_to
+        stamps : int64[n], the stamp of each event's record; a version counts for an event if
+            valid_from <= stamp < valid_to
         """
-        return Matches.from_pairs(columns.size, self.collect(columns, offsets))
+        return Matches.from_pairs(columns.size, self.collect(columns, stamps))
 
-    def collect(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> list[Pairs]:
+    def collect(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> list[Pairs]:
         """The same as pairs in any order."""
-        return list(self.find(columns, offsets))
+        return list(self.find(columns, stamps))
 
-    def find(self, columns: ColumnBatch, offsets: NDArray[np.int64]) -> Iterator[Pairs]:
+    def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
         """The same as they are found, so that not all of them need be in memory."""
-        return find_pairs(self.parts, columns, offsets, self.closings)
+        return find_pairs(self.parts, columns, stamps, self.closings)
 
     def explain(self) -> IndexExplanation:
         """What was chosen for the filters of each part."""
@@ -113,11 +112,10 @@ class Applied:
 
 @dataclass(slots=True)
 class _Version:
-    """A version in a delta: what put it, until when it is valid, and the revision that ended it."""
+    """A version in a delta: what put it, and the revision that ended it."""
 
     change: Change
-    valid_to: int = OPEN_END
-    closed_by: int = 0
+    closed_by: int = OPEN_END
 
     def entry(self, library: Library) -> IndexEntry:
         change = self.change
@@ -127,7 +125,7 @@ class _Version:
         if compiled is None:
             compiled = library.compile(change.filter, dialect)
         return IndexEntry(
-            change.revision, change.number, change.offset, self.valid_to, compiled, change.filter, dialect
+            change.revision, change.number, change.revision, self.closed_by, compiled, change.filter, dialect
         )
 
 
@@ -138,10 +136,10 @@ class _Delta:
 
 
 class _ClosingLog:
-    """Versions ended in parts already built: sorted arrays, and the revisions that ended them."""
+    """Versions ended in parts already built, sorted, and the revisions that ended them."""
 
     def __init__(self) -> None:
-        self.arrays = np.zeros((3, 0), np.int64)  # version, valid_to, closed_by
+        self.arrays = np.zeros((2, 0), np.int64)  # version, closed_by
 
     def has(self, versions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these versions have ended."""
@@ -151,9 +149,9 @@ class _ClosingLog:
         place = np.minimum(np.searchsorted(known, versions), len(known) - 1)
         return np.asarray(known[place] == versions)
 
-    def add(self, closed: Sequence[tuple[int, int, int]]) -> None:
+    def add(self, closed: Mapping[int, int]) -> None:
         if closed:
-            new = np.array(sorted(closed), np.int64).T
+            new = np.array(sorted(closed.items()), np.int64).T
             self.arrays = np.insert(self.arrays, np.searchsorted(self.arrays[0], new[0]), new, axis=1)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
@@ -194,7 +192,7 @@ class LiveIndex:
         """Take in changes, in the order of their revisions; costs in proportion to them, and folding."""
         pending: list[_Version] = []
         pending_ids: set[int] = set()
-        closed: dict[int, tuple[int, int, int]] = {}
+        closed: dict[int, int] = {}
         new = [change for change in changes if change.revision > self.revision]
         for change, in_snapshot in zip(new, self._open_in_snapshot(new), strict=True):
             if change.revision <= self.revision:
@@ -202,19 +200,19 @@ class LiveIndex:
             self.revision = change.revision
             previous = self._open.pop(change.number, None)
             if previous is not None:
-                previous.valid_to, previous.closed_by = change.offset, change.revision
+                previous.closed_by = change.revision
                 version: int | None = previous.change.revision
                 if version in pending_ids:
                     version = None
             else:
                 version = in_snapshot
             if version is not None and version not in closed:
-                closed[version] = (version, change.offset, change.revision)
+                closed[version] = change.revision
             if change.filter is not None:
                 current = self._open[change.number] = _Version(change)
                 pending.append(current)
                 pending_ids.add(change.revision)
-        self._closed.add(list(closed.values()))
+        self._closed.add(closed)
         return self._take_in(pending, bool(closed))
 
     def _open_in_snapshot(self, changes: Sequence[Change]) -> list[int | None]:
@@ -278,28 +276,26 @@ class LiveIndex:
         dropped = self._deltas
         versions = [version for delta in dropped for version in delta.versions]
         closed = {
-            version.change.revision: (version.change.revision, version.valid_to, version.closed_by)
+            version.change.revision: version.closed_by
             for version in versions
-            if version.change.revision <= revision < version.closed_by
+            if version.change.revision <= revision < version.closed_by < OPEN_END
         }
         later = self._closed.arrays[
-            :, (self._closed.arrays[2] > revision) & (self._closed.arrays[0] <= revision)
+            :, (self._closed.arrays[1] > revision) & (self._closed.arrays[0] <= revision)
         ]
-        closed |= {int(version): (int(version), int(to), int(by)) for version, to, by in later.T.tolist()}
+        closed |= dict(later.T.tolist())
         kept = [version for version in versions if version.change.revision > revision]
         gone = [self._snapshot] if self._snapshot is not None and self._snapshot is not snapshot else []
         self._snapshot = snapshot
         self._open = {n: v for n, v in self._open.items() if v.change.revision > revision}
         self._closed = _ClosingLog()
-        self._closed.add(list(closed.values()))
+        self._closed.add(closed)
         self._deltas = [_Delta(self._build(kept), kept)] if kept else []
         applied = self._applied(self._deltas, dropped, True)
         return Applied(applied.index, applied.written, (*gone, *applied.dropped), True)
 
     def _build(self, versions: list[_Version]) -> Part:
-        """A part of versions, leaving out those that ended at the offset where they began."""
-        entries = [v.entry(self._library) for v in versions if v.valid_to > v.change.offset]
-        return build_part(entries, self._library)
+        return build_part([version.entry(self._library) for version in versions], self._library)
 
     def _applied(self, written: list[_Delta], dropped: list[_Delta], closings_changed: bool) -> Applied:
         if closings_changed:

@@ -107,7 +107,7 @@ class Part:
     def find(
         self,
         columns: ColumnBatch,
-        offsets: NDArray[np.int64],
+        stamps: NDArray[np.int64],
         start: int,
         end: int,
         overlay: Overlay,
@@ -115,11 +115,11 @@ class Part:
     ) -> Pairs:
         """The events [start, end) and what they match, ~s where its filter must still `confirm` that.
 
-        A version counts for an event if valid_from <= offset < valid_to. TooManyPairs if there are more than
+        A version counts for an event if valid_from <= stamp < valid_to. TooManyPairs if there are more than
         `most` pairs.
         """
         pairs, run_ends = self.filters.find(columns, start, end, most)
-        mine = np.ascontiguousarray(offsets[start:end])
+        mine = np.ascontiguousarray(stamps[start:end])
         first, last = self._valid_within
         if len(overlay.closed) or int(mine.min()) < first or int(mine.max()) >= last:
             pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs, len(pairs))]

@@ -1,8 +1,8 @@
 """Which versions of subscriptions a part holds, and for which records each of them counts.
 
-A version is valid from the offset at which its subscription was put to the offset at which that was replaced
-or removed. What ended it after its part was built are *closings*: a part is never changed. Both are looked at
-here and nowhere else, the same for every library (see ``library``).
+A version is valid from the revision that put its subscription to the revision that replaced or removed it,
+for records whose stamps lie between. What ended it after its part was built are *closings*: a part is never
+changed. Both are looked at here and nowhere else, the same for every library (see ``library``).
 
 A change to an index of a million subscriptions adds one closing to thousands, and looking all of these up
 in the part takes longer than matching an event. So what is known is kept, and only what is new looked up.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One version of a subscription, valid for offsets in [valid_from, valid_to).
+    """One version of a subscription, valid for stamps in [valid_from, valid_to).
 
     `compiled` is what the library's `compile` made of the filter.
     """
@@ -104,7 +104,7 @@ def in_order(
 
 
 def valid_within(versions: Versions) -> tuple[int, int]:
-    """All versions are valid for offsets in [first, second): no need to look at each."""
+    """All versions are valid for stamps in [first, second): no need to look at each."""
     if not len(versions.version):
         return 0, 0
     return int(versions.valid_from.max()), int(versions.valid_to.min())
@@ -124,7 +124,7 @@ def open_versions(versions: Versions, numbers: NDArray[np.uint32]) -> NDArray[np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closings:
-    """Versions that were replaced or removed after their part was built, and from which offset on.
+    """Versions that were replaced or removed after their part was built, and from which stamp on.
 
     versions is int64[k], ascending; valid_to int64[k].
     """
@@ -176,7 +176,7 @@ def closed_of(
     Parameters
     ----------
     version : int64[S], ascending, at least one: the versions that the part holds
-    versions, valid_to : int64[k], the versions that ended, ascending, and the offset from which on each is
+    versions, valid_to : int64[k], the versions that ended, ascending, and the stamp from which on each is
         no longer valid
     before : the outcome for earlier closings, which may be like these
     """
@@ -224,20 +224,20 @@ def find_added(old_versions: Any, old_ends: Any, versions: Any, ends: Any, added
 
 
 @compiled
-def keep_valid(subscriptions: Any, overlay: Any, offsets: Any, pairs: Any, count: int) -> Any:
-    """Keep the pairs whose subscription version was valid when the event was appended; return how many."""
+def keep_valid(subscriptions: Any, overlay: Any, stamps: Any, pairs: Any, count: int) -> Any:
+    """Keep the pairs whose subscription version counts for the event; return how many."""
     valid_from, valid_to, closed = subscriptions.valid_from, subscriptions.valid_to, overlay.closed
     any_closed = len(closed) > 0
     kept = 0
     for i in range(count):
         event, signed = pairs[i, 0], pairs[i, 1]
         subscription = signed if signed >= 0 else ~signed
-        offset = offsets[event]
-        if offset < valid_from[subscription] or offset >= valid_to[subscription]:
+        stamp = stamps[event]
+        if stamp < valid_from[subscription] or stamp >= valid_to[subscription]:
             continue
         if any_closed and closed[subscription >> 3] >> (subscription & 7) & 1:
             place = np.searchsorted(overlay.subscription, subscription)
-            if offset >= overlay.valid_to[place]:
+            if stamp >= overlay.valid_to[place]:
                 continue
         pairs[kept, 0] = event
         pairs[kept, 1] = signed

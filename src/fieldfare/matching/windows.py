@@ -31,7 +31,7 @@ UNBOUNDED = 1 << 62
 
 
 def find_pairs(
-    parts: Sequence[Part], columns: ColumnBatch, offsets: NDArray[np.int64], closings: Closings
+    parts: Sequence[Part], columns: ColumnBatch, stamps: NDArray[np.int64], closings: Closings
 ) -> Iterator[Pairs]:
     """The matches of a batch of events, a window of events after the other; see ``Index.match``.
 
@@ -40,7 +40,7 @@ def find_pairs(
     parts = [part for part in parts if part.size]
     if not parts or not columns.size:
         return
-    offsets = np.ascontiguousarray(offsets, np.int64)
+    stamps = np.ascontiguousarray(stamps, np.int64)
     overlays = [part.overlay(closings) for part in parts]
     attributes = max(part.filters.width for part in parts)
     full = window = max(1, min(WINDOW_EVENTS, WINDOW_CELLS // max(1, attributes)))
@@ -48,7 +48,7 @@ def find_pairs(
     while start < columns.size:
         end = min(start + window, columns.size)
         try:
-            found = _find_window(parts, overlays, columns, offsets, start, end)
+            found = _find_window(parts, overlays, columns, stamps, start, end)
         except TooManyPairs:
             window = (end - start) // 2
             continue
@@ -62,7 +62,7 @@ def _find_window(
     parts: Sequence[Part],
     overlays: Sequence[Overlay],
     columns: ColumnBatch,
-    offsets: NDArray[np.int64],
+    stamps: NDArray[np.int64],
     start: int,
     end: int,
 ) -> list[Pairs]:
@@ -70,7 +70,7 @@ def _find_window(
     found: list[Pairs] = []
     left = WINDOW_PAIRS if end - start > 1 else UNBOUNDED
     for part, overlay in zip(parts, overlays, strict=True):
-        pairs = part.find(columns, offsets, start, end, overlay, left)
+        pairs = part.find(columns, stamps, start, end, overlay, left)
         left -= len(pairs.pairs)
         found.append(pairs)
     found = without_given_up(parts, found, columns, WINDOW_CANDIDATES if end - start > 1 else UNBOUNDED)

@@ -3,6 +3,7 @@
 A batch of records is an Arrow batch, one row a record, in the order of the log::
 
     offset   int64         the record's offset
+    stamp    int64         the registry revision that it is matched as of
     space    string        whose events these are
     count    int32         how many events
     payload  large_binary  the events: one JSON object a line, every line ended by a newline;
@@ -40,6 +41,7 @@ from fieldfare.model import Path
 RECORDS = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
+        pa.field("stamp", pa.int64(), nullable=False),
         pa.field("space", pa.string(), nullable=False),
         pa.field("count", pa.int32(), nullable=False),
         pa.field("payload", pa.large_binary(), nullable=False),
@@ -68,8 +70,8 @@ class SpaceEvents:
     Attributes
     ----------
     space : str
-    offsets : int64[n]
-        The offset of each event's record.
+    stamps : int64[n]
+        The stamp of each event's record.
     record_sizes : int64[n]
         How many events each event's record has, whether they are all here or not.
     places : int64[n] or None
@@ -79,14 +81,14 @@ class SpaceEvents:
     """
 
     space: str
-    offsets: NDArray[np.int64]
+    stamps: NDArray[np.int64]
     record_sizes: NDArray[np.int64]
     places: NDArray[np.int64] | None
     payload: Any
 
     @property
     def size(self) -> int:
-        return len(self.offsets)
+        return len(self.stamps)
 
     def payload_of(self, chosen: NDArray[np.int64]) -> memoryview:
         """The payload of these events only, in this order and in the same form.
@@ -114,8 +116,8 @@ class SpaceEvents:
             else:
                 ends = self._line_bounds
                 payload = memoryview(payload)[int(ends[start]) : int(ends[end])]
-            offsets, sizes = self.offsets[start:end], self.record_sizes[start:end]
-            yield SpaceEvents(self.space, offsets, sizes, places[start:end], payload)
+            stamps, sizes = self.stamps[start:end], self.record_sizes[start:end]
+            yield SpaceEvents(self.space, stamps, sizes, places[start:end], payload)
 
     @cached_property
     def _line_bounds(self) -> NDArray[np.int64]:
@@ -139,11 +141,12 @@ class SpaceEvents:
 
 
 def record_batch(records: Iterable[Any]) -> pa.RecordBatch:
-    """Records (anything with offset, space, count and payload) as an Arrow batch of ``RECORDS``."""
+    """Records (anything with offset, stamp, space, count and payload) as an Arrow batch of ``RECORDS``."""
     rows = list(records)
     return pa.record_batch(
         [
             pa.array([row.offset for row in rows], pa.int64()),
+            pa.array([row.stamp for row in rows], pa.int64()),
             pa.array([row.space for row in rows], pa.string()),
             pa.array([row.count for row in rows], pa.int32()),
             pa.array([row.payload for row in rows], pa.large_binary()),
@@ -170,13 +173,13 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
     """
     if not events.num_rows:
         return
-    offsets, counts = events.column("offset").to_numpy(), event_counts(events)
+    stamps, counts = events.column("stamp").to_numpy(), event_counts(events)
     spaces = events.column("space").dictionary_encode()
     names: list[str] = spaces.dictionary.to_pylist()
     payloads = _values(events.column("payload"))
     arrow = np.array([is_arrow(payload) for payload in payloads])
     if len(names) == 1 and not arrow.any():
-        every, sizes = np.repeat(offsets, counts), np.repeat(counts, counts)
+        every, sizes = np.repeat(stamps, counts), np.repeat(counts, counts)
         yield SpaceEvents(names[0], every, sizes, None, _joined(events.column("payload")))
         return
     reader = AppendedReader()
@@ -188,7 +191,7 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
             try:
                 schema, tables[place] = reader.read(payloads[place], int(counts[place]))
             except ArrowPayloadError as error:
-                raise RecordError(int(offsets[place]), str(error)) from None
+                raise RecordError(events.column("offset")[place].as_py(), str(error)) from None
         groups.setdefault((number, schema), []).append(place)
     starts = np.cumsum(counts) - counts
     for (number, schema), group in groups.items():
@@ -196,7 +199,7 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
         alone = len(groups) == 1
         yield SpaceEvents(
             names[number],
-            np.repeat(offsets[chosen], counts[chosen]),
+            np.repeat(stamps[chosen], counts[chosen]),
             np.repeat(counts[chosen], counts[chosen]),
             None if alone else _ranges(starts[chosen], counts[chosen]),
             pa.Table.from_batches([tables[place] for place in group])
@@ -206,13 +209,13 @@ def by_space(events: pa.RecordBatch) -> Iterator[SpaceEvents]:
 
 
 def events_of(
-    space: str, offsets: NDArray[np.int64], record_sizes: NDArray[np.int64], payload: memoryview
+    space: str, stamps: NDArray[np.int64], record_sizes: NDArray[np.int64], payload: memoryview
 ) -> SpaceEvents:
-    """Events whose payload `SpaceEvents.payload_of` made, and the offsets and sizes of their records."""
+    """Events whose payload `SpaceEvents.payload_of` made, and the stamps and sizes of their records."""
     if not is_arrow(payload):
-        return SpaceEvents(space, offsets, record_sizes, None, payload)
+        return SpaceEvents(space, stamps, record_sizes, None, payload)
     return SpaceEvents(
-        space, offsets, record_sizes, None, pa.Table.from_batches([read_events(payload, len(offsets))])
+        space, stamps, record_sizes, None, pa.Table.from_batches([read_events(payload, len(stamps))])
     )
 
 

@@ -35,8 +35,6 @@ class SpaceChange(Protocol):
     @property
     def number(self) -> int: ...
     @property
-    def offset(self) -> int: ...
-    @property
     def filter(self) -> str | None: ...
     @property
     def dialect(self) -> str | None: ...
@@ -119,7 +117,6 @@ class Indexer:
                 Change(
                     change.revision,
                     change.number,
-                    change.offset,
                     change.filter,
                     change.dialect,
                     change.compiled,

@@ -2,7 +2,7 @@
 
 A manifest is immutable and numbered. As JSON::
 
-    {"format": 1, "number": 7, "revision": 4711,
+    {"format": 2, "number": 7, "revision": 4711,
      "spaces": {"default": {"snapshot": "s-4000.idx", "deltas": ["d-4711.idx"], "closings": null}}}
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-FORMAT = 1
+FORMAT = 2
+"""With 1 a version was valid from offset to offset of the log, not from revision to revision."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,15 @@ from fieldfare.pipeline.matcher import match_space
 
 
 def match_batch(events: pa.RecordBatch, indexes: Mapping[str, Index]) -> Matches:
-    """Match a batch of records against the subscriptions as they stood when each record was appended.
+    """Match a batch of records against the subscriptions as they stood at each record's stamp.
 
     Parameters
     ----------
     events : pa.RecordBatch
         Records of the log, see ``access_point.RECORDS``.
     indexes : mapping from space to Index
-        A space that is not there has no subscriptions. An index must cover the last record of the batch;
-        it may know later changes and superseded versions: validity decides.
+        A space that is not there has no subscriptions. An index must cover every stamp of the batch; it may
+        know later changes and superseded versions: validity decides.
 
     Returns
     -------

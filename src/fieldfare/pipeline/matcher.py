@@ -11,12 +11,12 @@ from fieldfare.pipeline.access_point import SpaceEvents
 
 
 def match_space(events: SpaceEvents, columns: ColumnBatch, index: Index) -> Iterator[Pairs]:
-    """Match every event against the subscription versions that were valid at its record's offset.
+    """Match every event against the subscription versions that count for its record's stamp.
 
     Yields
     ------
     Pairs
         As they are found. Events are counted as in the batch that `events` were taken from.
     """
-    for found in index.find(columns, events.offsets):
+    for found in index.find(columns, events.stamps):
         yield found if events.places is None else found.moved(events.places)

@@ -1,14 +1,14 @@
 """The event log: what a publish call appended, in order, durable before it is acknowledged.
 
 One record is one publish batch, stored whole: its events as JSON lines, or as an Arrow stream with a row
-for each (see ``arrow_events.stream``). Records have rising offsets from 0; an offset is never used twice,
-also when retention has removed all records. They are contiguous but for holes, which `raise_end` makes.
+for each (see ``arrow_events.stream``). Its *stamp* is the registry revision as of which it is matched.
+Records have rising offsets from 0; an offset is never used twice, also when retention has removed all
+records. They are contiguous but for holes, which `raise_end` makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,8 @@ class NewRecord:
         in this space before appends nothing, so a retry is harmless. A producer's sequences must increase.
     appended_ms
         The time of the append, in milliseconds since 1970.
+    stamp
+        The registry revision that was read after the batch had arrived; it is matched as of that.
     """
 
     space: str
@@ -42,17 +44,20 @@ class NewRecord:
     producer: str | None = None
     sequence: int | None = None
     appended_ms: int = 0
+    stamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a record stands: its own offset, or the first one's when it is a repeat (`duplicate`).
+    """Where a record stands, and its stamp: its own, or the first one's when it is a repeat (`duplicate`).
 
-    A repeat that `differs` has another payload than the first one, which cannot be meant; it is not appended.
+    A repeat of what retention has removed may tell 0 as the stamp. One that `differs` has another payload
+    than the first one, which cannot be meant; it is not appended.
     """
 
     offset: int
     count: int
+    stamp: int
     duplicate: bool
     differs: bool = False
 
@@ -66,6 +71,7 @@ class Record:
     count: int
     payload: bytes
     appended_ms: int
+    stamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class EventLog(Protocol):
     def append(self, records: Sequence[NewRecord]) -> list[Appended]:
         """Append records in one transaction; they are durable and visible on return.
 
+        No records at all are as good a question whether the log can be written as any.
+
         A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
         appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
         as long as `forget_producers` has not dropped them.
@@ -112,10 +120,6 @@ class EventLog(Protocol):
         EventLogError
             The log could not be written; nothing was appended.
         """
-        ...
-
-    def fence(self) -> AbstractContextManager[int]:
-        """Hold off appends of every process while the block runs; gives the log's end."""
         ...
 
     def start(self) -> int:
@@ -142,6 +146,14 @@ class EventLog(Protocol):
         At least one record is included when there is one, however large. No payload is read. A range never
         holds both records and a hole: a hole is a range of its own, with nothing in it.
         """
+        ...
+
+    def lowest_stamp(self, start: int) -> int | None:
+        """The lowest stamp of the records from ``start`` on, or None when there are none; cheap."""
+        ...
+
+    def last_stamp(self) -> int:
+        """The stamp of the last record ever appended, 0 before the first; cheap."""
         ...
 
     def backlog(self, start: int) -> Backlog:

@@ -1,8 +1,8 @@
 """The registry: spaces, subscriptions with their history, and cursors.
 
-Every change of a subscription gets the next *revision*. Of every version it is known from which log
-offset to which it counts, so the pipeline can build the subscriptions as they stood at any record
-that it has not passed yet, and as anyone knew them at any revision.
+Every change of a subscription gets the next *revision*. Of every version it is known at which revision it
+began and at which it ended, so the pipeline can build the subscriptions as they stood at the stamp of any
+record that is not matched yet.
 """
 
 from __future__ import annotations
@@ -46,15 +46,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class RegistryChange:
-    """One change: a put's filter, or a removal (filter, dialect and compiled are None).
-
-    ``offset`` is the log's end at the change: records from it on meet the new state.
-    """
+    """One change: a put's filter, or a removal (filter, dialect and compiled are None)."""
 
     revision: int
     space: str
     number: int
-    offset: int
     filter: str | None
     dialect: str | None
     compiled: bytes | None
@@ -62,13 +58,12 @@ class RegistryChange:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A subscription from one put to the next change: it counts for valid_from <= offset < valid_to."""
+    """A subscription from one put to the next change: it counts for revision <= stamp < closed_by."""
 
     revision: int
     space: str
     number: int
-    valid_from: int
-    valid_to: int
+    closed_by: int
     filter: str
     dialect: str
     compiled: bytes
@@ -111,7 +106,15 @@ class Registry(Protocol):
     ) -> list[Subscription | Conflict | None]:
         """Apply changes in order, in one transaction; durable on return.
 
-        Call it inside the log's `fence`, with the end that the fence gave as ``offset``.
+        Parameters
+        ----------
+        changes
+            What to change.
+        offset
+            The log's end as read before: no record before it meets what is put. Delivery begins there; what
+            is replaced before anybody has read goes on from where it began.
+        now_ms
+            The time, in milliseconds since 1970.
 
         Returns
         -------
@@ -152,21 +155,20 @@ class Registry(Protocol):
         """
         ...
 
-    def versions(self, revision: int, passed: int) -> Iterator[Version]:
-        """What was known at a revision of the versions that count for records from ``passed`` on.
+    def versions(self, revision: int, floor: int) -> Iterator[Version]:
+        """What was known at a revision of the versions that count for stamps from ``floor`` on.
 
         Later changes are left out: a version that one of them ended has an open end here. In order of
         revision. RegistryError when ``revision`` lies before what `purge` kept.
         """
         ...
 
-    def purge(self, passed: int, keep_revision: int) -> int:
-        """Remove history that nobody can need any more; returns how many versions went.
+    def purge(self, before: int) -> int:
+        """Remove the versions that count for no stamp from ``before`` on; returns how many those were.
 
-        Afterwards `versions` still answers for revisions from ``keep_revision`` on with the same
-        ``passed`` or a later one, and `changes` for changes after ``keep_revision``. The cursor of a
-        subscription goes with the last of its history. To be called by the process that changes the
-        registry; others of its threads may change it meanwhile.
+        Afterwards `versions` answers for revisions and stamps from ``before`` on, and `changes` for changes
+        after it. The cursor of a subscription goes with the last of its history. To be called by the process
+        that changes the registry; others of its threads may change it meanwhile.
         """
         ...
 

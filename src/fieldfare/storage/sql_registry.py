@@ -1,9 +1,11 @@
 """The registry in a SQL database, through SQLAlchemy Core.
 
 ``versions`` is the history: a row a put, found by its revision. The change that ends a version writes its
-own revision (`closed_revision`), its offset (`valid_to`), and whether it was a removal into that row, so the
-history as of any earlier revision is read by leaving out later closings. ``subscriptions`` is what stands
-now. ``counters`` holds the last revision and number given out, and up to which revision history was purged.
+own revision (`closed_revision`) and whether it was a removal into that row, so the history as of any earlier
+revision is read by leaving out later closings. Where the log ended at either change (`valid_from`,
+`valid_to`) says where delivery begins, and what an older copy of the log lacks. ``subscriptions`` is what
+stands now. ``counters`` holds the last revision and number given out, and up to which revision history was
+purged.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -116,6 +119,7 @@ class SqlRegistry:
         self._process = 0
         self._reading: sa.Engine
         self._writing: sa.Engine
+        self._write_lock: threading.Lock
         with self._explained():
             self._prepare()
 
@@ -207,10 +211,10 @@ class SqlRegistry:
                     return
             yield from heapq.merge(puts, removals, key=attrgetter("revision"))
 
-    def versions(self, revision: int, passed: int) -> Iterator[Version]:
+    def versions(self, revision: int, floor: int) -> Iterator[Version]:
         after = 0
         while True:
-            values = {"revision": revision, "passed": passed, "after": after}
+            values = {"revision": revision, "floor": floor, "after": after}
             with self._read() as connection:
                 self._check_kept(connection, revision)
                 page = [Version(*row) for row in connection.execute(_select_versions, values)]
@@ -219,21 +223,20 @@ class SqlRegistry:
                 return
             after = page[-1].revision
 
-    def purge(self, passed: int, keep_revision: int) -> int:
+    def purge(self, before: int) -> int:
         with self._read() as connection:
-            keep_revision = min(keep_revision, _counter(connection, _REVISION))
+            before = min(before, _counter(connection, _REVISION))
             purged = _counter(connection, _PURGED)
-        if keep_revision > purged:
+        if before > purged:
             # First: whoever asks for older history from now on is told that it is gone.
             with self._write() as connection:
-                _write_counters(connection, {_PURGED: keep_revision})
+                _write_counters(connection, {_PURGED: before})
         removed = 0
         while True:
             with self._read() as connection:
-                values = {"keep": keep_revision, "passed": passed}
-                gone = connection.execute(_select_purgeable, values).all()
+                gone = connection.execute(_select_purgeable, {"before": before}).all()
             if gone:
-                # In short transactions, for those who publish and subscribe meanwhile wait for each.
+                # In short transactions, for those who subscribe and ack meanwhile wait for each.
                 with self._write() as connection:
                     connection.execute(_delete_version, [{"gone": row.revision} for row in gone])
                     numbers = [{"gone": row.number} for row in gone if row.removed]
@@ -336,7 +339,7 @@ class SqlRegistry:
     def _write(self) -> Iterator[sa.Connection]:
         with self._explained():
             self._connect()
-            with self._writing.begin() as connection:
+            with self._write_lock, self._writing.begin() as connection:
                 yield connection
 
     def _connect(self) -> None:
@@ -347,6 +350,8 @@ class SqlRegistry:
             self._reading.dispose(close=False)
         self._reading = _create_engine(self._url)
         self._writing = self._reading.execution_options(fieldfare_writes=True)
+        # SQLite lets its writers wait for each other too, but with naps, and in no order: one could starve.
+        self._write_lock = threading.Lock()
         self._process = os.getpid()
 
     @contextmanager
@@ -373,6 +378,8 @@ class _Batch:
     touched: dict[tuple[str, str], bool] = field(default_factory=dict)
     """The ids changed, and whether each stood before the batch."""
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+    """Where delivery of those replaced begins if nobody has read yet, by number."""
     closings: list[dict[str, Any]] = field(default_factory=list)
 
     def apply(self, change: Put | Remove) -> Subscription | Conflict | None:
@@ -390,6 +397,7 @@ class _Batch:
         self._touch(key)
         if existing is not None:
             self._close(existing, removed=False)
+            self.begun.setdefault(existing.number, existing.valid_from)
         return self._open(change, existing)
 
     def _touch(self, key: tuple[str, str]) -> None:
@@ -441,6 +449,7 @@ class _Batch:
             (sa.insert(_subscriptions), rows),
             (_close_version, self.closings),
             (sa.insert(_versions), list(self.versions.values())),
+            (_begin_cursor, [{"begun": number, "at": offset} for number, offset in self.begun.items()]),
         ):
             if values:
                 connection.execute(statement, values)
@@ -456,28 +465,24 @@ _close_version = sa.update(_versions).where(_versions.c.revision == sa.bindparam
 _after, _to = sa.bindparam("after", type_=sa.BigInteger), sa.bindparam("to", type_=sa.BigInteger)
 _select_puts = (
     sa.select(
-        *(
-            _versions.c[name]
-            for name in ("revision", "space", "number", "valid_from", "filter", "dialect", "compiled")
-        )
+        *(_versions.c[name] for name in ("revision", "space", "number", "filter", "dialect", "compiled"))
     )
     .where(_versions.c.revision > _after, _versions.c.revision <= _to)
     .order_by(_versions.c.revision)
 )
 _select_removals = (
-    sa.select(_versions.c.closed_revision, _versions.c.space, _versions.c.number, _versions.c.valid_to)
+    sa.select(_versions.c.closed_revision, _versions.c.space, _versions.c.number)
     .where(_versions.c.removed, _versions.c.closed_revision > _after, _versions.c.closed_revision <= _to)
     .order_by(_versions.c.closed_revision)
 )
 _known_end = sa.case(
-    (_versions.c.closed_revision <= sa.bindparam("revision"), _versions.c.valid_to), else_=OPEN_END
+    (_versions.c.closed_revision <= sa.bindparam("revision"), _versions.c.closed_revision), else_=OPEN_END
 )
 _select_versions = (
     sa.select(
         _versions.c.revision,
         _versions.c.space,
         _versions.c.number,
-        _versions.c.valid_from,
         _known_end,
         _versions.c.filter,
         _versions.c.dialect,
@@ -486,19 +491,27 @@ _select_versions = (
     .where(
         _versions.c.revision > _after,
         _versions.c.revision <= sa.bindparam("revision"),
-        _known_end > sa.bindparam("passed"),
+        _known_end > sa.bindparam("floor"),
     )
     .order_by(_versions.c.revision)
     .limit(_PAGE_ROWS)
 )
 _select_purgeable = (
     sa.select(_versions.c.revision, _versions.c.number, _versions.c.removed)
-    .where(
-        _versions.c.closed_revision <= sa.bindparam("keep"), _versions.c.valid_to <= sa.bindparam("passed")
-    )
+    .where(_versions.c.closed_revision <= sa.bindparam("before"))
     .limit(_PURGED_AT_ONCE)
 )
 _delete_version = sa.delete(_versions).where(_versions.c.revision == sa.bindparam("gone"))
+_begin_cursor = sa.insert(_cursors).from_select(
+    ["number", "partition", "offset", "index", "acked"],
+    sa.select(
+        sa.bindparam("begun", type_=sa.BigInteger),
+        sa.literal(0),
+        sa.bindparam("at", type_=sa.BigInteger),
+        sa.literal(0),
+        sa.literal(msgspec.msgpack.encode([]), sa.LargeBinary),
+    ).where(~sa.exists().where(_cursors.c.number == sa.bindparam("begun"))),
+)
 _delete_cursor = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("gone"))
 _select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
 _update_counter = (

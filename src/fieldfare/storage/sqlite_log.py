@@ -62,11 +62,20 @@ _TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
     UNION ALL SELECT start, events_end, bytes_end FROM trimmed WHERE start <= ?1 ORDER BY 1 DESC LIMIT 1)"""
 _TOTALS_BEHIND = "SELECT events_end, bytes_end FROM records WHERE offset = ? - 1"
 _NEXT_HOLE = "SELECT start, end FROM holes WHERE end > ? ORDER BY start LIMIT 1"
-_REPEAT = "SELECT offset, count FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
     FROM producers WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
 _SEQUENCES_AFTER = """SELECT space, producer, sequence, offset FROM producers
     WHERE (space, producer, sequence) > (?, ?, ?) ORDER BY space, producer, sequence LIMIT ?"""
+_STAMP_AT = "coalesce((SELECT stamp FROM stamps WHERE start <= {} ORDER BY start DESC LIMIT 1), 0)"
+_READ = f"""SELECT offset, space, count, payload, appended_ms, {_STAMP_AT.format("offset")}
+    FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
+_REPEAT = f"""SELECT offset, count, {_STAMP_AT.format("offset")} FROM producers
+    WHERE space = ? AND producer = ? AND sequence = ?"""
+_LAST_STAMP = "SELECT coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIMIT 1), 0)"
+# The run that holds the first record at or after an offset, and all later ones.
+_LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
+    FROM (SELECT offset AS first, {_STAMP_AT.format("offset")} AS stamp
+        FROM records WHERE offset >= ? ORDER BY offset LIMIT 1)"""
 _FORGET_ONE = "DELETE FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FIRST_KEY = ("", "", -1)
 
@@ -104,12 +113,6 @@ class SqliteEventLog:
             self._forget_surplus(connection, records)
         return appended
 
-    @contextmanager
-    def fence(self) -> Iterator[int]:
-        with self._explained(), self._connections.writing() as connection:
-            yield _end(connection)
-            connection.execute("ROLLBACK")
-
     def start(self) -> int:
         return int(self._row("SELECT start FROM trimmed")[0])
 
@@ -121,11 +124,7 @@ class SqliteEventLog:
         while start < end:
             chunk_end = min(end, self.bound(start, _CHUNK_BYTES, 1 << 62))
             with self._explained():
-                rows = self._connections.reader().execute(
-                    "SELECT offset, space, count, payload, appended_ms FROM records"
-                    " WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
-                    (start, chunk_end, _CHUNK_RECORDS),
-                )
+                rows = self._connections.reader().execute(_READ, (start, chunk_end, _CHUNK_RECORDS))
                 # All rows at once: a statement left open would hold the WAL back while the caller works.
                 chunk = [Record(*row) for row in rows]
             if (not chunk or chunk[0].offset != start) and start < self.start():
@@ -157,6 +156,14 @@ class SqliteEventLog:
             else:
                 high, step = middle, 0
         return low
+
+    def lowest_stamp(self, start: int) -> int | None:
+        with self._explained():
+            row = self._connections.reader().execute(_LOWEST_STAMP, (start,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def last_stamp(self) -> int:
+        return int(self._row(_LAST_STAMP)[0])
 
     def backlog(self, start: int) -> Backlog:
         end, events_end, bytes_end = self._row(_LAST)
@@ -202,6 +209,10 @@ class SqliteEventLog:
                     "UPDATE trimmed SET start = ?, events_end = ?, bytes_end = ?", (step_end, *totals)
                 )
                 connection.execute("DELETE FROM holes WHERE end <= ?", (step_end,))
+                connection.execute(
+                    "DELETE FROM stamps WHERE start < (SELECT max(start) FROM stamps WHERE start <= ?)",
+                    (step_end,),
+                )
                 removed += connection.execute("DELETE FROM records WHERE offset < ?", (step_end,)).rowcount
             start = step_end
         return removed
@@ -261,7 +272,7 @@ class SqliteEventLog:
         if self.path.exists() and sqlite_schema.is_current(self._connections.reader()):
             return
         with self._connections.writing() as connection:
-            if not sqlite_schema.prepare(connection):
+            if not sqlite_schema.prepare(connection, self.path.with_name("registry.db")):
                 raise FormatError(f"{self.path} is not an event log of format {sqlite_schema.FORMAT}")
 
     def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -334,6 +345,7 @@ _Row = tuple[int, str, int, int, int, int, bytes]
 def _place(connection: sqlite3.Connection, records: Sequence[NewRecord]) -> tuple[list[Appended], list[_Row]]:
     """Give every record its place, repeats the first one's; returns the rows to insert too."""
     end, events_end, bytes_end = connection.execute(_LAST).fetchone()
+    stamp = connection.execute(_LAST_STAMP).fetchone()[0]
     appended: list[Appended] = []
     rows: list[_Row] = []
     for record in records:
@@ -341,16 +353,20 @@ def _place(connection: sqlite3.Connection, records: Sequence[NewRecord]) -> tupl
             key = (record.space, record.producer, record.sequence)
             repeat = connection.execute(_REPEAT, key).fetchone()
             if repeat is not None:
-                differs = not _is_same(connection, record, repeat[0], rows)
-                appended.append(Appended(repeat[0], repeat[1], duplicate=True, differs=differs))
+                offset, count, first_stamp = repeat
+                differs = not _is_same(connection, record, offset, rows)
+                appended.append(Appended(offset, count, first_stamp, duplicate=True, differs=differs))
                 continue
             connection.execute("INSERT INTO producers VALUES (?, ?, ?, ?, ?)", (*key, end, record.count))
+        if record.stamp != stamp:
+            stamp = record.stamp
+            connection.execute("INSERT INTO stamps VALUES (?, ?)", (end, stamp))
         events_end += record.count
         bytes_end += len(record.payload)
         rows.append(
             (end, record.space, record.count, record.appended_ms, events_end, bytes_end, record.payload)
         )
-        appended.append(Appended(end, record.count, duplicate=False))
+        appended.append(Appended(end, record.count, stamp, duplicate=False))
         end += 1
     return appended, rows
 

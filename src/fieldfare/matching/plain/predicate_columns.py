@@ -106,7 +106,7 @@ def build_part_from_columns(
     predicates : blocks of predicates in any order; no two of a subscription on the same attribute
     numbers : uint32[n], what a match says
     versions : int64[n], distinct; default 0 to n - 1
-    valid_from, valid_to : int64[n], or one for all: a subscription counts for events at these offsets
+    valid_from, valid_to : int64[n], or one for all: a subscription counts for events of these stamps
 
     Raises
     ------

@@ -283,7 +283,7 @@ class MatchJsonLines(_Task):
 def match_lines(path: str, payload: bytes, lines: Sequence[int], saved: SavedIndex) -> Matches:
     """Match a chunk of a file as if it were a record of the log; a broken line is a MatchFilesError."""
     records = pa.record_batch(
-        [[0], [SPACE], pa.array([len(lines)], pa.int32()), pa.array([payload], pa.large_binary())],
+        [[0], [0], [SPACE], pa.array([len(lines)], pa.int32()), pa.array([payload], pa.large_binary())],
         schema=RECORDS,
     )
     try:

@@ -16,7 +16,7 @@ from fieldfare.storage import EventLog, IndexStore, MatchLog, open_event_log, op
 class BatchPlanner:
     """Decides where batches end and brings the index up to date before each."""
 
-    def __init__(self, folder: DataFolder, settings: BatchSettings, passed: int | None = None) -> None:
+    def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
         self._settings = settings
         self._end_at: int | None = None
         self.log: EventLog = open_event_log(folder.log_url)
@@ -24,8 +24,8 @@ class BatchPlanner:
         self._match_log = MatchLog(folder.matches)
         self._suspects_file = SuspectsFile(folder.suspects)
         self._suspects, _ = self._suspects_file.load()
-        start = self.first() if passed is None else passed
-        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), start)
+        self._synced = 0
+        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), self._floor)
 
     def first(self) -> int:
         """Where a query begins: behind what is in the match log already.
@@ -47,13 +47,19 @@ class BatchPlanner:
         end = self.log.bound(start["offset"], self._settings.max_bytes, self._settings.max_events)
         if self._end_at is not None:
             end = min(end, self._end_at)
-        revision = self._registry.revision()
-        manifest = self._writer.catch_up(revision)
+        # Whatever a record of the batch is stamped with, the registry had it before the record was there.
+        manifest = self._writer.catch_up(self._registry.revision())
         if self._suspects is not None:
             end = min(end, self._suspects.upto)
             self._suspects = replace(self._suspects, upto=end)
             self._suspects_file.save(self._suspects, trying=True)
-        return {"offset": end, "revision": revision, "manifest": manifest.number}
+        return {"offset": end, "manifest": manifest.number}
+
+    def _floor(self) -> int:
+        """The lowest stamp of the records whose matches are not on disk for good, and of those to come."""
+        self._synced = self._match_log.sync(max(self._synced, self.log.start()))
+        waiting = self.log.lowest_stamp(self._synced)
+        return self.log.last_stamp() if waiting is None else waiting
 
     def _go_on_trying(self, start: int) -> None:
         """Everything before `start` is matched: try the next of the records that may make it fail."""
@@ -80,12 +86,10 @@ class BatchPlanner:
         """Plan no batch beyond the log's end as it is now."""
         self._end_at = self.log.end()
 
-    def ranges(self, start: int, planned: Offset) -> list[tuple[int, int]]:
+    def ranges(self, start: int, end: int) -> list[tuple[int, int]]:
         """Split a batch into the ranges of its tasks, of about the same bytes each."""
-        end = planned["offset"]
         if start >= end:
             return []
-        self._writer.cover(planned["manifest"], planned["revision"])
         sizes: list[int] = []
         for record in self.log.sizes(start):
             if record.offset >= end:
@@ -100,7 +104,7 @@ class BatchPlanner:
 
     def passed(self, end: Offset) -> None:
         """Spark has committed everything before this offset."""
-        self._writer.passed(end["offset"], end["manifest"])
+        self._writer.passed(end["manifest"])
 
     def close(self) -> None:
         self._writer.close()

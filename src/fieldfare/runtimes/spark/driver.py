@@ -4,14 +4,13 @@ It runs the streaming query over one data directory until SIGTERM (exit status 0
 itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
 query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340, "revision": 12,
-     "manifest": 9, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340,
+     "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `offset` everything is matched, and on disk for good. `revision` and `manifest`
-are those that the last batch was matched with, and `snapshot_revision` that of the manifest's snapshots:
-nothing that the registry remembers of offsets before `offset` and revisions up to `snapshot_revision` is
-needed any more, not even after a crash. `newest_manifest` tells that an index is being built.
+recovering or failed. Up to `offset` everything is matched, and on disk for good. `newest_manifest` tells that
+an index is being built, and `snapshot_revision` is that of its snapshots: no change up to it, and no version
+for records before `offset` alone, is asked for again, not even after a crash.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
@@ -20,7 +19,6 @@ Python workers have to say is in ``logs/spark.log``.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -33,7 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -145,15 +143,15 @@ class Pipeline:
                 self.heartbeat.beat("running")
                 _log.info("ready")
             if self.heartbeat.due:
-                progress = query.lastProgress
-                self.heartbeat.beat("running" if ready else "starting", _committed(progress))
+                self.heartbeat.beat("running" if ready else "starting")
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
                 if ready:
+                    progress = query.lastProgress
                     self._keep_warm(keeper, progress["batchId"] if progress else None)
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
-            self.heartbeat.beat("stopping", _committed(query.lastProgress))
+            self.heartbeat.beat("stopping")
             query.stop()
         return None
 
@@ -178,16 +176,6 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     match_log = MatchLog(folder.matches)
     recovery = Recovery(folder, log, match_log, batches)
     return Pipeline(folder, spark, batches, stop, Heartbeat(folder, log, match_log), recovery).run()
-
-
-def _committed(progress: Any) -> dict[str, int]:
-    """Revision and manifest of the query's last batch, from its last progress report."""
-    if not progress or not progress["sources"]:
-        return {}
-    end = progress["sources"][0]["endOffset"]
-    if isinstance(end, str):
-        end = json.loads(end)
-    return {name: end[name] for name in ("revision", "manifest")} if end else {}
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -52,7 +51,7 @@ class Heartbeat:
         self._due_s = 0.0
         self._problem = ""
         self._beat: dict[str, Any] = dict.fromkeys(
-            ("offset", "log_end", "revision", "manifest", "snapshot_revision", "newest_manifest", "error")
+            ("offset", "log_end", "snapshot_revision", "newest_manifest", "error")
         )
         self._synced: int | None = None
         self.predecessor_died, self.told_offset = self._read_predecessor()
@@ -66,23 +65,19 @@ class Heartbeat:
         """Up to where everything is matched, as of the last beat."""
         return self._beat["offset"] or 0
 
-    def beat(
-        self, state: str, committed: Mapping[str, int] | None = None, *, error: str | None = None
-    ) -> None:
+    def beat(self, state: str, *, error: str | None = None) -> None:
         """Write the file now.
 
         Parameters
         ----------
         state : str
             starting, running, recovering, stopping, stopped or failed.
-        committed : mapping, optional
-            Revision and manifest that the last batch was matched with.
         error : str, optional
             Why the query is not running.
         """
         self._due_s = time.monotonic() + HEARTBEAT_S
         try:
-            self._take_figures(committed or {})
+            self._take_figures()
             time_ms = int(time.time() * 1000)
             beat = {"pid": os.getpid(), "state": state, "time_ms": time_ms, **self._beat, "error": error}
             self._write(json.dumps(beat).encode())
@@ -94,16 +89,13 @@ class Heartbeat:
         else:
             self._problem = ""
 
-    def _take_figures(self, committed: Mapping[str, int]) -> None:
-        if committed and committed["manifest"] != self._beat["manifest"]:
-            # A manifest that has gone already leaves an older figure, which is as true.
-            with suppress(IndexStoreError):
-                manifest = self._store.manifest(committed["manifest"])
-                self._beat["snapshot_revision"] = snapshot_revision(manifest)
-        self._beat.update({name: committed[name] for name in ("revision", "manifest") if name in committed})
+    def _take_figures(self) -> None:
+        # One that cannot be read leaves an older figure, which is as true.
         with suppress(IndexStoreError):
             newest = self._store.newest()
-            self._beat["newest_manifest"] = newest.number if newest else None
+            if newest is not None:
+                self._beat["newest_manifest"] = newest.number
+                self._beat["snapshot_revision"] = snapshot_revision(newest)
         start = max(self.offset, self._log.start())
         # Retention and the registry's purge believe this figure: no power failure may take it back.
         self._beat["offset"], self._beat["log_end"] = self._match_log.sync(start), self._log.end()

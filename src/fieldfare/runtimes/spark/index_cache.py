@@ -21,22 +21,20 @@ class IndexCache:
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store
-        self._number = -1
+        self._number = self._revision = -1
         self._parts: dict[str, Part] = {}
         self._indexes: dict[str, Index] = {}
 
-    def indexes(self, number: int, revision: int) -> Mapping[str, Index]:
-        """The indexes of all spaces for a batch that was planned with this manifest and revision.
+    def indexes(self, number: int, stamp: int) -> Mapping[str, Index]:
+        """The indexes of all spaces, by the manifest of a number or another one that covers a stamp.
 
-        A batch that is matched again after a restart may name a manifest that is no longer there. Any later
-        one will do as well: it covers the revision, and it keeps every version that counts for a record that
-        Spark has not committed yet, which are all that can still be asked for.
+        Any that covers it will do: it keeps every version that counts for a record that may still be matched.
         """
-        if number == self._number:
+        if number == self._number and stamp <= self._revision:
             return self._indexes
         for attempt in range(1, OPEN_TRIES + 1):
             try:
-                self._open(self._manifest(number, revision))
+                self._open(self._manifest(number, stamp))
             except (OSError, IndexFileError):
                 # The files of an old manifest may go while it is being opened; there is a newer one then.
                 if attempt == OPEN_TRIES:
@@ -46,12 +44,14 @@ class IndexCache:
         self._number = number
         return self._indexes
 
-    def _manifest(self, number: int, revision: int) -> Manifest:
+    def _manifest(self, number: int, stamp: int) -> Manifest:
         with suppress(IndexStoreError):
-            return self._store.manifest(number)
+            manifest = self._store.manifest(number)
+            if manifest.revision >= stamp:
+                return manifest
         newest = self._store.newest()
-        if newest is None or newest.revision < revision:
-            raise RuntimeError(f"there is no index that covers registry revision {revision}")
+        if newest is None or newest.revision < stamp:
+            raise RuntimeError(f"there is no index that covers registry revision {stamp}")
         return newest
 
     def _open(self, manifest: Manifest) -> None:
@@ -62,7 +62,7 @@ class IndexCache:
                 parts[name] = self._parts.get(name) or Part.open(self._store.path(name))
             closings = Closings.open(self._store.path(files.closings)) if files.closings else Closings()
             indexes[space] = Index(tuple(parts[name] for name in part_names(files)), closings)
-        self._parts, self._indexes = parts, indexes
+        self._parts, self._indexes, self._revision = parts, indexes, manifest.revision
 
 
 def part_names(files: SpaceManifest) -> list[str]:

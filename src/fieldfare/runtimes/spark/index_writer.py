@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from fieldfare.matching.files import IndexFileError
@@ -67,8 +67,8 @@ class IndexWriter:
     folder : DataFolder
     registry : Registry
     store : IndexStore
-    passed : int
-        Nothing before this offset of the log is ever matched again.
+    floor : callable
+        Gives a stamp: nothing of a lower one is ever matched again.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class IndexWriter:
         folder: DataFolder,
         registry: Registry,
         store: IndexStore,
-        passed: int,
+        floor: Callable[[], int],
         snapshots: SnapshotSettings | None = None,
     ) -> None:
         self._folder = folder
         self._registry = registry
         self._store = store
-        self._passed = passed
+        self._floor = floor
         self._collected_from = 0
         self._settings = snapshots or SnapshotSettings()
         self._build: SnapshotBuild | None = None
@@ -113,7 +113,7 @@ class IndexWriter:
         started_s = time.monotonic()
         # No number is used twice, not even that of a manifest that cannot be read: workers know it by that.
         indexer = Indexer(Manifest(self._store.greatest_number(), 0))
-        parts = build_snapshots(self._registry, revision, self._passed)
+        parts = build_snapshots(self._registry, revision, self._floor())
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
         # What was before is of no more use, and some of it may be broken.
@@ -152,9 +152,8 @@ class IndexWriter:
         self.catch_up(min(self._registry.revision(), self.manifest.revision + CHANGES_AT_ONCE))
         self._looked_s = time.monotonic()
 
-    def passed(self, offset: int, manifest: int) -> None:
-        """Spark has committed all batches before an offset; the last of them was planned with `manifest`."""
-        self._passed = max(self._passed, offset)
+    def passed(self, manifest: int) -> None:
+        """Spark has committed all batches that were planned with a manifest before this one."""
         if manifest >= self._collected_from + COLLECTED_AT_ONCE:
             self._collected_from = manifest
             self._collect(manifest, self.manifest)
@@ -165,15 +164,6 @@ class IndexWriter:
             self._store.collect(keep_from, newest.files())
         except (IndexStoreError, OSError) as error:
             _log.warning("the index is cleaned up later: %s", error)
-
-    def cover(self, manifest: int, revision: int) -> None:
-        """Make sure that a batch planned before a restart can be matched: see `IndexCache`."""
-        if manifest == self.manifest.number:
-            return
-        try:
-            self._store.manifest(manifest)
-        except IndexStoreError:
-            self.catch_up(revision)
 
     def _write(self, step: Step, in_place: Collection[str] = ()) -> Manifest:
         """Write a step's files, except those that are in place, and then its manifest."""
@@ -192,7 +182,7 @@ class IndexWriter:
         if self._build is not None or not self._settings.is_due(self._indexer.delta_size, self._indexer.size):
             return
         if time.monotonic() >= self._build_again_s:
-            self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._passed)
+            self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._floor())
 
     def _take_snapshots(self) -> None:
         if self._build is None:

@@ -1,7 +1,7 @@
 """What a task of the streaming query does: match one range of the log and write its matches.
 
 A range gives the same matches whenever and however often it is matched: which subscriptions count depends on
-the validity of their versions, not on the manifest used. Where a block of very many matches ends may differ;
+the stamps of the records, not on the manifest used. Where a block of very many matches ends may differ;
 readers of the match log do not mind.
 """
 
@@ -59,11 +59,10 @@ SUMMARY = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Records of the log to match, and the manifest and registry revision to match them with."""
+    """Records of the log to match, and a manifest that covers their stamps."""
 
     start: int
     end: int
-    revision: int
     manifest: int
 
 
@@ -118,7 +117,6 @@ class RangeMatcher:
     def match(self, wanted: RecordRange) -> dict[str, float]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
-        indexes = self._indexes.indexes(wanted.manifest, wanted.revision)
         events = matches = size_bytes = 0
         block = _Block(wanted.start, self._match_log.folder)
 
@@ -134,6 +132,7 @@ class RangeMatcher:
             if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
                 finish(block)
                 block = _Block(records[0].offset, self._match_log.folder)
+            indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
             block.add(records, _match(records, indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:

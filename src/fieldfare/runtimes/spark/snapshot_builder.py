@@ -29,10 +29,10 @@ NICENESS = 10
 _SCRATCH = "snapshot-"
 
 
-def build_snapshots(registry: Registry, revision: int, passed: int) -> dict[str, Part]:
-    """A part for each space: the versions known at a revision that count for records from `passed` on."""
+def build_snapshots(registry: Registry, revision: int, floor: int) -> dict[str, Part]:
+    """A part for each space: the versions known at a revision that count for stamps from `floor` on."""
     builders: dict[str, PartBuilder] = {}
-    versions = registry.versions(revision, passed)
+    versions = registry.versions(revision, floor)
     while page := list(islice(versions, ENTRIES_AT_ONCE)):
         by_space: dict[str, list[IndexEntry]] = {}
         for version in page:
@@ -47,8 +47,8 @@ def _entry(version: Version) -> IndexEntry:
     return IndexEntry(
         version.revision,
         version.number,
-        version.valid_from,
-        version.valid_to,
+        version.revision,
+        version.closed_by,
         version.compiled,
         version.filter,
         version.dialect,
@@ -66,12 +66,12 @@ class SnapshotBuild:
         self.problem = ""
 
     @classmethod
-    def start(cls, folder: DataFolder, revision: int, passed: int) -> Self:
+    def start(cls, folder: DataFolder, revision: int, floor: int) -> Self:
         """Start building all spaces' snapshots as known at a revision."""
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
         command = [
             sys.executable, "-m", "fieldfare.runtimes.spark.snapshot_builder", "--data", str(folder.root),
-            "--revision", str(revision), "--passed", str(passed), "--out", str(scratch),
+            "--revision", str(revision), "--floor", str(floor), "--out", str(scratch),
         ]  # fmt: skip
         with (
             (scratch / "result.json").open("wb") as result,
@@ -129,16 +129,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build the snapshots of all spaces.")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--revision", type=int, required=True)
-    parser.add_argument("--passed", type=int, required=True)
+    parser.add_argument("--floor", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     registry = open_registry(DataFolder(options.data).registry_url)
     files: dict[str, str] = {}
-    for place, (space, part) in enumerate(
-        build_snapshots(registry, options.revision, options.passed).items()
-    ):
+    for place, (space, part) in enumerate(build_snapshots(registry, options.revision, options.floor).items()):
         path = options.out / f"{place}.part"
         part.save(path)
         files[space] = str(path)

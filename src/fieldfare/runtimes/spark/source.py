@@ -4,12 +4,12 @@ Spark keeps one Python process per query for the reader below (a stream reader i
 the tasks, so it opens nothing before it is asked something). It plans a batch in this order::
 
     wait for the log's end to move ─▶ bound the batch ─▶ read the registry's revision ─▶ index up to it
-                                             │                        │                       │
-                               {"offset": end of the batch, "revision": r,            "manifest": m}
+                                             │                                                │
+                               {"offset": end of the batch,                           "manifest": m}
 
-A change of a subscription counts for records from the log's end at the change on. So whatever counts for a
-record of the batch was in the registry before that record, let alone the end, could be seen, and revision r,
-read after the end, includes it. All three go into the offset, which Spark writes ahead of the batch.
+A record is stamped with a revision that the registry had before the record could be seen, let alone the end
+of the batch. So the revision read after the end covers every stamp in it, and so does manifest m. Any other
+that covers a record's stamp would do as well. Both go into the offset, which Spark writes ahead of the batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 SOURCE_NAME = "fieldfare_log"
 
-RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("start", "end", "revision", "manifest")])
-RANGES_SQL = "start long, end long, revision long, manifest long"
+RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("start", "end", "manifest")])
+RANGES_SQL = "start long, end long, manifest long"
 
 Offset = dict[str, int]
 
@@ -108,34 +108,34 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._settings = settings
         self._planner: BatchPlanner | None = None
 
-    def _plan(self, passed: int | None = None) -> BatchPlanner:
-        """The planner, made when Spark first says where the query stands."""
+    def _plan(self) -> BatchPlanner:
+        """The planner, made when Spark first asks for something."""
         if self._planner is None:
             # Spark makes a reader in several processes; only the one that plans needs the index and the log.
             from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 
-            self._planner = BatchPlanner(self._folder, self._settings, passed)
+            self._planner = BatchPlanner(self._folder, self._settings)
         return self._planner
 
     def initialOffset(self) -> Offset:
-        return {"offset": self._plan().first(), "revision": 0, "manifest": 0}
+        return {"offset": self._plan().first(), "manifest": 0}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        return self._plan(start["offset"]).next_end(start)
+        return self._plan().next_end(start)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._plan().stop_at_present_end()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        ranges = self._plan(start["offset"]).ranges(start["offset"], end)
-        return [InputPartition((first, last, end["revision"], end["manifest"])) for first, last in ranges]
+        ranges = self._plan().ranges(start["offset"], end["offset"])
+        return [InputPartition((first, last, end["manifest"])) for first, last in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         columns = [pa.array([value], pa.int64()) for value in partition.value]
         yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
 
     def commit(self, end: Offset) -> None:
-        self._plan(end["offset"]).passed(end)
+        self._plan().passed(end)
 
     def stop(self) -> None:
         if self._planner is not None:

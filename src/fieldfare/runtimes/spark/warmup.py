@@ -63,6 +63,7 @@ def run_kernels_once() -> None:
     records = pa.record_batch(
         [
             [0, 1],
+            [0, 0],
             ["default", "default"],
             pa.array([1, 3], pa.int32()),
             pa.array([line, line * 3], pa.large_binary()),

@@ -50,7 +50,7 @@ _NO_EVENTS = ColumnBatch(0, {})
 _NOWHERE = np.zeros(0, np.int64)
 
 CONSIGNMENTS_SQL = (
-    "matcher int, start long, end long, counts binary, events binary,"
+    "matcher int, start long, end long, counts binary, stamps binary, events binary,"
     " slices binary, bounds binary, positions binary, payload binary"
 )
 _CONSIGNMENTS = pa.schema(
@@ -60,7 +60,7 @@ _CONSIGNMENTS = pa.schema(
         pa.field("end", pa.int64()),
         *(
             pa.field(name, pa.binary())
-            for name in ("counts", "events", "slices", "bounds", "positions", "payload")
+            for name in ("counts", "stamps", "events", "slices", "bounds", "positions", "payload")
         ),
     ]
 )
@@ -186,6 +186,7 @@ class Dispatch:
                     start=block.start,
                     end=block.end,
                     counts=block.counts,
+                    stamps=block.events.stamps[part.events] if block.events is not None else _NOWHERE,
                     events=block.places[part.events].astype(np.uint16),
                     slices=np.array(part.slices, np.int32),
                     bounds=bounds,
@@ -232,7 +233,7 @@ class _Reporter:
 def search(
     sliced: SlicedIndex,
     columns: ColumnBatch,
-    offsets: NDArray[np.int64],
+    stamps: NDArray[np.int64],
     visits: Iterable[tuple[int, NDArray[np.int64]]],
     reporter: _Reporter,
 ) -> list[Pairs]:
@@ -241,9 +242,9 @@ def search(
     for number, positions in visits:
         started_s = time.perf_counter()
         if len(positions) == columns.size:
-            pairs = sliced.index_of(number).collect(columns, offsets)
+            pairs = sliced.index_of(number).collect(columns, stamps)
         else:
-            taken = sliced.index_of(number).collect(columns.take(positions), offsets[positions])
+            taken = sliced.index_of(number).collect(columns.take(positions), stamps[positions])
             pairs = [part.moved(positions) for part in taken]
         found += pairs
         seconds = time.perf_counter() - started_s
@@ -267,20 +268,20 @@ class MatchConsignments:
     def _match(self, row: dict[str, Any]) -> pa.RecordBatch:
         matcher, start, end = (row[name].as_py() for name in ("matcher", "start", "end"))
         reporter = _Reporter(matcher)
-        kinds = {"counts": np.int32, "events": np.uint16, "slices": np.int32, "bounds": np.int64}
+        kinds = {"counts": np.int32, "events": np.uint16, "slices": np.int32}
+        kinds |= {"stamps": np.int64, "bounds": np.int64}
         arrays = {name: np.frombuffer(row[name].as_buffer(), kind) for name, kind in kinds.items()}
         places = arrays["events"].astype(np.int64)
         found: list[Pairs] = []
         if len(places):
             counts = arrays["counts"].astype(np.int64)
-            offsets = np.repeat(np.arange(start, end), counts)[places]
-            sizes = np.repeat(counts, counts)[places]
-            events = events_of(self.space, offsets, sizes, memoryview(row["payload"].as_buffer()))
+            stamps, sizes = arrays["stamps"], np.repeat(counts, counts)[places]
+            events = events_of(self.space, stamps, sizes, memoryview(row["payload"].as_buffer()))
             numbers, bounds = arrays["slices"].tolist(), arrays["bounds"].tolist()
             positions = np.frombuffer(row["positions"].as_buffer(), np.uint16).astype(np.int64)
             visits = [(number, positions[bounds[i] : bounds[i + 1]]) for i, number in enumerate(numbers)]
             columns = decode(events, self.sliced.paths_of(numbers))
-            found = search(self.sliced, columns, offsets, visits, reporter)
+            found = search(self.sliced, columns, stamps, visits, reporter)
         found = [part.moved(places) for part in found]
         lists = Found(len(places), found).by_subscription()
         log = MatchLog(Path(self.folder) / f"matcher-{matcher:04d}")
@@ -289,7 +290,7 @@ class MatchConsignments:
 
 
 def _size(row: dict[str, Any]) -> int:
-    names = ("counts", "events", "slices", "bounds", "positions", "payload")
+    names = ("counts", "stamps", "events", "slices", "bounds", "positions", "payload")
     return sum(row[name].as_buffer().size for name in names)
 
 
@@ -314,7 +315,7 @@ class MatchFused:
                     for part in _divided(job, block, columns)
                     for number, positions in zip(part.slices, part.positions, strict=True)
                 ]
-                found = search(job.sliced, columns, block.events.offsets, visits, reporter)
+                found = search(job.sliced, columns, block.events.stamps, visits, reporter)
                 if block.events.places is not None:
                     found = [part.moved(block.events.places) for part in found]
             size = int(block.counts.sum())
