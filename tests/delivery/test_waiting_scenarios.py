@@ -16,7 +16,7 @@ A story is commands, one a line:
     who waits where
 
 To record the traces anew after a change that was meant:
-``PYTHONPATH=src python tests/delivery/test_scenarios.py``;
+``PYTHONPATH=src python tests/delivery/test_waiting_scenarios.py``;
 review the diff.
 """
 
