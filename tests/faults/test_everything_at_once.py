@@ -10,7 +10,7 @@ from scene import BUSY, BUSY_LOAD, Scene, scene
 
 from fieldfare.storage import open_event_log
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 KINDS = ["gateway", "driver", "task", "source", "java", "snapshot", "both", "supervisor", "gateway", "source"]
 

@@ -9,7 +9,7 @@ from accidents import MIB, fill, kill, readiness, small_disk, victims_of
 from scene import BUSY, Scene, scene
 from service_support import until
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 DISK_BYTES = 192 * MIB
 

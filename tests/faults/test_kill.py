@@ -22,7 +22,7 @@ from fieldfare.filters import compile_filter
 from fieldfare.runtimes.service.restarts import RestartSettings
 from fieldfare.storage import MatchLog, open_event_log
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 BATCH_EVENTS_MAX = 8
 PACE_S = 0.01

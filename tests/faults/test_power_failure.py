@@ -10,7 +10,7 @@ import pytest
 from accidents import empty, lossy_disk, newest, tear
 from scene import BUSY, Scene, scene
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 
 def checkpoint_files(data: Path, which: str, count: int = 1) -> list[Path]:

@@ -12,7 +12,7 @@ from service_support import until
 
 from fieldfare.model import Position
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 KEPT = {**BUSY, "retention_bytes": 32 << 30}
 """Retention removes nothing: what an old copy of one file lacks must still be in the others."""

@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 from service_support import Api, running_service
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.xdist_group("service")]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("service"),
+    pytest.mark.timeout(600),
+]
 
 OWED = {
     ("default", "low"): ["0-0-1", "0-1-0", "0-2-0", "0-2-1", "0-4-1", "0-5-0", "0-7-0"],
