@@ -236,7 +236,9 @@ def random_record(random: Random, offset: int, in_arrow: bool) -> Any:
     payload = "".join(json.dumps(event) + "\n" for event in events).encode()
     if in_arrow:
         payload = bytes(write_events(pa.RecordBatch.from_pylist(events, pa.schema({"data": LISTS}))))
-    return SimpleNamespace(offset=offset, space="s", count=len(events), payload=payload, events=events)
+    return SimpleNamespace(
+        offset=offset, stamp=0, space="s", count=len(events), payload=payload, events=events
+    )
 
 
 def outcomes(batches: list[list[Any]], index: Index) -> Iterator[tuple[list[list[int]], list[int]]]:
@@ -263,7 +265,7 @@ def test_the_events_of_a_record_share_what_a_record_may_cost(monkeypatch: pytest
     line = json.dumps(event).encode() + b"\n"
     given_up = []
     for count in (10, 50, 80):
-        record = SimpleNamespace(offset=0, space="s", count=count, payload=line * count)
+        record = SimpleNamespace(offset=0, stamp=0, space="s", count=count, payload=line * count)
         ((_, numbers),) = outcomes([[record]], index)
         given_up.append(numbers)
     assert given_up == [[], [1] * 50, [0] * 80 + [1] * 80]
