@@ -16,7 +16,7 @@ A story is commands, one a line:
     who waits where
 
 To record the traces anew after a change that was meant:
-``PYTHONPATH=src python tests/delivery/test_waiting_scenarios.py``;
+``PYTHONPATH=src:tests/stories python tests/delivery/test_waiting_scenarios.py``;
 review the diff.
 """
 
@@ -26,6 +26,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import stories
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -89,27 +91,14 @@ class Story(Readers):
             self.lines.append(f"         at {offset}: {', '.join(map(str, sorted(places[offset])))}")
 
 
-def told(script: str) -> str:
-    """The trace of a story."""
-    story = Story()
-    for command in script.splitlines():
-        if command and not command.startswith("#"):
-            story.act(command)
-    return "\n".join(story.lines)
-
-
-def parts(path: Path) -> tuple[str, str]:
-    script, _, trace = path.read_text().partition("\n----\n")
-    return script, trace.rstrip("\n")
+BEGIN = Story
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_story_goes_as_it_was_told(path: Path) -> None:
-    script, trace = parts(path)
-    assert told(script) == trace
+    script, trace = stories.parts(path)
+    assert stories.told(BEGIN, script) == trace
 
 
 if __name__ == "__main__":
-    for scenario in SCENARIOS:
-        script, _ = parts(scenario)
-        scenario.write_text(f"{script}\n----\n{told(script)}\n")
+    stories.record(BEGIN, SCENARIOS)

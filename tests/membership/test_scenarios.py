@@ -3,16 +3,20 @@
 A story is commands, one a line: ``subscribe X1 X2 Y1 Y2`` (a box), ``join``, ``leave NAME``, ``crash NAME``,
 ``wake NAME``, ``cut NAME ...``, ``heal``, ``run SECONDS``, ``owners`` (as the first dispatcher knows them).
 The trace has every message but gossip, beats and loads. To record them anew after
-a change that was meant: ``PYTHONPATH=src python tests/membership/test_scenarios.py``; review the diff.
+a change that was meant: ``PYTHONPATH=src:tests/stories python tests/membership/test_scenarios.py``;
+review the diff.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+import stories
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -132,27 +136,14 @@ class Story(System):
             {"leave": self.leave, "crash": self.crash, "wake": self.wake}[verb](words[0])
 
 
-def told(script: str) -> str:
-    """The trace of a story."""
-    story = Story(seed=1)
-    for command in script.splitlines():
-        if command and not command.startswith("#"):
-            story.act(command)
-    return "\n".join(story.lines)
-
-
-def parts(path: Path) -> tuple[str, str]:
-    script, _, trace = path.read_text().partition("\n----\n")
-    return script, trace.rstrip("\n")
+BEGIN = partial(Story, seed=1)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_story_goes_as_it_was_told(path: Path) -> None:
-    script, trace = parts(path)
-    assert told(script) == trace
+    script, trace = stories.parts(path)
+    assert stories.told(BEGIN, script) == trace
 
 
 if __name__ == "__main__":
-    for scenario in SCENARIOS:
-        script, _ = parts(scenario)
-        scenario.write_text(f"{script}\n----\n{told(script)}\n")
+    stories.record(BEGIN, SCENARIOS)
