@@ -187,7 +187,9 @@ class MatchTail:
             if self._askers:
                 with suppress(RuntimeError):  # the loop has ended, and nobody waits
                     loop.call_soon_threadsafe(self._release, asked)
-            # Appends need not stir one that looks often anyway.
+            # Appends need not stir one that looks often anyway. Said before it is asked whether something is
+            # looked for: an append in between sees it and stirs, or is seen.
+            self._is_idle = True
             self._is_idle = not self._is_looked_for()
             if self._is_idle:
                 self._stirred.wait(IDLE_LOOK_S)

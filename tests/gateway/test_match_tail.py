@@ -1,0 +1,54 @@
+"""Following the match log's end: whoever waits hears of what is matched, soon."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gateway_support import run
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import Front
+from fieldfare.gateway import match_tail
+from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
+
+
+def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """It had just found nothing to look for, and had not yet said that it would sleep: one of a hundred
+    messages came a second late."""
+    monkeypatch.setattr(match_tail, "IDLE_LOOK_S", 600.0)
+
+    async def work() -> None:
+        log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), MatchLog(tmp_path / "matches")
+        end = 0
+
+        def log_end() -> int:
+            nonlocal end
+            before = end
+            if before == 0:  # it is appended, and matched, at this very moment
+                end = 1
+                matches.write(
+                    NewMatchBlock.by_event(
+                        0, 1, np.ones(1, np.int32), np.array([0, 1], np.int64), np.array([7], np.uint32)
+                    )
+                )
+                tail.stir()
+            return before
+
+        tail = MatchTail(matches, log, log_end, 0, poll_s=0.001, on_broken=lambda error: None)
+        front = Front(0)
+        front.join(7, Delivery(7, 0))
+        try:
+            found = await asyncio.wait_for(tail.follow(front), 20)
+            assert found is not None and found.end == 1
+            assert [number for number, _ in found.keys] == [7]
+        finally:
+            tail.close()
+            log.close()
+
+    run(work)
