@@ -19,10 +19,10 @@ from service_support import until
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
-from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
 from fieldfare.storage.event_log import NewRecord

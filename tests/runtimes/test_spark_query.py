@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.batch_planner import split_evenly
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import reason, start_query
-from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.storage import MatchLog, open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.registry import Put, Remove

@@ -21,11 +21,11 @@ from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.gateway.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
-from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import MatchLog, open_event_log, open_registry
 from fieldfare.storage.event_log import EventLog, NewRecord

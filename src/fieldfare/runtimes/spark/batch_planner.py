@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fieldfare.runtimes.spark.batches import BatchSettings, Offset
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
-from fieldfare.runtimes.spark.source import BatchSettings, Offset
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import EventLog, IndexStore, MatchLog, open_event_log, open_registry
 

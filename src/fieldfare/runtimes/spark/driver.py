@@ -39,13 +39,13 @@ from pyspark.sql import SparkSession
 
 from fieldfare.files import remove_abandoned
 from fieldfare.runtimes.service.parents import PARENT_VARIABLE, end_with_parent
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import EventLog, MatchLog, open_event_log
 from fieldfare.storage.errors import FormatError

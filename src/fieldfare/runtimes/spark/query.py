@@ -16,9 +16,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import MatchRanges
-from fieldfare.runtimes.spark.source import SOURCE_NAME, BatchSettings, register_source
+from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 
 SUMMARY_SQL = "start long, end long, events long, matches long, bytes long, seconds double"
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fieldfare.pipeline.suspects import Suspects
+from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.source import BatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import EventLog, MatchLog, NewMatchBlock
 from fieldfare.storage.errors import StorageError

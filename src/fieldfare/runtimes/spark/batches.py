@@ -1,0 +1,51 @@
+"""What a batch of the streaming query is: how it is cut, and what names its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Offset = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are cut.
+
+    Attributes
+    ----------
+    max_bytes, max_events : int
+        What a batch holds at most (but always one record). More: a backlog is worked off with fewer, larger
+        batches, which costs less; what is published meanwhile waits longer, and memory grows.
+    wait_ms : int
+        How long the source waits for an event before it tells Spark that there is none. More: an idle service
+        uses less of the processor; stopping the query may take as long.
+    poll_ms : float
+        How often it looks. More: less of the processor, and on average half of it later.
+    split_bytes : int
+        A batch of more than this is matched by `tasks` tasks, a smaller one by one.
+    tasks : int
+        How many tasks a large batch is split into: as many as there are cores.
+    """
+
+    max_bytes: int = 32 << 20
+    max_events: int = 200_000
+    wait_ms: int = 200
+    poll_ms: float = 2.0
+    split_bytes: int = 512 << 10
+    tasks: int = 1
+
+    def as_options(self) -> dict[str, str]:
+        """As options of a Spark source, which are texts."""
+        return {name: str(getattr(self, name)) for name in self.__slots__}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> BatchSettings:
+        defaults = cls()
+        return cls(
+            **{
+                name: type(getattr(defaults, name))(options[name])
+                for name in cls.__slots__
+                if options.get(name) is not None
+            }
+        )
