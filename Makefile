@@ -12,12 +12,12 @@ help:  ## this list
 
 setup: $(READY)  ## make .venv from the pinned constraints and compile the kernels once
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--no-build-isolation --editable '.[dev]'
+		--no-build-isolation --editable '.[dev]' --editable lab
 	@$(BIN)/python -m fieldfare.runtimes.spark.warmup
 	@touch $(READY)
 

@@ -2,7 +2,7 @@
 
 One thread, if not told otherwise. Timed are batches of 4,096 events given as columns; the ids of all
 matches are written.
-Workloads of filters as people write them (see ``fieldfare.workloads.odd``) are also timed against a scan:
+Workloads of filters as people write them (see ``fieldfare_lab.workloads.odd``) are also timed against a scan:
 each filter evaluated for the whole batch, column by column. ``first_events_per_s`` is the same for events
 that come first: a filter that must confirm is compiled for its first candidate.
 """
@@ -32,12 +32,12 @@ from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.plain.predicate_columns import build_part_from_columns
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END, Path
-from fieldfare.workloads.columns import columns_of, range_columns, text_of
-from fieldfare.workloads.odd import TEXT_WORKLOADS
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.columns import columns_of, range_columns, text_of
+from fieldfare_lab.workloads.odd import TEXT_WORKLOADS
+from fieldfare_lab.workloads.predicate_columns import build_part_from_columns
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 BATCH_EVENTS = 4096
 SCANNED_FILTERS = 200

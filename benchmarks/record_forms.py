@@ -27,7 +27,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS, by_space, decode
 from fieldfare.pipeline.match_batch import find_matches
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 BATCH_EVENTS = 8_192
 

@@ -23,15 +23,15 @@ from fieldfare.filters import compile_filter
 from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.matching.index import Applied, Change, Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.plain.predicate_columns import build_part_from_columns
-from fieldfare.workloads.columns import (
+from fieldfare_lab.workloads.columns import (
     RANGE_ATTRIBUTES,
     RANGE_DOMAIN,
     RANGE_PREDICATES,
     RANGE_WIDTH,
     range_columns,
 )
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.predicate_columns import build_part_from_columns
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 AT_ONCE = 20_000
 BATCH_EVENTS = 4096

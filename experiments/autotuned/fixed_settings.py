@@ -19,7 +19,7 @@ from fieldfare.publishing import (
     WindowedKnobs,
     WindowedPublisher,
 )
-from fieldfare.runtimes.simulation.publishing import SystemModel
+from fieldfare_lab.simulation.publishing import SystemModel
 
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50)
 POLLS_MS = (10, 25, 50, 100, 200)

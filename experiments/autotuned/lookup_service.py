@@ -27,7 +27,7 @@ from fieldfare.publishing import (
     PublishingMachine,
     WindowedPublisher,
 )
-from fieldfare.runtimes.simulation.publishing import Run, SystemModel, simulate
+from fieldfare_lab.simulation.publishing import Run, SystemModel, simulate
 
 FILE = "sls_write_times_2018-05-22.csv.gz"
 DEFAULT_FOLDER = Path(__file__).parents[3] / "shared" / "data"

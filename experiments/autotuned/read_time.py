@@ -16,7 +16,7 @@ from client_tuner import ClientPublisher
 from support import CLIENT, DURATION_S, FIXED, OURS, PAPER, TUNERS, as_data, keep, run_load, write_picture
 
 from fieldfare.publishing import AutotunedPublisher, FixedPublisher, WindowedPublisher
-from fieldfare.runtimes.simulation.publishing import PublisherModel, SystemModel
+from fieldfare_lab.simulation.publishing import PublisherModel, SystemModel
 
 READS_MS = (0, 10, 25, 50, 100, 150, 200)
 CHOSEN_MS = 150

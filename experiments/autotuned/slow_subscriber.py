@@ -16,7 +16,7 @@ from client_tuner import ClientPublisher
 from support import CLIENT, OURS, PAPER, as_data, keep, summarise, write_picture
 
 from fieldfare.publishing import AutotunedPublisher, FixedPublisher, PublishingMachine, WindowedPublisher
-from fieldfare.runtimes.simulation.publishing import SubscriberModel, SystemModel, poisson_times, simulate
+from fieldfare_lab.simulation.publishing import SubscriberModel, SystemModel, poisson_times, simulate
 
 LOAD_PER_S = 17.5
 DURATION_S = 400.0

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from fieldfare.publishing import PublishingMachine
-from fieldfare.runtimes.simulation.publishing import Run, SystemModel, poisson_times, simulate
+from fieldfare_lab.simulation.publishing import Run, SystemModel, poisson_times, simulate
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -41,7 +41,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.exit_point import Found, concatenate
 from fieldfare.runtimes.spark.range_task import BLOCK_MATCHES, GROUP_EVENTS
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 FILE = Path(__file__).resolve().parent / "calibration.json"
 SIZES = [1, 250, 500, 1000, 2000, 4000, 8000, 16_000, 40_000]

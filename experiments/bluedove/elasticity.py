@@ -16,10 +16,10 @@ import simpy
 from paper_points import COLOUR, RELIEF_S
 from systems import PAPER, POLICIES, bluedove, draw, keep, subscriptions, table
 
-from fieldfare.runtimes.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, arrivals
-from fieldfare.runtimes.simulation.bluedove.system import Process, new_trace
-from fieldfare.runtimes.simulation.bluedove.workload import points
+from fieldfare_lab.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
+from fieldfare_lab.simulation.bluedove.model import ServiceModel, arrivals
+from fieldfare_lab.simulation.bluedove.system import Process, new_trace
+from fieldfare_lab.simulation.bluedove.workload import points
 
 MATCHERS = 5
 STEP_S = 60.0

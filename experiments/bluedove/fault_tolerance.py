@@ -16,10 +16,10 @@ import simpy
 from paper_points import COLOUR, LOSS_S, LOST_SHARE
 from systems import MATCHERS, PAPER, POLICIES, bluedove, draw, keep, subscriptions, table
 
-from fieldfare.runtimes.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, Trace, arrivals
-from fieldfare.runtimes.simulation.bluedove.system import new_trace
-from fieldfare.runtimes.simulation.bluedove.workload import points
+from fieldfare_lab.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
+from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
+from fieldfare_lab.simulation.bluedove.system import new_trace
+from fieldfare_lab.simulation.bluedove.workload import points
 
 RATE_PER_S = 60_000.0
 UNTIL_S = 500.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paper_points import LOAD_DEVIATION
 from systems import MATCHERS, PAPER, SYSTEMS, draw, keep, run_at, saturation, subscriptions, table
 
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
+from fieldfare_lab.simulation.bluedove.model import ServiceModel
 
 CASES = (("BlueDove", 0.95), ("P2P", 0.95), ("BlueDove", 0.7))
 """Systems, and at which share of their saturation rates they are looked at (the paper: "slightly below")."""

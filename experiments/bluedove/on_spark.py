@@ -55,13 +55,13 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, extents_of
-from fieldfare.runtimes.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
 from fieldfare.runtimes.spark.partitioned.log_matcher import BatchReport, LogMatcher
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.storage import open_event_log
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.workloads.synthetic import closed_range
+from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
+from fieldfare_lab.workloads.synthetic import closed_range
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER)) / "metr_la_week_lon_lat_speed.csv.gz"

@@ -30,8 +30,8 @@ from workload_charts import rate_axis
 
 from fieldfare.forwarding import Balanced, ForwardingPolicy
 from fieldfare.partitioning import Partitioning
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
-from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory
+from fieldfare_lab.simulation.bluedove.model import ServiceModel
+from fieldfare_lab.simulation.bluedove.system import PolicyFactory
 
 SEEDS = (1, 2, 3)
 """Policies are near each other: each is run with these."""

@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 from systems import MATCHERS, PAPER, POLICIES, bluedove, draw, keep, run_at, subscriptions, table
 
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel
+from fieldfare_lab.simulation.bluedove.model import ServiceModel
 
 RATES_PER_S = (100_000.0, 150_000.0)
 DURATION_S = 100.0

@@ -17,7 +17,7 @@ from fieldfare.forwarding import Balanced, ForwardingPolicy, LoadReport, LoadTab
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import Extents, Partitioning, Replicated, extents_of
 from fieldfare.partitioning.planning import PlanSettings, plan
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 EVENT_COST = 20
 SAMPLE_EVENTS = 20_000

@@ -8,9 +8,9 @@ import altair as alt
 from paper_points import CAPACITY_GAINS, marks
 from systems import PAPER, SUBSCRIPTIONS, SYSTEMS, draw, keep, run_at, subscriptions, table
 
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, Trace
-from fieldfare.runtimes.simulation.bluedove.saturation import saturation_rate
-from fieldfare.runtimes.simulation.bluedove.workload import Boxes
+from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace
+from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
+from fieldfare_lab.simulation.bluedove.workload import Boxes
 
 RATE_PER_S = 100_000.0
 DURATION_S = 30.0

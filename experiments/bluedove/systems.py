@@ -28,11 +28,11 @@ from fieldfare.partitioning import (
     single_attribute,
 )
 from fieldfare.partitioning.planning import owners_in_turn
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, Trace, arrivals
-from fieldfare.runtimes.simulation.bluedove.saturation import saturation_rate
-from fieldfare.runtimes.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search
-from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory, simulate
-from fieldfare.runtimes.simulation.bluedove.workload import LENGTH, PATHS, Boxes, boxes, points
+from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
+from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
+from fieldfare_lab.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search
+from fieldfare_lab.simulation.bluedove.system import PolicyFactory, simulate
+from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, Boxes, boxes, points
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

@@ -19,7 +19,7 @@ from fieldfare.matching.plain.codes import encode
 from fieldfare.matching.plain.library import PlainLibrary
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 from matching_support import Compiler, columns_of, entry, events, normal_forms, values  # isort: skip
 

@@ -58,16 +58,12 @@ TWINS = {
         "matching/test_grouping.py",
         "test_pairs_are_grouped_both_ways_as_a_naive_grouping_does",
     ),
-    "matching/plain/build/column_kernels.py": (
-        "matching/test_predicate_columns.py",
-        "test_columns_and_normal_forms_build_the_same_part",
-    ),
     "matching/plain/build/constant_kernels.py": (
         "matching/test_part.py",
         "test_a_part_finds_what_the_naive_evaluator_finds",
     ),
     "matching/plain/build/gathering_kernels.py": (
-        "matching/test_predicate_columns.py",
+        "lab/workloads/test_predicate_columns.py",
         "test_columns_and_normal_forms_build_the_same_part",
     ),
     "matching/plain/build/key_kernels.py": (

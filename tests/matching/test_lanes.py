@@ -12,7 +12,7 @@ from fieldfare.matching.events.columns import Column, ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.plain.search import lanes
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 from matching_support import entry  # isort: skip
 

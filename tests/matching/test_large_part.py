@@ -16,7 +16,7 @@ from fieldfare.filters.values import ABSENT
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 
 def _truth(forms: list[NormalForm], events: ColumnBatch, event: int) -> list[int]:
@@ -47,7 +47,7 @@ def test_the_kernels_give_the_same_without_compilation() -> None:
         "from fieldfare.matching.index import Index\n"
         "from fieldfare.matching.part import build_part\n"
         "from fieldfare.matching.versions import IndexEntry\n"
-        "from fieldfare.workloads.synthetic import WORKLOADS\n"
+        "from fieldfare_lab.workloads.synthetic import WORKLOADS\n"
         "for name in sorted(WORKLOADS):\n"
         "    forms = enumerate(WORKLOADS[name].normal_forms(120, 3))\n"
         "    part = build_part(IndexEntry(n, n, 0, 9, form, '', 'sql') for n, form in forms)\n"

@@ -6,8 +6,6 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fieldfare"
-MAKERS_OF_WORKLOADS = {"workloads.columns"}
-"""Draws predicates as the columns that `plain` can be built from, for benchmarks."""
 
 
 def name_of(path: Path) -> str:
@@ -52,7 +50,7 @@ def test_filters_know_nothing_of_the_index() -> None:
 def test_nobody_outside_knows_a_library_by_its_insides() -> None:
     assert {
         name for name, found in IMPORTS.items() if any(each.startswith("matching.plain") for each in found)
-    } - {name for name in IMPORTS if name.startswith("matching.")} == MAKERS_OF_WORKLOADS
+    } - {name for name in IMPORTS if name.startswith("matching.")} == set()
 
 
 def test_versions_and_parts_know_a_library_by_its_name_only() -> None:

@@ -15,9 +15,9 @@ import pytest
 from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part
-from fieldfare.matching.plain.predicate_columns import build_part_from_columns
-from fieldfare.workloads.columns import range_columns
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.columns import range_columns
+from fieldfare_lab.workloads.predicate_columns import build_part_from_columns
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -64,7 +64,7 @@ def test_another_process_finds_the_same_in_the_same_file(saved: Path) -> None:
         "import sys, numpy as np\n"
         "from fieldfare.matching.index import Index\n"
         "from fieldfare.matching.part import Part\n"
-        "from fieldfare.workloads.synthetic import WORKLOADS\n"
+        "from fieldfare_lab.workloads.synthetic import WORKLOADS\n"
         "part = Part.open(sys.argv[1], verify=True)\n"
         "print(Index((part,)).match(WORKLOADS['range'].events(64, 2), np.zeros(64, np.int64)).lists())\n"
     )

@@ -10,7 +10,7 @@ from fieldfare.effects import Machine
 from fieldfare.membership import Dispatcher, MatcherMember, MatcherTable, State, attribute_space
 from fieldfare.membership.messages import Beat, Confirmed, Leave, Restore, Restored, Stored
 from fieldfare.membership.table import overlap
-from fieldfare.runtimes.simulation.network import Network
+from fieldfare_lab.simulation.network import Network
 
 PATHS = (("x",), ("y",))
 Registry = dict[int, Stored]

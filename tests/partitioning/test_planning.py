@@ -17,7 +17,7 @@ from fieldfare.partitioning.planning import (
     plan,
     work_of,
 )
-from fieldfare.workloads.synthetic import WORKLOADS, closed_range
+from fieldfare_lab.workloads.synthetic import WORKLOADS, closed_range
 
 MATCHERS = 8
 SETTINGS = PlanSettings()
@@ -103,7 +103,7 @@ def test_neighbours_differ_between_dimensions() -> None:
 
 def columns_of(values: dict[Path, np.ndarray]) -> ColumnBatch:
     """Whole numbers as columns."""
-    from fieldfare.workloads.synthetic import _integers
+    from fieldfare_lab.workloads.synthetic import _integers
 
     size = len(next(iter(values.values())))
     return ColumnBatch(size, {path: _integers(column) for path, column in values.items()})

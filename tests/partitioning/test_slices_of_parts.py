@@ -31,7 +31,7 @@ from fieldfare.partitioning import (
     single_attribute,
 )
 from fieldfare.partitioning.planning import plan
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 MATCHERS = 4
 

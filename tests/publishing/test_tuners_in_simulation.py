@@ -19,7 +19,7 @@ from fieldfare.publishing import (
     WindowedKnobs,
     WindowedPublisher,
 )
-from fieldfare.runtimes.simulation.publishing import (
+from fieldfare_lab.simulation.publishing import (
     Run,
     SubscriberModel,
     SystemModel,

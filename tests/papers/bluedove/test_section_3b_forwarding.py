@@ -17,7 +17,7 @@ from fieldfare.forwarding import (
 )
 from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
 from fieldfare.partitioning import AttributeSpace, extents_of, numeric_axis
-from fieldfare.workloads.synthetic import closed_range
+from fieldfare_lab.workloads.synthetic import closed_range
 
 X, Y = ("x",), ("y",)
 A, B, C, D = range(4)

@@ -29,7 +29,7 @@ from fieldfare.partitioning import (
     single_attribute,
 )
 from fieldfare.partitioning.planning import owners_in_turn
-from fieldfare.workloads.synthetic import WORKLOADS
+from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 PATHS = [("data", f"a{i:02d}") for i in range(4)]
 

@@ -19,15 +19,15 @@ sys.path.append(str(EXPERIMENTS))
 import systems  # noqa: E402
 
 from fieldfare.partitioning import Partitioning  # noqa: E402
-from fieldfare.runtimes.simulation.bluedove.members import (  # noqa: E402
+from fieldfare_lab.simulation.bluedove.members import (  # noqa: E402
     ElasticService,
     MembersModel,
     simulate_members,
 )
-from fieldfare.runtimes.simulation.bluedove.model import ServiceModel, arrivals  # noqa: E402
-from fieldfare.runtimes.simulation.bluedove.saturation import grows  # noqa: E402
-from fieldfare.runtimes.simulation.bluedove.system import PolicyFactory, new_trace  # noqa: E402
-from fieldfare.runtimes.simulation.bluedove.workload import boxes, points  # noqa: E402
+from fieldfare_lab.simulation.bluedove.model import ServiceModel, arrivals  # noqa: E402
+from fieldfare_lab.simulation.bluedove.saturation import grows  # noqa: E402
+from fieldfare_lab.simulation.bluedove.system import PolicyFactory, new_trace  # noqa: E402
+from fieldfare_lab.simulation.bluedove.workload import boxes, points  # noqa: E402
 
 STORED = boxes(2000, np.random.default_rng(1))
 MATCHERS = 8

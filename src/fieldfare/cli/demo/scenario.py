@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldfare.cli.demo.alerts import SEED, Alert, draw_alerts
 from fieldfare.cli.demo.check import (
     Difference,
     Positions,
@@ -21,6 +22,7 @@ from fieldfare.cli.demo.check import (
     write_events,
 )
 from fieldfare.cli.demo.display import Display, Show
+from fieldfare.cli.demo.flights import encode_departures, read_departures
 from fieldfare.cli.demo.followers import Followers
 from fieldfare.cli.demo.memory import MemoryMeter
 from fieldfare.cli.demo.replay import Replay, Replayed
@@ -28,8 +30,6 @@ from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, Client, NewSubscription
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import open_registry
-from fieldfare.workloads.alerts import SEED, Alert, draw_alerts
-from fieldfare.workloads.flights import encode_departures, read_departures
 
 BULK_ALERTS = 2_500
 TIMEOUT_S = 120.0

@@ -9,12 +9,12 @@ from pathlib import Path
 from fieldfare.cli.demo.check import Difference
 from fieldfare.cli.demo.display import Display, latency_text, make_display
 from fieldfare.cli.demo.figures import latency_ms
+from fieldfare.cli.demo.flights import FlightsMissingError
 from fieldfare.cli.demo.replay import Stalled
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
 from fieldfare.cli.demo.service import ServiceFailed
 from fieldfare.client import FieldfareError
 from fieldfare.storage.errors import StorageError
-from fieldfare.workloads.flights import FlightsMissingError
 
 DIFFERENCES_SHOWN = 10
 

@@ -2,7 +2,7 @@
 
 A filter comes as the bytes of its normal form (``filters.encoding``), as the registry keeps it. Kernels
 read many of them at once into `Gathered`, columns in which no Python object is left but the few numbers
-that no float64 stands for. ``predicate_columns`` makes the same columns of predicates given as arrays.
+that no float64 stands for.
 """
 
 from __future__ import annotations
