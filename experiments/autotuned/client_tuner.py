@@ -8,15 +8,14 @@ acknowledged. Only that is known late: the client is woken, this thread polls.
 
 from __future__ import annotations
 
+from fieldfare.effects import Ask, Effect
 from fieldfare.publishing.machine import (
     BatchAssigned,
-    Effect,
-    Input,
-    PollExpired,
+    Message,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
     Setting,
-    Started,
     TransferCompleted,
 )
 from fieldfare.publishing.requests import RequestOutcome, RequestTuner
@@ -31,21 +30,23 @@ class ClientPublisher:
         self._started_s = self._ended_s = 0.0
         self._size = self._under_way = self._pending = 0
 
-    def handle(self, message: Input, now_s: float) -> list[Effect]:
-        """Take note of what happened at ``now_s``, and say what to do."""
+    def start(self, now: float) -> list[Effect]:
+        """Begin; called once."""
+        return [Ask(Poll(now + self._poll_s))]
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take note of what happened, and say what to do."""
         match message:
-            case Started() | BatchAssigned():
-                return [SetPollTimer(now_s + self._poll_s)]
-            case PollExpired():
-                return [self._poll(message, now_s)]
+            case BatchAssigned():
+                return [Ask(Poll(now + self._poll_s))]
+            case Polled():
+                return [self._poll(message, now)]
             case TransferCompleted():
                 self._under_way -= 1
                 if self._under_way == 0:
-                    self._ended_s = now_s
-                    took_s = now_s - self._started_s
-                    self._tuner.observe(
-                        RequestOutcome(self._size, took_s, backlog_events=self._pending), now_s
-                    )
+                    self._ended_s = now
+                    took_s = now - self._started_s
+                    self._tuner.observe(RequestOutcome(self._size, took_s, backlog_events=self._pending), now)
                 return []
 
     def setting(self) -> Setting:
@@ -55,12 +56,12 @@ class ClientPublisher:
             self._tuner.setting.most_events, self._poll_s, None, found.load_per_s, found.capacity_per_s
         )
 
-    def _poll(self, poll: PollExpired, now_s: float) -> Effect:
+    def _poll(self, poll: Polled, now_s: float) -> Effect:
         self._pending = poll.pending_messages
         lingers = now_s < self._ended_s + self._tuner.setting.linger_s
         if self._under_way or lingers or not poll.pending_messages:
-            return SetPollTimer(now_s + self._poll_s)
+            return Ask(Poll(now_s + self._poll_s))
         self._started_s = now_s
         self._size = self._under_way = min(poll.pending_messages, self._tuner.setting.most_events)
         self._pending -= self._size
-        return ReadBatch(self._size)
+        return Ask(ReadBatch(self._size))

@@ -1,11 +1,11 @@
 """What a machine asks of whoever runs it.
 
 A machine is a protocol or a policy without I/O, clock or chance of its own: ``start(now)`` and
-``handle(sender, message, now)`` give a list of effects, and a runtime carries them out: the service,
-Spark's driver, or a simulation. The same few effects serve all machines; what they say to each other and
-what they ask for are their own messages.
+``handle(message, now)`` give a list of effects, and a runtime carries them out: the service, Spark's driver,
+or a simulation. The same few effects serve all machines; what they say to each other and what they ask for
+are their own messages.
 
-    message, now ──▶ machine ──▶ Send    to another machine: may be lost, doubled, late
+    message, now ──▶ machine ──▶ Send    to another machine, there a Received: may be lost, doubled, late
                                  Timer   to itself, later
                                  Ask     for something outside: the answer comes as a message
                                  Tell    what has come to pass: nobody answers
@@ -15,7 +15,7 @@ what they ask for are their own messages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,14 @@ class Send:
     """Send a message to a machine by its name; it may be lost, doubled or late."""
 
     to: str
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """How another machine's message is handed in; a machine's own come as they are."""
+
+    sender: str
     message: object
 
 
@@ -53,6 +61,11 @@ class Stop:
     """Nothing depends on this machine any more: hand in no more messages."""
 
 
+def source(me: str, message: object) -> tuple[str, object]:
+    """Who sent a message to the machine of this name, and what."""
+    return (message.sender, message.message) if isinstance(message, Received) else (me, message)
+
+
 Effect = Send | Timer | Ask | Tell | Stop
 
 
@@ -62,5 +75,5 @@ class Machine(Protocol):
     def start(self, now: float) -> list[Effect]:
         """Begin; called once, before any message."""
 
-    def handle(self, sender: str, message: object, now: float) -> list[Effect]:
-        """Take in a message; one of its own, from a `Timer` or an `Ask`, has its own name as the sender."""
+    def handle(self, message: Any, now: float) -> list[Effect]:
+        """Take in a message: its own, from a `Timer` or an `Ask`, or one that was `Received`."""

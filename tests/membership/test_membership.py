@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from membership_support import PATHS, System
 
-from fieldfare.effects import Send
+from fieldfare.effects import Received, Send
 from fieldfare.filters import compile_filter
 from fieldfare.membership import Dispatcher, MatcherRow, MatcherTable, State, attribute_space, stored_of
 from fieldfare.membership.gossip import Gossip
@@ -129,7 +129,7 @@ def test_dispatchers_route_around_a_dead_matcher_until_its_segments_are_taken_ov
     crashed_s = system.now
     system.crash("m3")
     dispatcher = system.dispatchers["d0"]
-    dispatcher.handle("d0", Unreachable("m3"), system.now)
+    dispatcher.handle(Unreachable("m3"), system.now)
     assert "m3" not in dispatcher.live(system.now)
     while any("m3" in dict(d.table.owned(0)) for d in system.dispatchers.values()):
         system.run(0.5)
@@ -222,9 +222,9 @@ def test_a_dispatcher_sends_a_joining_matcher_to_the_heaviest_and_then_to_the_ne
     rows = [MatcherRow(name, 1, State.UP, spans) for name in ("a", "b", "c")]
     dispatcher = Dispatcher("d", rows, Random(1))
     for name, load in (("a", 3.0), ("b", 9.0), ("c", 7.0)):
-        dispatcher.handle(name, LoadMessage(load), 0.0)
-    assert dispatcher.handle("n", JoinRequest("n"), 0.0) == [Send("b", Split("n"))]
-    assert dispatcher.handle("o", JoinRequest("o"), 0.0) == [Send("c", Split("o"))]
+        dispatcher.handle(Received(name, LoadMessage(load)), 0.0)
+    assert dispatcher.handle(Received("n", JoinRequest("n")), 0.0) == [Send("b", Split("n"))]
+    assert dispatcher.handle(Received("o", JoinRequest("o")), 0.0) == [Send("c", Split("o"))]
 
 
 def test_a_table_with_a_gap_is_refused() -> None:

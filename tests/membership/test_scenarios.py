@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from membership_support import PATHS, System
 
-from fieldfare.effects import Effect, Machine
+from fieldfare.effects import Effect, Machine, source
 from fieldfare.filters import compile_filter
 from fieldfare.membership import stored_of
 from fieldfare.membership.gossip import Answer, Greeting, Rows
@@ -87,11 +87,12 @@ class Witness:
     def start(self, now: float) -> list[Effect]:
         return self._machine.start(now)
 
-    def handle(self, sender: str, message: object, now: float) -> list[Effect]:
-        if not isinstance(message, UNTOLD):
+    def handle(self, message: object, now: float) -> list[Effect]:
+        sender, content = source(self._name, message)
+        if not isinstance(content, UNTOLD):
             who = self._name if sender == self._name else f"{sender} to {self._name}"
-            self._write(f"{now:5.1f}  {who}: {shown(message)}")
-        return self._machine.handle(sender, message, now)
+            self._write(f"{now:5.1f}  {who}: {shown(content)}")
+        return self._machine.handle(message, now)
 
 
 class Story(System):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from fieldfare.effects import Ask
 from fieldfare.publishing import (
     BatchAssigned,
-    PollExpired,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
-    Started,
     TransferCompleted,
     WindowedKnobs,
     WindowedPublisher,
@@ -20,18 +20,18 @@ from fieldfare.publishing import (
 
 def started(**knobs: Any) -> WindowedPublisher:
     machine = WindowedPublisher(WindowedKnobs(**knobs))
-    assert machine.handle(Started(), 0.0) == [SetPollTimer(0.050)]
+    assert machine.start(0.0) == [Ask(Poll(0.050))]
     return machine
 
 
 def poll_at(machine: WindowedPublisher, now_s: float, pending: int, transferring: int = 0) -> Any:
-    (effect,) = machine.handle(PollExpired(pending, pending, transferring), now_s)
-    return effect
+    (effect,) = machine.handle(Polled(pending, pending, transferring), now_s)
+    return effect.question
 
 
 def test_a_single_message_is_read_at_the_next_poll() -> None:
     machine = started()
-    assert poll_at(machine, 0.050, 0) == SetPollTimer(0.100)
+    assert poll_at(machine, 0.050, 0) == Poll(0.100)
     assert poll_at(machine, 0.100, 1) == ReadBatch(16)
 
 
@@ -43,9 +43,9 @@ def test_a_read_may_take_more_than_was_pending_at_the_poll() -> None:
 def test_after_a_long_round_the_next_poll_is_at_once() -> None:
     machine = started()
     poll_at(machine, 0.050, 3)
-    assert machine.handle(BatchAssigned(), 0.210) == [SetPollTimer(0.210)]
+    assert machine.handle(BatchAssigned(), 0.210) == [Ask(Poll(0.210))]
     poll_at(machine, 0.210, 3)
-    assert machine.handle(BatchAssigned(), 0.220) == [SetPollTimer(pytest.approx(0.260))]
+    assert machine.handle(BatchAssigned(), 0.220) == [Ask(Poll(pytest.approx(0.260)))]
 
 
 def test_a_read_is_bounded_by_what_leaves_in_two_rounds() -> None:
@@ -64,7 +64,7 @@ def test_transfers_that_are_much_slower_than_the_quickest_close_the_window() -> 
     machine.handle(TransferCompleted(0.1, 20), 0.040)
     machine.handle(TransferCompleted(0.5, 20), 0.045)
     assert poll_at(machine, 0.050, 500, transferring=30) == ReadBatch(2)
-    assert poll_at(machine, 0.100, 500, transferring=32) == SetPollTimer(pytest.approx(0.150))
+    assert poll_at(machine, 0.100, 500, transferring=32) == Poll(pytest.approx(0.150))
     assert machine.setting().most_batch_messages == 32
 
 
@@ -126,14 +126,14 @@ def test_a_bound_on_latency_is_spent_on_rarer_polls() -> None:
     machine.handle(TransferCompleted(0.14, 1), 0.040)
     poll_at(machine, 0.050, 1)
     (effect,) = machine.handle(BatchAssigned(), 0.200)
-    assert isinstance(effect, SetPollTimer)
-    assert effect.at_s == pytest.approx(0.050 + 0.710)
+    assert isinstance(effect.question, Poll)
+    assert effect.question.at_s == pytest.approx(0.050 + 0.710)
 
 
 def test_a_bound_that_the_path_cannot_keep_means_as_quick_as_can_be() -> None:
     machine = started(latency_bound_s=0.1)
     machine.handle(TransferCompleted(0.14, 1), 0.040)
-    assert poll_at(machine, 0.050, 0) == SetPollTimer(pytest.approx(0.100))
+    assert poll_at(machine, 0.050, 0) == Poll(pytest.approx(0.100))
 
 
 def test_a_bound_on_latency_bounds_what_is_under_way_in_congestion() -> None:

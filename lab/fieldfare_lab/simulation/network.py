@@ -15,7 +15,7 @@ from typing import Protocol
 
 import simpy
 
-from fieldfare.effects import Ask, Effect, Machine, Send, Stop, Tell, Timer
+from fieldfare.effects import Ask, Effect, Machine, Received, Send, Stop, Tell, Timer
 
 
 class Outside(Protocol):
@@ -65,11 +65,10 @@ class Network:
         self.machines[name] = machine
         self.carry_out(name, machine.start(self._environment.now))
 
-    def hand_in(self, name: str, message: object, sender: str | None = None) -> None:
-        """Give a machine a message now, by default as its own."""
+    def hand_in(self, name: str, message: object) -> None:
+        """Give a machine a message of its own, or one that it `Received`, now."""
         if name not in self._down:
-            effects = self.machines[name].handle(sender or name, message, self._environment.now)
-            self.carry_out(name, effects)
+            self.carry_out(name, self.machines[name].handle(message, self._environment.now))
 
     def crash(self, name: str) -> None:
         """A machine hears nothing any more, nor do its timers ring."""
@@ -94,12 +93,12 @@ class Network:
             if isinstance(effect, Send):
                 if (name in self._cut_off) == (effect.to in self._cut_off):
                     for _ in range(self._copies()):
-                        self._later(self._delay_s(), effect.to, effect.message, name)
+                        self._later(self._delay_s(), effect.to, Received(name, effect.message))
             elif isinstance(effect, Timer):
-                self._later(max(0.0, effect.at_s - self._environment.now), name, effect.message, name)
+                self._later(max(0.0, effect.at_s - self._environment.now), name, effect.message)
             elif isinstance(effect, Ask):
                 delay_s, answer = self._outside.answer(name, effect.question)
-                self._later(delay_s, name, answer, name)
+                self._later(delay_s, name, answer)
             elif isinstance(effect, Tell):
                 self._outside.told(name, effect.news)
             elif isinstance(effect, Stop):
@@ -112,6 +111,6 @@ class Network:
         chance = self._rng.random()
         return 0 if chance < self.loss else 2 if chance > 1 - self.doubled else 1
 
-    def _later(self, delay_s: float, to: str, message: object, sender: str) -> None:
+    def _later(self, delay_s: float, to: str, message: object) -> None:
         timer = self._environment.timeout(delay_s)
-        timer.callbacks.append(lambda _: self.hand_in(to, message, sender))
+        timer.callbacks.append(lambda _: self.hand_in(to, message))

@@ -1,6 +1,6 @@
 """Membership: which matchers there are and what each owns, without a centre.
 
-Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(sender, message, now)`` gives
+Li et al. 2011 (BlueDove), section III.C. Machines without I/O: ``handle(message, now)`` gives
 effects; whoever runs them sends, waits and reads snapshots.
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from fieldfare.effects import Effect, Send, Tell, Timer
+from fieldfare.effects import Effect, Send, Tell, Timer, source
 from fieldfare.membership.gossip import Answer, Gossip, Greeting
 from fieldfare.membership.messages import (
     Beat,
@@ -115,8 +115,9 @@ class Dispatcher:
         storing = self._storing[stored.number] = _Storing(stored)
         return self._send_on(storing, now)
 
-    def handle(self, sender: str, message: object, now: float) -> list[Effect]:
+    def handle(self, message: object, now: float) -> list[Effect]:
         """Take in a message or an input; see ``messages``."""
+        sender, message = source(self._gossip.me, message)
         if isinstance(message, Beat):
             return self._beat(now)
         if isinstance(message, SubscribeDone):

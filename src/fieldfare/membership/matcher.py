@@ -26,7 +26,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fieldfare.effects import Ask, Effect, Send, Stop, Timer
+from fieldfare.effects import Ask, Effect, Send, Stop, Timer, source
 from fieldfare.membership.gossip import Gossip, Rows
 from fieldfare.membership.holdings import Holdings
 from fieldfare.membership.messages import (
@@ -116,10 +116,11 @@ class MatcherMember:
         self.table.merge([self.row], now)
         return self._beat(self.name, Beat(), now)
 
-    def handle(self, sender: str, message: object, now: float) -> list[Effect]:
+    def handle(self, message: object, now: float) -> list[Effect]:
         """Take in a message or an input; see ``messages``."""
         if self.stopped:
             return []
+        sender, message = source(self.name, message)
         handler = self._handlers.get(type(message))
         if handler is None:
             return self._gossip.handle(sender, message, now)

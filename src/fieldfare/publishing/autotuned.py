@@ -25,17 +25,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fieldfare.effects import Ask, Effect
 from fieldfare.publishing.estimators import MovingAverage
 from fieldfare.publishing.machine import (
     TIME_GRAIN_S,
     BatchAssigned,
-    Effect,
-    Input,
-    PollExpired,
+    Message,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
     Setting,
-    Started,
     TransferCompleted,
 )
 
@@ -98,16 +97,18 @@ class AutotunedPublisher:
         self._waiting_since_s = 0.0
         self._probing = False
 
-    def handle(self, message: Input, now_s: float) -> list[Effect]:
-        """Take note of what happened at ``now_s``, and say what to do."""
+    def start(self, now: float) -> list[Effect]:
+        """Begin; called once."""
+        self._polled_s = self._waiting_since_s = now
+        return [Ask(Poll(now + self._poll_interval_s))]
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take note of what happened, and say what to do."""
         match message:
-            case Started():
-                self._polled_s = self._waiting_since_s = now_s
-                return [SetPollTimer(now_s + self._poll_interval_s)]
-            case PollExpired():
-                return [self._poll(message, now_s)]
+            case Polled():
+                return [self._poll(message, now)]
             case BatchAssigned():
-                return [self._end_round(now_s)]
+                return [self._end_round(now)]
             case TransferCompleted():
                 self._learn_capacity(message)
                 return []
@@ -122,21 +123,21 @@ class AutotunedPublisher:
             self._capacity.value,
         )
 
-    def _poll(self, poll: PollExpired, now_s: float) -> Effect:
+    def _poll(self, poll: Polled, now_s: float) -> Effect:
         """Figure 7's first question: have N messages accumulated?"""
         if now_s > self._polled_s:
             self._load.add(poll.arrived_messages / (now_s - self._polled_s))
         self._polled_s = now_s
         if poll.pending_messages >= self._batch_messages:
             self._probing = True
-            return ReadBatch(self._batch_messages)
+            return Ask(ReadBatch(self._batch_messages))
         self._batch_messages = max(self._batch_messages // 2, self.knobs.min_batch_messages)
         if now_s - self._waiting_since_s >= self._max_wait_s() - TIME_GRAIN_S:
             self._waiting_since_s = now_s
             if poll.pending_messages:
                 self._probing = False
-                return ReadBatch(poll.pending_messages)
-        return SetPollTimer(now_s + self._poll_interval_s)
+                return Ask(ReadBatch(poll.pending_messages))
+        return Ask(Poll(now_s + self._poll_interval_s))
 
     def _end_round(self, now_s: float) -> Effect:
         """Figure 7's second question: did the round (T_mpt) end before the next poll was due?"""
@@ -149,7 +150,7 @@ class AutotunedPublisher:
         knobs = self.knobs
         self._poll_interval_s = max(min(knobs.poll_headroom * round_s, knobs.max_poll_s), knobs.min_poll_s)
         self._waiting_since_s = now_s
-        return SetPollTimer(max(now_s, self._polled_s + self._poll_interval_s))
+        return Ask(Poll(max(now_s, self._polled_s + self._poll_interval_s)))
 
     def _learn_capacity(self, transfer: TransferCompleted) -> None:
         """Formula 2 and N_max; a transfer that took no time says nothing about capacity."""

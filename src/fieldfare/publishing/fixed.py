@@ -4,16 +4,15 @@ figure 8).
 
 from __future__ import annotations
 
+from fieldfare.effects import Ask, Effect
 from fieldfare.publishing.machine import (
     TIME_GRAIN_S,
     BatchAssigned,
-    Effect,
-    Input,
-    PollExpired,
+    Message,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
     Setting,
-    Started,
     TransferCompleted,
 )
 
@@ -40,17 +39,19 @@ class FixedPublisher:
         self._polled_s = 0.0
         self._waiting_since_s = 0.0
 
-    def handle(self, message: Input, now_s: float) -> list[Effect]:
-        """Take note of what happened at ``now_s``, and say what to do."""
+    def start(self, now: float) -> list[Effect]:
+        """Begin; called once."""
+        self._waiting_since_s = now
+        return [Ask(Poll(now + self._poll_interval_s))]
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take note of what happened, and say what to do."""
         match message:
-            case Started():
-                self._waiting_since_s = now_s
-                return [SetPollTimer(now_s + self._poll_interval_s)]
-            case PollExpired():
-                return [self._poll(message.pending_messages, now_s)]
+            case Polled():
+                return [self._poll(message.pending_messages, now)]
             case BatchAssigned():
-                self._waiting_since_s = now_s
-                return [SetPollTimer(max(now_s, self._polled_s + self._poll_interval_s))]
+                self._waiting_since_s = now
+                return [Ask(Poll(max(now, self._polled_s + self._poll_interval_s)))]
             case TransferCompleted():
                 return []
 
@@ -61,9 +62,9 @@ class FixedPublisher:
     def _poll(self, pending_messages: int, now_s: float) -> Effect:
         self._polled_s = now_s
         if pending_messages >= self._batch_messages:
-            return ReadBatch(self._batch_messages)
+            return Ask(ReadBatch(self._batch_messages))
         if now_s - self._waiting_since_s >= self._max_wait_s - TIME_GRAIN_S:
             self._waiting_since_s = now_s
             if pending_messages:
-                return ReadBatch(pending_messages)
-        return SetPollTimer(now_s + self._poll_interval_s)
+                return Ask(ReadBatch(pending_messages))
+        return Ask(Poll(now_s + self._poll_interval_s))

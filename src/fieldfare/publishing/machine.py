@@ -1,15 +1,15 @@
 """What a publisher tells its tuner, and what the tuner asks of it.
 
-    Started ───────────────▶┌─────────────────────┐
-    PollExpired ───────────▶│                     │──▶ ReadBatch      read messages, give them to workers
-    BatchAssigned ─────────▶│  PublishingMachine  │──▶ SetPollTimer   poll again at this moment
+                            ┌─────────────────────┐
+    Polled ────────────────▶│                     │──▶ Ask(Poll)        how much is there at that moment?
+    BatchAssigned ─────────▶│  PublishingMachine  │──▶ Ask(ReadBatch)   read messages, give them to workers
     TransferCompleted ─────▶│                     │
                             └─────────────────────┘
 
 The machine is the main publisher thread (MPT) of Balasubramanian et al., section III, without its hands: a
-runtime (a simulation, a client) has the clock, the data store and the workers. A poll is answered by one
-effect. After `ReadBatch` the runtime answers with `BatchAssigned` when the last message of the batch has a
-worker, and only that asks for the next poll.
+runtime (a simulation, a client) has the clock, the data store and the workers. One question is open at any
+time: `Poll` is answered by `Polled`, and `ReadBatch` by `BatchAssigned`, when the last message of the batch
+has a worker.
 """
 
 from __future__ import annotations
@@ -17,18 +17,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from fieldfare.effects import Effect
+
 TIME_GRAIN_S = 1e-9
 """Moments closer than this are the same: sums of poll intervals carry rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The publisher begins."""
+class Poll:
+    """Look how much there is at this moment, in seconds on the machine's clock; it never lies in the past."""
+
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class PollExpired:
-    """The poll timer expired.
+class ReadBatch:
+    """Read at most so many messages from the data store and assign each to a worker."""
+
+    most_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What was there at a poll.
 
     Attributes
     ----------
@@ -66,24 +77,7 @@ class TransferCompleted:
     transferring_messages: int
 
 
-Input = Started | PollExpired | BatchAssigned | TransferCompleted
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBatch:
-    """Read at most so many messages from the data store and assign each to a worker."""
-
-    most_messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetPollTimer:
-    """Poll again at this moment, in seconds on the clock of ``now_s``; it never lies in the past."""
-
-    at_s: float
-
-
-Effect = ReadBatch | SetPollTimer
+Message = Polled | BatchAssigned | TransferCompleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +107,11 @@ class Setting:
 class PublishingMachine(Protocol):
     """A tuner: a machine without I/O, clock or chance."""
 
-    def handle(self, message: Input, now_s: float) -> list[Effect]:
-        """Take note of what happened at ``now_s``, and say what to do."""
+    def start(self, now: float) -> list[Effect]:
+        """Begin; called once."""
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take note of what happened, and say what to do."""
 
     def setting(self) -> Setting:
         """The values that hold now."""

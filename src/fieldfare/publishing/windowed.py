@@ -24,16 +24,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fieldfare.effects import Ask, Effect
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
 from fieldfare.publishing.machine import (
     BatchAssigned,
-    Effect,
-    Input,
-    PollExpired,
+    Message,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
     Setting,
-    Started,
     TransferCompleted,
 )
 
@@ -109,19 +108,21 @@ class WindowedPublisher:
         self._congested = False
         self._is_behind = False
 
-    def handle(self, message: Input, now_s: float) -> list[Effect]:
-        """Take note of what happened at ``now_s``, and say what to do."""
+    def start(self, now: float) -> list[Effect]:
+        """Begin; called once."""
+        self._polled_s = self._progressed_s = now
+        return [Ask(Poll(now + self.knobs.min_poll_s))]
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take note of what happened, and say what to do."""
         match message:
-            case Started():
-                self._polled_s = self._progressed_s = now_s
-                return [SetPollTimer(now_s + self.knobs.min_poll_s)]
-            case PollExpired():
-                return [self._poll(message, now_s)]
+            case Polled():
+                return [self._poll(message, now)]
             case BatchAssigned():
-                self._round.add(now_s - self._polled_s)
-                return [SetPollTimer(max(now_s, self._polled_s + self._poll_interval_s()))]
+                self._round.add(now - self._polled_s)
+                return [Ask(Poll(max(now, self._polled_s + self._poll_interval_s())))]
             case TransferCompleted():
-                self._learn(message, now_s)
+                self._learn(message, now)
                 return []
 
     def setting(self) -> Setting:
@@ -134,7 +135,7 @@ class WindowedPublisher:
             self._bandwidth.value,
         )
 
-    def _poll(self, poll: PollExpired, now_s: float) -> Effect:
+    def _poll(self, poll: Polled, now_s: float) -> Effect:
         if now_s > self._polled_s:
             self._load.add(poll.arrived_messages / (now_s - self._polled_s))
         self._polled_s = now_s
@@ -143,8 +144,8 @@ class WindowedPublisher:
         most = min(self._batch_messages(), self._window() - int(staying))
         self._is_behind = poll.pending_messages > most
         if poll.pending_messages and most > 0:
-            return ReadBatch(most)
-        return SetPollTimer(now_s + self._poll_interval_s())
+            return Ask(ReadBatch(most))
+        return Ask(Poll(now_s + self._poll_interval_s()))
 
     def _learn(self, transfer: TransferCompleted, now_s: float) -> None:
         self._progressed_s = now_s

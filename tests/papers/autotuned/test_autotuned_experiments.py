@@ -11,7 +11,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_trace_experiment_says_so_where_its_trace_is_missing(tmp_path: Path) -> None:
-    settings = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "FIELDFARE_SHARED_DATA": str(tmp_path)}
+    settings = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'lab'}",
+        "FIELDFARE_SHARED_DATA": str(tmp_path),
+    }
     program = ROOT / "experiments" / "autotuned" / "lookup_service.py"
     done = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=True, env=settings

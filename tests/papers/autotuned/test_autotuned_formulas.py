@@ -12,29 +12,28 @@ from fieldfare.publishing import (
     AutotunedKnobs,
     AutotunedPublisher,
     BatchAssigned,
-    PollExpired,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
-    Started,
     TransferCompleted,
 )
 
 
 def started(**knobs: Any) -> AutotunedPublisher:
     machine = AutotunedPublisher(AutotunedKnobs(**knobs))
-    machine.handle(Started(), 0.0)
+    machine.start(0.0)
     return machine
 
 
 def poll_at(machine: AutotunedPublisher, now_s: float, pending: int, arrived: int = 0) -> Any:
-    (effect,) = machine.handle(PollExpired(pending, arrived), now_s)
-    return effect
+    (effect,) = machine.handle(Polled(pending, arrived), now_s)
+    return effect.question
 
 
 def assigned_at(machine: AutotunedPublisher, now_s: float) -> float:
     (effect,) = machine.handle(BatchAssigned(), now_s)
-    assert isinstance(effect, SetPollTimer)
-    return effect.at_s
+    assert isinstance(effect.question, Poll)
+    return effect.question.at_s
 
 
 def test_table_1_the_knobs_have_the_papers_values() -> None:
@@ -177,7 +176,7 @@ def test_n_halves_when_too_few_messages_have_come_and_the_timer_starts_again() -
     seen = []
     for number in range(1, 6):
         now_s = number * 0.010
-        assert poll_at(machine, now_s, 0) == SetPollTimer(now_s + 0.050)
+        assert poll_at(machine, now_s, 0) == Poll(now_s + 0.050)
         seen.append(machine.setting().batch_messages)
     assert seen == [10, 5, 2, 1, 1]
 
@@ -199,7 +198,7 @@ def test_when_t_expires_whatever_is_there_is_read() -> None:
     still fewer than 10 and go all the same, and N is 5. Their round neither adds to N nor takes from it."""
     machine = started(first_batch_messages=80)
     for now_s in (0.050, 0.100, 0.150):
-        assert isinstance(poll_at(machine, now_s, 3), SetPollTimer)
+        assert isinstance(poll_at(machine, now_s, 3), Poll)
     assert poll_at(machine, 0.200, 3) == ReadBatch(3)
     assert machine.setting().batch_messages == 5
     assigned_at(machine, 0.210)
@@ -212,15 +211,15 @@ def test_t_counts_from_the_end_of_the_last_round() -> None:
     poll_at(machine, 0.050, 100)
     assigned_at(machine, 0.060)
     for now_s in (0.100, 0.150, 0.200, 0.250):
-        assert isinstance(poll_at(machine, now_s, 1), SetPollTimer)
+        assert isinstance(poll_at(machine, now_s, 1), Poll)
     assert poll_at(machine, 0.260, 1) == ReadBatch(1)
 
 
 def test_when_t_expires_on_an_empty_store_it_starts_again() -> None:
     machine = started(first_batch_messages=1000)
     for now_s in (0.050, 0.100, 0.150, 0.200):
-        assert isinstance(poll_at(machine, now_s, 0), SetPollTimer)
-    assert isinstance(poll_at(machine, 0.250, 1), SetPollTimer)
+        assert isinstance(poll_at(machine, now_s, 0), Poll)
+    assert isinstance(poll_at(machine, 0.250, 1), Poll)
 
 
 def test_heuristic_1_little_load_ends_in_n_min_and_short_polls() -> None:

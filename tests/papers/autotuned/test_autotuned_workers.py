@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
+from fieldfare.effects import Ask
 from fieldfare.publishing import (
     FixedPublisher,
-    PollExpired,
+    Poll,
+    Polled,
     ReadBatch,
-    SetPollTimer,
-    Started,
     Task,
     WorkerPool,
 )
@@ -78,14 +78,14 @@ def test_a_pool_that_cannot_be_is_refused(workers: int, buffer: int) -> None:
 def test_without_tuning_n_and_t_poll_stay_as_they_are() -> None:
     """Section III.b and figure 5: 10 of 10 go; 9 wait until T = 200 ms have passed; nothing is learned."""
     machine = FixedPublisher(10, 0.050)
-    assert machine.handle(Started(), 0.0) == [SetPollTimer(0.050)]
-    assert machine.handle(PollExpired(12), 0.050) == [ReadBatch(10)]
-    assert machine.handle(BatchAssigned(), 0.060) == [SetPollTimer(0.100)]
+    assert machine.start(0.0) == [Ask(Poll(0.050))]
+    assert machine.handle(Polled(12), 0.050) == [Ask(ReadBatch(10))]
+    assert machine.handle(BatchAssigned(), 0.060) == [Ask(Poll(0.100))]
     machine.handle(TransferCompleted(30.0, 1), 0.090)
     for now_s in (0.100, 0.150, 0.200, 0.250):
-        assert machine.handle(PollExpired(9), now_s) == [SetPollTimer(now_s + 0.050)]
-    assert machine.handle(PollExpired(9), 0.300) == [ReadBatch(9)]
-    assert machine.handle(BatchAssigned(), 0.700) == [SetPollTimer(0.700)]
+        assert machine.handle(Polled(9), now_s) == [Ask(Poll(now_s + 0.050))]
+    assert machine.handle(Polled(9), 0.300) == [Ask(ReadBatch(9))]
+    assert machine.handle(BatchAssigned(), 0.700) == [Ask(Poll(0.700))]
     assert (machine.setting().batch_messages, machine.setting().poll_interval_s) == (10, 0.050)
 
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import simpy
 
+from fieldfare.effects import Ask
 from fieldfare.publishing.machine import (
     BatchAssigned,
-    PollExpired,
+    Poll,
+    Polled,
     PublishingMachine,
     ReadBatch,
     Setting,
-    Started,
     TransferCompleted,
 )
 from fieldfare.publishing.workers import Task, WorkerPool
@@ -118,15 +119,17 @@ class PublisherSystem:
     def _publish(self) -> Process:
         """The main publisher thread: the hands of the machine."""
         environment, machine = self._environment, self._machine
-        effects = machine.handle(Started(), environment.now)
+        effects = machine.start(environment.now)
         while True:
             (effect,) = effects
-            if isinstance(effect, ReadBatch):
-                yield from self._assign(effect.most_messages)
+            assert isinstance(effect, Ask)
+            if isinstance(effect.question, ReadBatch):
+                yield from self._assign(effect.question.most_messages)
                 effects = machine.handle(BatchAssigned(), environment.now)
                 continue
-            yield environment.timeout(max(0.0, effect.at_s - environment.now))
-            poll = PollExpired(len(self._stored), self._arrived, self._assigned)
+            assert isinstance(effect.question, Poll)
+            yield environment.timeout(max(0.0, effect.question.at_s - environment.now))
+            poll = Polled(len(self._stored), self._arrived, self._assigned)
             self._arrived = 0
             effects = machine.handle(poll, environment.now)
             self.polls.append(PollRecord(environment.now, poll.pending_messages, machine.setting()))
