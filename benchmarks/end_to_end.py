@@ -27,8 +27,8 @@ import sys
 import numpy as np
 
 from fieldfare.cli.demo.display import make_display
-from fieldfare.cli.demo.latency import measure_latencies_s
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
+from fieldfare_lab.latency import measure_latencies_s
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.arrow_events.canonical import Budget, canonical
+from fieldfare.arrow_events.canonical import SizeBudget, canonical
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 from fieldfare.arrow_events.json_text import json_lines
 from fieldfare.arrow_events.sizes import json_sizes
@@ -120,7 +120,7 @@ def test_every_value_is_the_json_that_it_stands_for(random: Random) -> None:
         (column.slice(start), values[start:]),
         (column.slice(0, 1), values[:1]),
     ):
-        kept = canonical(part, "data", Budget(1 << 20))
+        kept = canonical(part, "data", SizeBudget(1 << 20))
         kept.validate(full=True)
         events = pa.record_batch({"data": kept, "id": ["x"] * len(part)})
         lines = json_lines(events)
@@ -135,9 +135,9 @@ def test_every_value_is_the_json_that_it_stands_for(random: Random) -> None:
 
 def test_runs_are_written_out() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 6], pa.int32()), pa.array(["a", None, "b"]))
-    assert canonical(runs.slice(1, 3), "data", Budget(1 << 20)).to_pylist() == ["a", None, "b"]
+    assert canonical(runs.slice(1, 3), "data", SizeBudget(1 << 20)).to_pylist() == ["a", None, "b"]
     numbers = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int16()), pa.array([0.5, 1]))
-    assert canonical(numbers, "data", Budget(1 << 20)).to_pylist() == [0.5, 0.5, 1]
+    assert canonical(numbers, "data", SizeBudget(1 << 20)).to_pylist() == [0.5, 0.5, 1]
 
 
 def test_rows_without_any_attribute_that_all_have_are_written_too() -> None:
@@ -160,7 +160,7 @@ def test_rows_without_any_attribute_that_all_have_are_written_too() -> None:
 )  # fmt: skip
 def test_what_json_cannot_say_is_refused(column: pa.Array, words: str) -> None:
     with pytest.raises(TableRefused, match=words):
-        canonical(column, "data", Budget(1 << 20))
+        canonical(column, "data", SizeBudget(1 << 20))
 
 
 def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked() -> None:
@@ -173,6 +173,6 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked() -> None:
         pa.FixedSizeListArray.from_arrays(pa.nulls(1 << 30), 1 << 20),
     ):
         with pytest.raises(TableTooLarge):
-            canonical(column, "data", Budget(8 << 20))
+            canonical(column, "data", SizeBudget(8 << 20))
     with pytest.raises(TableRefused, match="more than 5000 fields"):
-        canonical(pa.array([{str(n): 1 for n in range(5_001)}]), "data", Budget(8 << 20))
+        canonical(pa.array([{str(n): 1 for n in range(5_001)}]), "data", SizeBudget(8 << 20))

@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from fieldfare.arrow_events.canonical import Budget
+from fieldfare.arrow_events.canonical import SizeBudget
 from fieldfare.arrow_events.checking import check_events
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 from fieldfare.arrow_events.json_text import json_lines
@@ -46,7 +46,7 @@ def test_a_damaged_stream_is_read_or_refused(compression: str | None) -> None:
         try:
             batches = read_stream(bytes(body), 1_000, 1 << 20)
             if batches:
-                json_lines(check_events(batches, 1 << 16, Budget(1 << 20)).events)
+                json_lines(check_events(batches, 1 << 16, SizeBudget(1 << 20)).events)
             outcomes.add("read")
         except (TableRefused, TableTooLarge) as error:
             outcomes.add(type(error).__name__)

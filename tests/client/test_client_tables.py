@@ -17,7 +17,7 @@ from real_gateway import RealGateway, running_gateway
 
 from fieldfare import ApiError, AsyncClient, Client, ConnectionFailed, Position, PublishError
 from fieldfare.client import ClientClosed, DeliveryTimeout, InvalidEvent, MissingPyarrow, Publisher
-from fieldfare.client.protocol import Answer, Call, PublishAnswer
+from fieldfare.client.protocol import Answer, ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.tables import TABLE_MAX_BYTES, TablePieces, as_data
 
@@ -43,7 +43,7 @@ class Service:
         self.requests = 0
         self.rows = 0
 
-    def __call__(self, call: Call[PublishAnswer]) -> PublishAnswer:
+    def __call__(self, call: ApiCall[PublishAnswer]) -> PublishAnswer:
         rows = rows_of(call.content)
         self.requests += 1
         self._fail(self.requests, rows.num_rows)

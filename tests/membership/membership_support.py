@@ -8,12 +8,12 @@ import simpy
 
 from fieldfare.effects import Machine
 from fieldfare.membership import Dispatcher, MatcherMember, MatcherTable, State, attribute_space
-from fieldfare.membership.messages import Beat, Confirmed, Leave, Restore, Restored, Stored
+from fieldfare.membership.messages import Beat, Confirmed, Leave, Restore, Restored, StoredSubscription
 from fieldfare.membership.table import overlap
 from fieldfare_lab.simulation.network import Network
 
 PATHS = (("x",), ("y",))
-Registry = dict[int, Stored]
+Registry = dict[int, StoredSubscription]
 
 
 class System:
@@ -68,7 +68,7 @@ class System:
         """One that was crashed goes on as if nothing had been: it was only paused."""
         self.network.revive(name, Beat())
 
-    def subscribe(self, stored: Stored) -> None:
+    def subscribe(self, stored: StoredSubscription) -> None:
         """The registry first, then any dispatcher."""
         self.registry[stored.number] = stored
         dispatcher = self.rng.choice(sorted(self.dispatchers))

@@ -14,11 +14,11 @@ from fieldfare.effects import Received, Send
 from fieldfare.filters import compile_filter
 from fieldfare.membership import Dispatcher, MatcherRow, MatcherTable, State, attribute_space, stored_of
 from fieldfare.membership.gossip import Gossip
-from fieldfare.membership.messages import JoinRequest, LoadMessage, Split, Stored, Unreachable
+from fieldfare.membership.messages import JoinRequest, LoadMessage, Split, StoredSubscription, Unreachable
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START
 
 
-def subscription(number: int, rng: Random) -> Stored:
+def subscription(number: int, rng: Random) -> StoredSubscription:
     """Most have a small box, some say nothing of x, some ask for a name instead of a number."""
     x, y = rng.uniform(0, 100), rng.uniform(0, 100)
     text = f"y >= {y:.1f} AND y < {y + 7:.1f}"

@@ -25,7 +25,7 @@ from membership_support import PATHS, System
 from fieldfare.effects import Effect, Machine, source
 from fieldfare.filters import compile_filter
 from fieldfare.membership import stored_of
-from fieldfare.membership.gossip import Answer, Greeting, Rows
+from fieldfare.membership.gossip import Greeting, NewerRows, Reply
 from fieldfare.membership.messages import (
     Beat,
     Confirmed,
@@ -43,7 +43,7 @@ from fieldfare.membership.table import Span
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
-UNTOLD = (Beat, Greeting, Answer, Rows, LoadMessage)
+UNTOLD = (Beat, Greeting, Reply, NewerRows, LoadMessage)
 
 
 def shown_span(span: Span | None) -> str:

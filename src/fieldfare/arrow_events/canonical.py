@@ -36,7 +36,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, in seconds since 1970."""
 
 
-class Budget:
+class SizeBudget:
     """How much may still be unpacked from encodings, and how many fields looked at."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -56,7 +56,7 @@ class Budget:
             raise TableRefused(f"there are more than {MOST_FIELDS} fields")
 
 
-def canonical(values: pa.Array, place: str, budget: Budget) -> pa.Array:
+def canonical(values: pa.Array, place: str, budget: SizeBudget) -> pa.Array:
     """An array in the form that the log keeps.
 
     Parameters
@@ -169,7 +169,7 @@ def _moments(values: pa.Array, place: str) -> pa.Array:
     return values
 
 
-def _struct(values: pa.StructArray, place: str, budget: Budget) -> pa.Array:
+def _struct(values: pa.StructArray, place: str, budget: SizeBudget) -> pa.Array:
     kind = values.type
     names = [kind.field(number).name for number in range(kind.num_fields)]
     refuse_duplicates(names, place)
@@ -193,7 +193,7 @@ def refuse_duplicates(names: list[str], place: str) -> None:
         raise TableRefused(f"there are two columns {path}", path)
 
 
-def _map(values: pa.MapArray, place: str, budget: Budget) -> pa.Array:
+def _map(values: pa.MapArray, place: str, budget: SizeBudget) -> pa.Array:
     offsets = values.offsets.to_numpy()
     first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
     keys = canonical(values.keys.slice(first, size), f"{place}.key", budget)
@@ -205,7 +205,7 @@ def _map(values: pa.MapArray, place: str, budget: Budget) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), keys, items, mask=mask)
 
 
-def _list(values: pa.Array, place: str, budget: Budget) -> pa.Array:
+def _list(values: pa.Array, place: str, budget: SizeBudget) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -225,7 +225,7 @@ def _refuse_shared(starts: NDArray[np.int64], lengths: NDArray[np.int64], place:
         raise TableRefused(f"the column {place} has list views that share items", place)
 
 
-def _from_dictionary(values: pa.DictionaryArray, place: str, budget: Budget) -> pa.Array:
+def _from_dictionary(values: pa.DictionaryArray, place: str, budget: SizeBudget) -> pa.Array:
     _refuse_nested(values.type.value_type, place)
     dictionary = canonical(values.dictionary, place, budget)
     if not len(dictionary):  # below a null struct an index may be there, though nothing is
@@ -237,7 +237,7 @@ def _from_dictionary(values: pa.DictionaryArray, place: str, budget: Budget) -> 
     return dictionary.take(values.indices)
 
 
-def _from_runs(values: pa.RunEndEncodedArray, place: str, budget: Budget) -> pa.Array:
+def _from_runs(values: pa.RunEndEncodedArray, place: str, budget: SizeBudget) -> pa.Array:
     _refuse_nested(values.type.value_type, place)
     runs = canonical(values.values, place, budget)
     ends = values.run_ends.to_numpy()

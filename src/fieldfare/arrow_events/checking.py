@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.arrow_events.canonical import (
-    Budget,
+    SizeBudget,
     below_encodings,
     canonical,
     is_binary,
@@ -64,7 +64,9 @@ class CheckedEvents:
     refused: tuple[BadRow, ...]
 
 
-def check_events(batches: Sequence[pa.RecordBatch], event_max_bytes: int, budget: Budget) -> CheckedEvents:
+def check_events(
+    batches: Sequence[pa.RecordBatch], event_max_bytes: int, budget: SizeBudget
+) -> CheckedEvents:
     """Hold tables of events against CloudEvents 1.0; the good rows of all become one.
 
     Parameters
@@ -96,7 +98,7 @@ def check_events(batches: Sequence[pa.RecordBatch], event_max_bytes: int, budget
     return CheckedEvents(table.take(pa.array(good)), good.tolist(), refused)
 
 
-def _columns(events: pa.RecordBatch, budget: Budget) -> dict[str, pa.Array]:
+def _columns(events: pa.RecordBatch, budget: SizeBudget) -> dict[str, pa.Array]:
     """The columns in the log's form, by name, without those that are empty."""
     names = events.schema.names
     refuse_duplicates(names, "")

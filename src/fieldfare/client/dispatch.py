@@ -29,7 +29,7 @@ from fieldfare.client.errors import (
     OutboxError,
 )
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats
-from fieldfare.client.protocol import Call, PublishAnswer, publish_lines
+from fieldfare.client.protocol import ApiCall, PublishAnswer, publish_lines
 from fieldfare.client.retry import Backoff, RetrySettings, is_about_the_moment, is_passing
 from fieldfare.client.stored_queue import StoredQueue
 from fieldfare.publishing.requests import RequestEstimates
@@ -185,7 +185,7 @@ class Delivery:
         self._attempts = 0
         self._is_split = False
         self._fate: PublishAnswer | FieldfareError | None = None
-        self.call: Call[PublishAnswer] = publish_lines(
+        self.call: ApiCall[PublishAnswer] = publish_lines(
             dispatch.space, batch.lines, batch.producer, batch.sequence
         )
 

@@ -1,4 +1,4 @@
-"""The HTTP contract as values: a `Call` is a request together with how to read its answer.
+"""The HTTP contract as values: a `ApiCall` is a request together with how to read its answer.
 
 Nothing here does I/O. The two clients, sync and async, only differ in how they carry a call out, so each
 verb's path, body and errors are written once.
@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Result]):
+class ApiCall(Generic[Result]):
     """One request, and the function that turns a good answer into its result.
 
     ``extra_wait_s`` is how much longer than usual the service may take by agreement (a pull that waits).
@@ -91,7 +91,7 @@ def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
     )
 
 
-def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: int) -> Call[PublishAnswer]:
+def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: int) -> ApiCall[PublishAnswer]:
     """Append a batch, one event a line; a repeat with the same producer and sequence is harmless.
 
     JSON lines rather than one JSON array: an event whose JSON is broken spoils its own line only.
@@ -100,15 +100,17 @@ def publish_lines(space: str, lines: Sequence[bytes], producer: str, sequence: i
     return _publish(space, LINES_CONTENT, body, len(lines), producer, sequence)
 
 
-def publish_stream(space: str, body: bytes, count: int, producer: str, sequence: int) -> Call[PublishAnswer]:
+def publish_stream(
+    space: str, body: bytes, count: int, producer: str, sequence: int
+) -> ApiCall[PublishAnswer]:
     """Append ``count`` events that are the rows of an Arrow stream; repeats are harmless as for lines."""
     return _publish(space, ARROW_CONTENT, body, count, producer, sequence)
 
 
 def _publish(
     space: str, content_type: tuple[str, str], body: bytes, count: int, producer: str, sequence: int
-) -> Call[PublishAnswer]:
-    return Call(
+) -> ApiCall[PublishAnswer]:
+    return ApiCall(
         "POST",
         f"{_space_path(space)}/events",
         lambda answer: _read_publish(answer, count),
@@ -143,14 +145,14 @@ def _read_publish(answer: Answer, count: int) -> PublishAnswer:
     return PublishAnswer(positions, refused, duplicate)
 
 
-def create_space(name: str) -> Call[str]:
+def create_space(name: str) -> ApiCall[str]:
     """Make a new space."""
-    return Call("POST", "/v1/spaces", lambda answer: name, *_json({"name": name}))
+    return ApiCall("POST", "/v1/spaces", lambda answer: name, *_json({"name": name}))
 
 
-def list_spaces() -> Call[list[str]]:
+def list_spaces() -> ApiCall[list[str]]:
     """The names of all spaces."""
-    return Call("GET", "/v1/spaces", _read_spaces)
+    return ApiCall("GET", "/v1/spaces", _read_spaces)
 
 
 def _read_spaces(answer: Answer) -> list[str]:
@@ -159,15 +161,15 @@ def _read_spaces(answer: Answer) -> list[str]:
     return [item["name"] if isinstance(item, dict) else str(item) for item in items]
 
 
-def create_subscription(space: str, new: NewSubscription) -> Call[SubscriptionInfo]:
+def create_subscription(space: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Store one subscription; an id that exists is refused with status 409."""
-    return Call("POST", _subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
+    return ApiCall("POST", _subscriptions_path(space), _read_subscription, *_json(_describe_new(new)))
 
 
-def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> Call[int]:
+def create_subscriptions(space: str, items: Sequence[NewSubscription]) -> ApiCall[int]:
     """Store up to `MAX_BULK` in one transaction; the result is how many were stored."""
     body = {"subscriptions": [_describe_new(item) for item in items]}
-    return Call(
+    return ApiCall(
         "POST",
         _subscriptions_path(space),
         _read_bulk,
@@ -186,9 +188,9 @@ def _read_bulk(answer: Answer) -> int:
     return stored
 
 
-def put_subscription(space: str, id: str, filter: str, dialect: str) -> Call[SubscriptionInfo]:
+def put_subscription(space: str, id: str, filter: str, dialect: str) -> ApiCall[SubscriptionInfo]:
     """Create or replace the subscription of this id."""
-    return Call(
+    return ApiCall(
         "PUT",
         _subscription_path(space, id),
         _read_subscription,
@@ -196,22 +198,22 @@ def put_subscription(space: str, id: str, filter: str, dialect: str) -> Call[Sub
     )
 
 
-def get_subscription(space: str, id: str) -> Call[SubscriptionInfo]:
+def get_subscription(space: str, id: str) -> ApiCall[SubscriptionInfo]:
     """One subscription as it stands."""
-    return Call("GET", _subscription_path(space, id), _read_subscription)
+    return ApiCall("GET", _subscription_path(space, id), _read_subscription)
 
 
-def delete_subscription(space: str, id: str) -> Call[None]:
+def delete_subscription(space: str, id: str) -> ApiCall[None]:
     """Remove a subscription."""
-    return Call("DELETE", _subscription_path(space, id), lambda answer: None)
+    return ApiCall("DELETE", _subscription_path(space, id), lambda answer: None)
 
 
 def list_subscriptions(
     space: str, after: str | None, limit: int
-) -> Call[tuple[list[SubscriptionInfo], str | None]]:
+) -> ApiCall[tuple[list[SubscriptionInfo], str | None]]:
     """One page in the order of ids, and the id after which the next page starts."""
     query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
-    return Call("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
+    return ApiCall("GET", f"{_subscriptions_path(space)}?{urlencode(query)}", _read_page)
 
 
 def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
@@ -221,10 +223,10 @@ def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
 
 def pull(
     space: str, id: str, max_messages: int, wait_s: float, ack_deadline_s: float
-) -> Call[list[PulledMessage]]:
+) -> ApiCall[list[PulledMessage]]:
     """Take up to so many messages; the service waits up to ``wait_s`` for the first."""
     body = {"max": max_messages, "wait_s": wait_s, "ack_deadline_s": ack_deadline_s}
-    return Call(
+    return ApiCall(
         "POST", f"{_subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
     )
 
@@ -253,23 +255,23 @@ def cut_positions(positions: Sequence[Position]) -> Iterator[Sequence[Position]]
         yield positions[start : start + MAX_POSITIONS]
 
 
-def acknowledge(space: str, id: str, positions: Sequence[Position]) -> Call[None]:
+def acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
     """Mark messages as done; durable when answered."""
     body = {"positions": [str(position) for position in positions]}
-    return Call("POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
+    return ApiCall("POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json(body))
 
 
-def acknowledge_up_to(space: str, id: str, position: Position) -> Call[None]:
+def acknowledge_up_to(space: str, id: str, position: Position) -> ApiCall[None]:
     """Mark every message up to and with this position as done; durable when answered."""
-    return Call(
+    return ApiCall(
         "POST", f"{_subscription_path(space, id)}/ack", lambda answer: None, *_json({"up_to": str(position)})
     )
 
 
-def negative_acknowledge(space: str, id: str, positions: Sequence[Position]) -> Call[None]:
+def negative_acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
     """Ask for these messages again."""
     body = {"positions": [str(position) for position in positions]}
-    return Call("POST", f"{_subscription_path(space, id)}/nack", lambda answer: None, *_json(body))
+    return ApiCall("POST", f"{_subscription_path(space, id)}/nack", lambda answer: None, *_json(body))
 
 
 def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
@@ -280,25 +282,25 @@ def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) 
     return f"{_subscription_path(space, id)}/stream?{urlencode(query)}"
 
 
-def explain_filter(space: str, filter: str, dialect: str, sample_events: int) -> Call[dict[str, Any]]:
+def explain_filter(space: str, filter: str, dialect: str, sample_events: int) -> ApiCall[dict[str, Any]]:
     """Explain a filter against the newest events of a space."""
     body = {"filter": filter, "dialect": dialect, "space": space, "sample_events": sample_events}
-    return Call("POST", "/v1/filters:explain", _read_object, *_json(body))
+    return ApiCall("POST", "/v1/filters:explain", _read_object, *_json(body))
 
 
-def stats() -> Call[dict[str, Any]]:
+def stats() -> ApiCall[dict[str, Any]]:
     """The service's live figures."""
-    return Call("GET", "/v1/stats", _read_object)
+    return ApiCall("GET", "/v1/stats", _read_object)
 
 
-def list_quarantine() -> Call[list[dict[str, Any]]]:
+def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
     """The records that were set aside because matching them failed."""
-    return Call("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))
+    return ApiCall("GET", "/v1/quarantine", lambda answer: list(_read_object(answer)["quarantine"]))
 
 
-def retry_quarantined(position: str) -> Call[dict[str, Any]]:
+def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
     """Publish the events of a record that was set aside again."""
-    return Call("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
+    return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
 
 
 def _space_path(space: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from fieldfare.client.protocol import Call, acknowledge, cut_positions, negative_acknowledge
+from fieldfare.client.protocol import ApiCall, acknowledge, cut_positions, negative_acknowledge
 from fieldfare.model import Position
 
 ACK_EVERY_S = 0.05
@@ -127,9 +127,9 @@ class SeenPositions:
         self._shown.pop(position, None)
 
 
-def describe_acks(space: str, id: str, batch: AckBatch) -> list[Call[None]]:
+def describe_acks(space: str, id: str, batch: AckBatch) -> list[ApiCall[None]]:
     """The requests that a batch of acks needs."""
-    calls: list[Call[None]] = []
+    calls: list[ApiCall[None]] = []
     if batch.acks:
         calls += [acknowledge(space, id, some) for some in cut_positions(batch.acks)]
     if batch.nacks:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fieldfare.client.batching import ManyEvents
 from fieldfare.client.dispatch import Dispatch, final_error, logger
 from fieldfare.client.errors import FieldfareError
-from fieldfare.client.protocol import Call, PublishAnswer, publish_stream
+from fieldfare.client.protocol import ApiCall, PublishAnswer, publish_stream
 from fieldfare.client.retry import Backoff
 from fieldfare.client.tables import TablePiece, TablePieces
 
@@ -37,7 +37,7 @@ class PieceDelivery:
         self._attempts = 0
         self.piece = piece
         self.fate: PublishAnswer | FieldfareError | None = None
-        self.call: Call[PublishAnswer] = publish_stream(
+        self.call: ApiCall[PublishAnswer] = publish_stream(
             dispatch.space, piece.body, piece.count, turn.producer, turn.next_sequence()
         )
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError
-from fieldfare.client.protocol import Answer, Call, Result, read_error
+from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
 from fieldfare.model import DEFAULT_SPACE
 
 DEFAULT_URL = "http://127.0.0.1:7737"
@@ -56,7 +56,7 @@ def make_async_http(url: str, timeout_s: float) -> httpx.AsyncClient:
 
 
 def make_request(
-    http: httpx.Client | httpx.AsyncClient, call: Call[Result], timeout_s: float
+    http: httpx.Client | httpx.AsyncClient, call: ApiCall[Result], timeout_s: float
 ) -> httpx.Request:
     """A call as httpx sends it."""
     return http.build_request(
@@ -68,7 +68,7 @@ def make_request(
     )
 
 
-def read_answer(call: Call[Result], response: httpx.Response) -> Result:
+def read_answer(call: ApiCall[Result], response: httpx.Response) -> Result:
     """The result of a call from httpx's response."""
     return call.interpret(Answer(response.status_code, response.headers, response.content))
 

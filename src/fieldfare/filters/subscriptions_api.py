@@ -16,7 +16,7 @@ from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
 from fieldfare.filters.cesql.types import result_type
 from fieldfare.filters.cesql.values import INFINITIES
-from fieldfare.filters.cesql.values import Type as CesqlType
+from fieldfare.filters.cesql.values import CesqlType as CesqlType
 from fieldfare.filters.errors import FilterError, Mistake, Problem, nearest, problem_at
 from fieldfare.filters.expression import (
     MAX_DEPTH,
@@ -58,7 +58,7 @@ def parse_subscriptions(text: str) -> Parsed:
     if not text.strip():
         return _EVERYTHING, ()
     document = read_json(text)
-    parser = _Parser(text)
+    parser = _SubscriptionsParser(text)
     expression = parser.document(document)
     parser.findings.refuse()
     level = [expression]
@@ -70,7 +70,7 @@ def parse_subscriptions(text: str) -> Parsed:
     return expression, tuple(parser.warnings)
 
 
-class _Parser:
+class _SubscriptionsParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.findings = Findings(text)
@@ -188,7 +188,7 @@ class _Parser:
         try:
             node, warnings = parse_cesql(text)
             if result_type(node) is not CesqlType.BOOLEAN:
-                node = syntax.Call("BOOL", (node,))
+                node = syntax.CesqlCall("BOOL", (node,))
                 warnings = tuple(warning for warning in warnings if warning.length)
             expression = translate_cesql(text, node)
         except FilterError as error:
@@ -202,15 +202,15 @@ class _Parser:
         return expression
 
 
-_DIALECTS: dict[str, Callable[[_Parser, JsonValue], Expression]] = {
-    "exact": _Parser.exact,
-    "prefix": _Parser.prefix,
-    "suffix": _Parser.suffix,
-    "all": _Parser.all,
-    "any": _Parser.any,
-    "not": _Parser.negation,
-    "sql": _Parser.cesql,
-    "cesql": _Parser.cesql,
+_DIALECTS: dict[str, Callable[[_SubscriptionsParser, JsonValue], Expression]] = {
+    "exact": _SubscriptionsParser.exact,
+    "prefix": _SubscriptionsParser.prefix,
+    "suffix": _SubscriptionsParser.suffix,
+    "all": _SubscriptionsParser.all,
+    "any": _SubscriptionsParser.any,
+    "not": _SubscriptionsParser.negation,
+    "sql": _SubscriptionsParser.cesql,
+    "cesql": _SubscriptionsParser.cesql,
 }
 
 _NAME = re.compile("[a-z0-9]+")

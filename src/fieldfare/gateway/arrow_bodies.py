@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldfare.arrow_events.canonical import Budget
+from fieldfare.arrow_events.canonical import SizeBudget
 from fieldfare.arrow_events.checking import BadRow, check_events
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 from fieldfare.arrow_events.stream import write_events
@@ -37,7 +37,7 @@ def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
         batches = read_stream(body, limits.batch_max_events, max_bytes)
         if not batches:
             return DecodedEvents(b"", ())
-        checked = check_events(batches, limits.event_max_bytes, Budget(max_bytes * UNPACKED_FACTOR))
+        checked = check_events(batches, limits.event_max_bytes, SizeBudget(max_bytes * UNPACKED_FACTOR))
     except TableRefused as error:
         members: dict[str, Any] = {} if error.hint is None else {"hint": error.hint}
         if error.column is not None:

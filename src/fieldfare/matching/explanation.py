@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fieldfare.matching.library import Chosen, Explanation
+from fieldfare.matching.library import Chosen, SearchExplanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class PartExplanation:
 
     subscriptions: int
     versions_bytes: int
-    filters: Explanation
+    filters: SearchExplanation
 
     @property
     def size_bytes(self) -> dict[str, int]:

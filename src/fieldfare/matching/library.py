@@ -63,7 +63,7 @@ class Chosen(Protocol):
         """The same as JSON."""
 
 
-class Explanation(Protocol):
+class SearchExplanation(Protocol):
     """What a library chose for the filters of an index."""
 
     @property
@@ -117,7 +117,7 @@ class FilterIndex(Protocol):
     def meta(self) -> dict[str, Any]:
         """The same for what is no array, as JSON."""
 
-    def explain(self) -> Explanation:
+    def explain(self) -> SearchExplanation:
         """What was chosen for the filters."""
 
     def explain_filter(self, place: int) -> tuple[Chosen, ...]:

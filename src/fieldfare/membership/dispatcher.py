@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fieldfare.effects import Effect, Send, Tell, Timer, source
-from fieldfare.membership.gossip import Answer, Gossip, Greeting
+from fieldfare.membership.gossip import Gossip, Greeting, Reply
 from fieldfare.membership.messages import (
     Beat,
     Confirmed,
     JoinRequest,
     LoadMessage,
     Split,
-    Stored,
+    StoredSubscription,
     Subscribe,
     SubscribeDone,
     Unreachable,
@@ -57,7 +57,7 @@ class DispatcherSettings:
 
 @dataclass(slots=True)
 class _Storing:
-    stored: Stored
+    stored: StoredSubscription
     done: dict[int, dict[str, Span]] = field(default_factory=dict)
     """For each dimension the matchers that have it, and what they owned when they took it."""
 
@@ -110,7 +110,7 @@ class Dispatcher:
         """
         return attribute_space(self.table, paths, matchers, self.live(now))
 
-    def subscribe(self, stored: Stored, now: float) -> list[Effect]:
+    def subscribe(self, stored: StoredSubscription, now: float) -> list[Effect]:
         """Store a subscription, which is in the registry already, with its matchers."""
         storing = self._storing[stored.number] = _Storing(stored)
         return self._send_on(storing, now)
@@ -128,7 +128,7 @@ class Dispatcher:
                 return [Send(sender, Greeting(self.table.digest()))]
         elif isinstance(message, JoinRequest):
             return self._join(message, now)
-        elif isinstance(message, Answer):
+        elif isinstance(message, Reply):
             self._pull_at_s = now + self.settings.pull_s  # until one has answered, another is asked each beat
             return self._gossip.handle(sender, message, now)
         elif isinstance(message, Unreachable):

@@ -52,7 +52,7 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What I know and you do not, and what I know in short."""
 
     digest: Digest
@@ -60,13 +60,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class NewerRows:
     """What you did not know. Also a dispatcher's answer to its pull, and to a stale table."""
 
     rows: tuple[Any, ...]
 
 
-class Table(Generic[AnyRow]):
+class GossipTable(Generic[AnyRow]):
     """The rows that one server knows, and when each last moved on.
 
     A row is written by its own server alone; so tables merge row by row, the later version wins, and any
@@ -116,7 +116,7 @@ class Gossip(Generic[AnyRow]):
         that two halves of a cut network find each other again.
     """
 
-    def __init__(self, me: str, table: Table[AnyRow], rng: Random, silent_after_s: float) -> None:
+    def __init__(self, me: str, table: GossipTable[AnyRow], rng: Random, silent_after_s: float) -> None:
         self.me = me
         self.table = table
         self._rng = rng
@@ -135,10 +135,10 @@ class Gossip(Generic[AnyRow]):
         """Answer an exchange; other messages are nothing to gossip."""
         if isinstance(message, Greeting):
             rows = self.table.newer_than(message.digest)
-            return [Send(sender, Answer(self.table.digest(), rows))]
-        if isinstance(message, Answer):
+            return [Send(sender, Reply(self.table.digest(), rows))]
+        if isinstance(message, Reply):
             self.table.merge(message.rows, now)
-            return [Send(sender, Rows(self.table.newer_than(message.digest)))]
-        if isinstance(message, Rows):
+            return [Send(sender, NewerRows(self.table.newer_than(message.digest)))]
+        if isinstance(message, NewerRows):
             self.table.merge(message.rows, now)
         return []

@@ -7,30 +7,30 @@ from decimal import Decimal
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import BEFORE
-from fieldfare.membership.messages import Stored
+from fieldfare.membership.messages import StoredSubscription
 from fieldfare.membership.table import Span, overlap
 from fieldfare.model import Path
 from fieldfare.partitioning.axis import NUMBERS, Place, intervals
 from fieldfare.partitioning.extents import projection
 
 
-def stored_of(number: int, form: NormalForm, paths: Iterable[Path]) -> Stored:
+def stored_of(number: int, form: NormalForm, paths: Iterable[Path]) -> StoredSubscription:
     """A subscription with its spans on each searchable attribute."""
     spans = [tuple(span for values in projection(form, path) for span in intervals(values)) for path in paths]
-    return Stored(number, tuple(spans))
+    return StoredSubscription(number, tuple(spans))
 
 
 class Holdings:
     """The subscriptions of one matcher, k sets of them (Li et al. 2011, section III.A: S^i(M_j))."""
 
     def __init__(self, dimension_count: int) -> None:
-        self.sets: list[dict[int, Stored]] = [{} for _ in range(dimension_count)]
+        self.sets: list[dict[int, StoredSubscription]] = [{} for _ in range(dimension_count)]
 
-    def store(self, dimension: int, subscriptions: Iterable[Stored]) -> None:
+    def store(self, dimension: int, subscriptions: Iterable[StoredSubscription]) -> None:
         """Add subscriptions; one that is there already is replaced."""
         self.sets[dimension].update((stored.number, stored) for stored in subscriptions)
 
-    def within(self, dimension: int, span: Span) -> tuple[Stored, ...]:
+    def within(self, dimension: int, span: Span) -> tuple[StoredSubscription, ...]:
         """The subscriptions that overlap a span."""
         return tuple(stored for stored in self.sets[dimension].values() if _meets(stored, dimension, span))
 
@@ -60,7 +60,7 @@ class Holdings:
         return next((place for start in halves if low < (place := _half_open(start)) < high), _midway(span))
 
 
-def _meets(stored: Stored, dimension: int, span: Span) -> bool:
+def _meets(stored: StoredSubscription, dimension: int, span: Span) -> bool:
     return any(overlap(found, span) for found in stored.spans[dimension])
 
 

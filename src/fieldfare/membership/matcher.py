@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 from fieldfare.effects import Ask, Effect, Send, Stop, Timer, source
-from fieldfare.membership.gossip import Gossip, Rows
+from fieldfare.membership.gossip import Gossip, NewerRows
 from fieldfare.membership.holdings import Holdings
 from fieldfare.membership.messages import (
     Beat,
@@ -411,7 +411,7 @@ class MatcherMember:
         dimension, stored = message.dimension, message.subscription
         own = self.row.spans[dimension]
         if own is None or not any(overlap(span, own) for span in stored.spans[dimension]):
-            return [Send(sender, Rows(tuple(self.table.rows.values())))]
+            return [Send(sender, NewerRows(tuple(self.table.rows.values())))]
         given = self._giving.spans.get(dimension) if self._giving is not None else None
         if given is not None and any(overlap(span, given) for span in stored.spans[dimension]):
             return []

@@ -8,7 +8,7 @@ from fieldfare.membership.table import MatcherRow, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSubscription:
     """A subscription as membership sees it: its number, and its spans on each dimension.
 
     The filter itself travels with it in a runtime; what decides where it is kept are the spans.
@@ -46,7 +46,7 @@ class HandOver:
 
     number: int
     spans: tuple[Span | None, ...]
-    subscriptions: tuple[tuple[Stored, ...], ...]
+    subscriptions: tuple[tuple[StoredSubscription, ...], ...]
     rows: tuple[MatcherRow, ...]
 
 
@@ -66,7 +66,7 @@ class Subscribe:
     """Store a subscription along a dimension."""
 
     dimension: int
-    subscription: Stored
+    subscription: StoredSubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Restored:
 
     dimension: int
     span: Span
-    subscriptions: tuple[Stored, ...]
+    subscriptions: tuple[StoredSubscription, ...]
 
 
 # What they ask for and tell

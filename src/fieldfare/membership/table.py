@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from fieldfare.membership.gossip import Table
+from fieldfare.membership.gossip import GossipTable
 from fieldfare.model import Path
 from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place
@@ -55,7 +55,7 @@ class MatcherRow:
         return self.state is State.LEFT
 
 
-class MatcherTable(Table[MatcherRow]):
+class MatcherTable(GossipTable[MatcherRow]):
     """What gossip has told one server of all matchers."""
 
     def is_outlived(self, matcher: str, by: Callable[[str], bool]) -> bool:

@@ -33,7 +33,7 @@ from fieldfare.membership.messages import (
     LoadMessage,
     Restore,
     Restored,
-    Stored,
+    StoredSubscription,
     Unreachable,
 )
 from fieldfare.membership.table import Span, overlap
@@ -227,7 +227,7 @@ class ElasticService(Service):
         """A matcher has left."""
         self.matchers[self._numbers[name]].is_up = False
 
-    def _overlapping(self, dimension: int, span: Span) -> tuple[Stored, ...]:
+    def _overlapping(self, dimension: int, span: Span) -> tuple[StoredSubscription, ...]:
         return tuple(
             stored
             for stored in self._registry

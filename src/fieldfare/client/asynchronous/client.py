@@ -16,7 +16,7 @@ from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
-from fieldfare.client.protocol import Call, Result
+from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.transport import (
@@ -350,7 +350,7 @@ class AsyncClient:
         if self._closed:
             raise ClientClosed("this client is closed")
 
-    async def _perform(self, call: Call[Result]) -> Result:
+    async def _perform(self, call: ApiCall[Result]) -> Result:
         try:
             response = await self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:

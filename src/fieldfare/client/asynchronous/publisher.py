@@ -39,7 +39,7 @@ from fieldfare.client.dispatch import HAND_OVER_EVENTS, Delivery, Dispatch, Publ
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, OutboxError
 from fieldfare.client.outbox import Outbox, OutboxSettings
-from fieldfare.client.protocol import Call, PublishAnswer
+from fieldfare.client.protocol import ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.stored_queue import NOBODY
 from fieldfare.client.table_delivery import PieceDelivery, TableDelivery, TableTurn
@@ -72,7 +72,7 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        perform: Callable[[Call[PublishAnswer]], Awaitable[PublishAnswer]],
+        perform: Callable[[ApiCall[PublishAnswer]], Awaitable[PublishAnswer]],
         url: str,
         space: str,
         batch: BatchPolicy | Literal["auto"] = "auto",

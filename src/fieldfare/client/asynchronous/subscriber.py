@@ -26,7 +26,7 @@ from fieldfare.client.asynchronous.concurrency import (
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
 from fieldfare.client.event_stream import EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
-from fieldfare.client.protocol import Call, stream_path
+from fieldfare.client.protocol import ApiCall, stream_path
 from fieldfare.client.retry import STAY_CONNECTED, Backoff, is_passing
 from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions, describe_acks
 from fieldfare.client.transport import (
@@ -44,7 +44,7 @@ logger = logging.getLogger("fieldfare.client")
 class AsyncAckSender:
     """Sends acks from a worker of its own; what fails in passing is sent again."""
 
-    def __init__(self, perform: Callable[[Call[None]], Awaitable[None]], space: str) -> None:
+    def __init__(self, perform: Callable[[ApiCall[None]], Awaitable[None]], space: str) -> None:
         self.id = ""
         """Whose acks these are; known once the subscription exists."""
         self._perform = perform
@@ -155,7 +155,7 @@ class AsyncSubscriber:
     def __init__(
         self,
         http: httpx.AsyncClient,
-        perform: Callable[[Call[None]], Awaitable[None]],
+        perform: Callable[[ApiCall[None]], Awaitable[None]],
         ensure: Callable[[], Awaitable[str]],
         url: str,
         space: str,

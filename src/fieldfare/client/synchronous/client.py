@@ -14,7 +14,7 @@ from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
-from fieldfare.client.protocol import Call, Result
+from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.concurrency import Future, Guard, open_early
@@ -347,7 +347,7 @@ class Client:
         if self._closed:
             raise ClientClosed("this client is closed")
 
-    def _perform(self, call: Call[Result]) -> Result:
+    def _perform(self, call: ApiCall[Result]) -> Result:
         try:
             response = self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:

@@ -28,7 +28,7 @@ from fieldfare.client.dispatch import HAND_OVER_EVENTS, Delivery, Dispatch, Publ
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, OutboxError
 from fieldfare.client.outbox import Outbox, OutboxSettings
-from fieldfare.client.protocol import Call, PublishAnswer
+from fieldfare.client.protocol import ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.stored_queue import NOBODY
 from fieldfare.client.synchronous.concurrency import (
@@ -73,7 +73,7 @@ class Publisher:
 
     def __init__(
         self,
-        perform: Callable[[Call[PublishAnswer]], PublishAnswer],
+        perform: Callable[[ApiCall[PublishAnswer]], PublishAnswer],
         url: str,
         space: str,
         batch: BatchPolicy | Literal["auto"] = "auto",

@@ -20,7 +20,7 @@ import httpx
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
 from fieldfare.client.event_stream import EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
-from fieldfare.client.protocol import Call, stream_path
+from fieldfare.client.protocol import ApiCall, stream_path
 from fieldfare.client.retry import STAY_CONNECTED, Backoff, is_passing
 from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions, describe_acks
 from fieldfare.client.synchronous.concurrency import (
@@ -45,7 +45,7 @@ logger = logging.getLogger("fieldfare.client")
 class AckSender:
     """Sends acks from a worker of its own; what fails in passing is sent again."""
 
-    def __init__(self, perform: Callable[[Call[None]], None], space: str) -> None:
+    def __init__(self, perform: Callable[[ApiCall[None]], None], space: str) -> None:
         self.id = ""
         """Whose acks these are; known once the subscription exists."""
         self._perform = perform
@@ -156,7 +156,7 @@ class Subscriber:
     def __init__(
         self,
         http: httpx.Client,
-        perform: Callable[[Call[None]], None],
+        perform: Callable[[ApiCall[None]], None],
         ensure: Callable[[], str],
         url: str,
         space: str,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, Type, Value
+from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, CesqlType, Value
 
 MAX_RESULT_CHARACTERS = 1 << 20
 """How long a string that CONCAT or CONCAT_WS makes may be."""
@@ -142,8 +142,8 @@ class Builtin:
     repeated : whether the last parameter may come any number of times, or not at all.
     """
 
-    parameters: tuple[Type, ...]
-    result: Type
+    parameters: tuple[CesqlType, ...]
+    result: CesqlType
     compute: Callable[..., Value | Failure] | None
     required: int
     repeated: bool = False
@@ -152,12 +152,12 @@ class Builtin:
         """Whether it can be called with so many arguments."""
         return count >= self.required and (self.repeated or count <= len(self.parameters))
 
-    def parameter(self, place: int) -> Type:
+    def parameter(self, place: int) -> CesqlType:
         """The type of an argument, counted from 0."""
         return self.parameters[min(place, len(self.parameters) - 1)]
 
 
-_S, _I, _B = Type.STRING, Type.INTEGER, Type.BOOLEAN
+_S, _I, _B = CesqlType.STRING, CesqlType.INTEGER, CesqlType.BOOLEAN
 
 BUILTINS: dict[str, Builtin] = {
     "LENGTH": Builtin((_S,), _I, len, 1),

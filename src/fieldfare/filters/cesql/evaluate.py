@@ -13,7 +13,7 @@ from typing import Any
 from fieldfare.filters.cesql import syntax
 from fieldfare.filters.cesql.builtins import ARITHMETIC, BUILTINS, COMPARISONS, Failure, minus
 from fieldfare.filters.cesql.types import result_type
-from fieldfare.filters.cesql.values import Type, Value, cast, from_json, is_absent, to_string, type_of
+from fieldfare.filters.cesql.values import CesqlType, Value, cast, from_json, is_absent, to_string, type_of
 from fieldfare.filters.patterns import matcher_of
 
 REQUIRED = frozenset(("specversion", "id", "source", "type"))
@@ -45,14 +45,14 @@ class _Error(Exception):
 
 def _zero(node: syntax.Node) -> Value:
     """The zero value of an expression's type; where that is not known it is a boolean (3.2)."""
-    return (result_type(node) or Type.BOOLEAN).zero
+    return (result_type(node) or CesqlType.BOOLEAN).zero
 
 
 def _value(node: syntax.Node, event: Event) -> Value:
     return _VALUES[type(node)](node, event)
 
 
-def _cast(node: syntax.Node, value: Value, wanted: Type) -> Any:
+def _cast(node: syntax.Node, value: Value, wanted: CesqlType) -> Any:
     """A value as the operator or function ``node`` needs it."""
     result = cast(value, wanted)
     if result is None:
@@ -66,11 +66,11 @@ def _settled(node: syntax.Node, result: Value | Failure) -> Value:
     return result
 
 
-def _literal(node: syntax.Literal, event: Event) -> Value:
+def _literal(node: syntax.CesqlLiteral, event: Event) -> Value:
     return node.value
 
 
-def _attribute(node: syntax.Attribute, event: Event) -> Value:
+def _attribute(node: syntax.CesqlAttribute, event: Event) -> Value:
     found = None if node.name in NOT_ATTRIBUTES else event.get(node.name)
     if is_absent(found):
         raise _Error("missingAttribute", node, False)
@@ -80,38 +80,38 @@ def _attribute(node: syntax.Attribute, event: Event) -> Value:
     return value
 
 
-def _exists(node: syntax.Exists, event: Event) -> Value:
+def _exists(node: syntax.CesqlExists, event: Event) -> Value:
     if node.name in REQUIRED:
         return True
     return node.name not in NOT_ATTRIBUTES and not is_absent(event.get(node.name))
 
 
-def _not(node: syntax.Not, event: Event) -> Value:
+def _not(node: syntax.CesqlNot, event: Event) -> Value:
     operand = _value(node.operand, event)
     # Section 3.7 would cast an integer, as it does for BOOL and AND. The conformance kit wants NOT 10 to
     # be an error, and the value to be what NOT makes of the zero value.
-    truth = None if type_of(operand) is Type.INTEGER else cast(operand, Type.BOOLEAN)
+    truth = None if type_of(operand) is CesqlType.INTEGER else cast(operand, CesqlType.BOOLEAN)
     if truth is None:
         raise _Error("cast", node, True)
     return not truth
 
 
 def _minus(node: syntax.Minus, event: Event) -> Value:
-    operand = _cast(node, _value(node.operand, event), Type.INTEGER)
+    operand = _cast(node, _value(node.operand, event), CesqlType.INTEGER)
     return _settled(node, minus(operand))
 
 
-def _arithmetic(node: syntax.Arithmetic, event: Event) -> Value:
+def _arithmetic(node: syntax.CesqlArithmetic, event: Event) -> Value:
     left, right = _integers(node, event)
     return _settled(node, ARITHMETIC[node.operator](left, right))
 
 
-def _integers(node: syntax.Arithmetic | syntax.Comparison, event: Event) -> tuple[int, int]:
+def _integers(node: syntax.CesqlArithmetic | syntax.CesqlComparison, event: Event) -> tuple[int, int]:
     left, right = _value(node.left, event), _value(node.right, event)
-    return _cast(node, left, Type.INTEGER), _cast(node, right, Type.INTEGER)
+    return _cast(node, left, CesqlType.INTEGER), _cast(node, right, CesqlType.INTEGER)
 
 
-def _comparison(node: syntax.Comparison, event: Event) -> Value:
+def _comparison(node: syntax.CesqlComparison, event: Event) -> Value:
     if node.operator not in ("=", "<>"):
         return COMPARISONS[node.operator](*_integers(node, event))
     left, right = _value(node.left, event), _value(node.right, event)
@@ -122,7 +122,7 @@ def _logic(node: syntax.Logic, event: Event) -> Value:
     """AND ends at the first operand that is false, OR at the first that is true, XOR never."""
     result = False
     for operand in node.operands:
-        truth = _cast(node, _value(operand, event), Type.BOOLEAN)
+        truth = _cast(node, _value(operand, event), CesqlType.BOOLEAN)
         if node.operator == "XOR":
             result = result != truth
         elif truth is (node.operator == "OR"):
@@ -132,12 +132,12 @@ def _logic(node: syntax.Logic, event: Event) -> Value:
     return result
 
 
-def _like(node: syntax.Like, event: Event) -> Value:
+def _like(node: syntax.CesqlLike, event: Event) -> Value:
     fits = matcher_of(node.pattern)(to_string(_value(node.operand, event)))
     return fits is not node.negated
 
 
-def _in(node: syntax.In, event: Event) -> Value:
+def _in(node: syntax.CesqlIn, event: Event) -> Value:
     """Looks at the items from left to right, up to the first that is equal."""
     operand = _value(node.operand, event)
     wanted = type_of(operand)
@@ -147,7 +147,7 @@ def _in(node: syntax.In, event: Event) -> Value:
     return node.negated
 
 
-def _call(node: syntax.Call, event: Event) -> Value:
+def _call(node: syntax.CesqlCall, event: Event) -> Value:
     builtin = BUILTINS.get(node.function)
     if builtin is None or not builtin.takes(len(node.arguments)):
         raise _Error("missingFunction", node, False)
@@ -159,15 +159,15 @@ def _call(node: syntax.Call, event: Event) -> Value:
 
 
 _VALUES: dict[type, Callable[[Any, Event], Value]] = {
-    syntax.Literal: _literal,
-    syntax.Attribute: _attribute,
-    syntax.Exists: _exists,
-    syntax.Not: _not,
+    syntax.CesqlLiteral: _literal,
+    syntax.CesqlAttribute: _attribute,
+    syntax.CesqlExists: _exists,
+    syntax.CesqlNot: _not,
     syntax.Minus: _minus,
-    syntax.Arithmetic: _arithmetic,
-    syntax.Comparison: _comparison,
+    syntax.CesqlArithmetic: _arithmetic,
+    syntax.CesqlComparison: _comparison,
     syntax.Logic: _logic,
-    syntax.Like: _like,
-    syntax.In: _in,
-    syntax.Call: _call,
+    syntax.CesqlLike: _like,
+    syntax.CesqlIn: _in,
+    syntax.CesqlCall: _call,
 }

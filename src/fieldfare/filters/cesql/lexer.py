@@ -17,7 +17,7 @@ MAX_PROBLEMS = 10
 """After so many problems in one filter the rest of it is not looked at."""
 
 
-class Token(NamedTuple):
+class CesqlToken(NamedTuple):
     """A piece of the text.
 
     ``kind`` is ``name``, ``string``, ``number``, ``wrong``, ``end``, or the operator or keyword itself,
@@ -58,9 +58,9 @@ _MISTAKES = {
 _DATA = "CESQL reads only an event's context attributes, not its data; the sql dialect reads both"
 
 
-def tokens_of(text: str) -> tuple[list[Token], list[Problem]]:
+def tokens_of(text: str) -> tuple[list[CesqlToken], list[Problem]]:
     """All tokens of a text, an ``end`` last, and what could not be read."""
-    tokens: list[Token] = []
+    tokens: list[CesqlToken] = []
     problems: list[Problem] = []
     position = 0
     match = _SCANNER.match
@@ -83,7 +83,7 @@ def tokens_of(text: str) -> tuple[list[Token], list[Problem]]:
                 position = _after_doubled(text, position)
         elif kind == "wrong":
             problem, kind = _mistake(text, piece, start)
-        tokens.append(Token(kind, piece, start))
+        tokens.append(CesqlToken(kind, piece, start))
         if problem:
             problems.append(problem)
             if len(problems) >= MAX_PROBLEMS:

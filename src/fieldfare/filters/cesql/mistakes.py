@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fieldfare.filters.cesql.builtins import BUILTINS, CALLS
-from fieldfare.filters.cesql.lexer import KEYWORDS, Token
+from fieldfare.filters.cesql.lexer import KEYWORDS, CesqlToken
 from fieldfare.filters.errors import Mistake, Problem, nearest, problem_at
 
 UNOPENED = "remove it, or add a ("
@@ -23,7 +23,7 @@ _OF_SQL = {
 }
 
 
-def shown(token: Token) -> str:
+def shown(token: CesqlToken) -> str:
     """A token as messages show it."""
     if token.kind == "end":
         return "the end of the filter"
@@ -31,7 +31,7 @@ def shown(token: Token) -> str:
     return text if token.kind == "string" else f"'{text}'"
 
 
-def missing_operator(tokens: Sequence[Token], index: int, *, in_list: bool = False) -> Mistake:
+def missing_operator(tokens: Sequence[CesqlToken], index: int, *, in_list: bool = False) -> Mistake:
     """For what stands after a complete operand and is no operator."""
     token, before = tokens[index], tokens[index - 1]
     message = f"expected an operator, found {shown(token)}"
@@ -56,7 +56,7 @@ def missing_operator(tokens: Sequence[Token], index: int, *, in_list: bool = Fal
     return Mistake(token.start, token.end, message, hint)
 
 
-def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mistake:
+def missing_operand(tokens: Sequence[CesqlToken], index: int, *, inside: bool) -> Mistake:
     """For what stands where a value should; ``inside`` says whether a parenthesis is open."""
     token = tokens[index]
     before = tokens[index - 1] if index else None
@@ -79,7 +79,7 @@ def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mis
     return Mistake(token.start, token.end, message, hint)
 
 
-def unknown_function(token: Token) -> Mistake:
+def unknown_function(token: CesqlToken) -> Mistake:
     """For a name with a parenthesis after it that is no function."""
     guess = nearest(token.text, BUILTINS)
     hint = f"did you mean {guess}?" if guess else f"the functions are: {', '.join(BUILTINS)}"
@@ -88,7 +88,7 @@ def unknown_function(token: Token) -> Mistake:
     return Mistake(token.start, token.end, f"there is no function {token.text.upper()}", hint)
 
 
-def wrong_count(text: str, token: Token, count: int) -> Problem:
+def wrong_count(text: str, token: CesqlToken, count: int) -> Problem:
     """A warning: a function that cannot be called with so many arguments."""
     name = token.text.upper()
     many = "1 argument" if count == 1 else f"{count} arguments"
@@ -96,7 +96,7 @@ def wrong_count(text: str, token: Token, count: int) -> Problem:
     return problem_at(text, token.start, token.end, message, f"write {CALLS[name]}")
 
 
-def mixed(text: str, start: int, before: Token, operator: Token, first: str) -> Problem:
+def mixed(text: str, start: int, before: CesqlToken, operator: CesqlToken, first: str) -> Problem:
     """A warning: AND, OR and XOR in one row. ``text[start:before.end]`` is what comes first."""
     message = f"{operator.kind} after {first} without parentheses"
     left = _part(text, start, before.end)
@@ -104,7 +104,7 @@ def mixed(text: str, start: int, before: Token, operator: Token, first: str) -> 
     return problem_at(text, operator.start, operator.end, message, hint)
 
 
-def tight_not(text: str, tokens: Sequence[Token], start: int, end: int, operator: Token) -> Problem:
+def tight_not(text: str, tokens: Sequence[CesqlToken], start: int, end: int, operator: CesqlToken) -> Problem:
     """A warning: ``NOT x = 1``, which means ``(NOT x) = 1``."""
     token = tokens[start]
     message = f"NOT binds tighter than {operator.text.upper()}, so it belongs to what stands before that"
@@ -112,14 +112,14 @@ def tight_not(text: str, tokens: Sequence[Token], start: int, end: int, operator
     return problem_at(text, token.start, token.end, message, f"did you mean NOT ({meant})?")
 
 
-def chained(text: str, operator: Token) -> Problem:
+def chained(text: str, operator: CesqlToken) -> Problem:
     """A warning: ``1 < a < 3``."""
     message = f"'{operator.text}' compares the result of the comparison before it"
     hint = "join two comparisons with AND, as in 1 < a AND a < 3"
     return problem_at(text, operator.start, operator.end, message, hint)
 
 
-def tight_postfix(text: str, operator: Token, arithmetic: Token) -> Problem:
+def tight_postfix(text: str, operator: CesqlToken, arithmetic: CesqlToken) -> Problem:
     """A warning: ``a + 1 IN (2, 3)``, which means ``a + (1 IN (2, 3))``."""
     name = operator.text.upper()
     message = f"{name} binds tighter than '{arithmetic.text}', so it belongs to the last operand only"
@@ -128,7 +128,7 @@ def tight_postfix(text: str, operator: Token, arithmetic: Token) -> Problem:
     )
 
 
-def not_an_attribute(text: str, token: Token) -> Problem | None:
+def not_an_attribute(text: str, token: CesqlToken) -> Problem | None:
     """A warning: a name that is most likely not meant as an attribute's."""
     name = token.text.lower()
     if name == "data":

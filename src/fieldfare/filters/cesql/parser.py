@@ -15,10 +15,10 @@ from typing import Any
 
 from fieldfare.filters.cesql import mistakes, syntax
 from fieldfare.filters.cesql.builtins import BUILTINS
-from fieldfare.filters.cesql.lexer import MAX_PROBLEMS, Token, tokens_of, unquoted
+from fieldfare.filters.cesql.lexer import MAX_PROBLEMS, CesqlToken, tokens_of, unquoted
 from fieldfare.filters.cesql.mistakes import shown
 from fieldfare.filters.cesql.types import result_type
-from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, Type, to_integer
+from fieldfare.filters.cesql.values import INTEGER_MAX, INTEGER_MIN, CesqlType, to_integer
 from fieldfare.filters.errors import FilterError, Mistake, Problem
 from fieldfare.filters.expression import MAX_DEPTH, Pattern, Wild
 from fieldfare.filters.patterns import MAX_PATTERN_CHARACTERS
@@ -32,7 +32,7 @@ _LEVELS = {
     **dict.fromkeys(("*", "/", "%"), _MULTIPLY),
     **dict.fromkeys(("LIKE", "IN"), _TEST),
 }
-_BROKEN = syntax.Literal(True)
+_BROKEN = syntax.CesqlLiteral(True)
 """Stands for an operand that could not be read; its problem is recorded."""
 
 
@@ -51,19 +51,19 @@ def parse_cesql(text: str) -> tuple[syntax.Node, tuple[Problem, ...]]:
     refuse_unreadable(text)
     tokens, problems = tokens_of(text)
     _refuse_size(text, tokens)
-    parser = _Parser(text, tokens, problems)
+    parser = _CesqlParser(text, tokens, problems)
     node = parser.filter()
     if parser.problems:
         raise FilterError(text, sorted(parser.problems, key=_place)[:MAX_PROBLEMS])
     kind = result_type(node)
-    if kind not in (Type.BOOLEAN, None):
+    if kind not in (CesqlType.BOOLEAN, None):
         what = f"this filter is {kind.value}, never true or false, so it matches no event"
         hint = "compare it with something, as in sequence > 5"
         parser.warnings.append(Problem(what, 1, 1, hint, 0))
     return node, tuple(sorted(parser.warnings, key=_place))
 
 
-def _refuse_size(text: str, tokens: list[Token]) -> None:
+def _refuse_size(text: str, tokens: list[CesqlToken]) -> None:
     size = sum(token.kind not in _FREE for token in tokens)
     if size > MAX_SIZE:
         message = f"the filter is too large: it counts more than {MAX_SIZE:,}"
@@ -78,10 +78,10 @@ def _place(problem: Problem) -> tuple[int, int]:
     return problem.line, problem.column
 
 
-class _Parser:
+class _CesqlParser:
     """A cursor over the tokens. ``height`` is the depth of the tree read last."""
 
-    def __init__(self, text: str, tokens: list[Token], problems: list[Problem]) -> None:
+    def __init__(self, text: str, tokens: list[CesqlToken], problems: list[Problem]) -> None:
         self.text = text
         self.tokens = tokens
         self.problems = problems
@@ -93,7 +93,7 @@ class _Parser:
         self.in_list = False
 
     @property
-    def token(self) -> Token:
+    def token(self) -> CesqlToken:
         return self.tokens[self.index]
 
     def advance(self) -> None:
@@ -193,7 +193,7 @@ class _Parser:
         """Everything from here on that binds at least as tightly as ``least``."""
         start = self.index
         left = self.operand()
-        first: Token | None = None
+        first: CesqlToken | None = None
         last = 0
         while True:
             operator = self.token
@@ -224,7 +224,9 @@ class _Parser:
         self.advance()
         right = self.expression(level + 1)
         self.height = self.grown(max(height, self.height), start)
-        return (syntax.Comparison if level == _COMPARE else syntax.Arithmetic)(operator, left, right)
+        return (syntax.CesqlComparison if level == _COMPARE else syntax.CesqlArithmetic)(
+            operator, left, right
+        )
 
     def operand(self) -> syntax.Node:
         """An atom with any number of NOT and - before it."""
@@ -234,7 +236,7 @@ class _Parser:
         prefixes = self.tokens[start : self.index]
         node = self.atom()
         for prefix in reversed(prefixes):
-            node = syntax.Not(node) if prefix.kind == "NOT" else syntax.Minus(node)
+            node = syntax.CesqlNot(node) if prefix.kind == "NOT" else syntax.Minus(node)
             self.height = self.grown(self.height, start)
         return node
 
@@ -257,9 +259,9 @@ class _Parser:
         self.advance()
         if self.kind == "(":
             return self.call(token)
-        return syntax.Attribute(self.attribute_name(token))
+        return syntax.CesqlAttribute(self.attribute_name(token))
 
-    def attribute_name(self, token: Token) -> str:
+    def attribute_name(self, token: CesqlToken) -> str:
         if "_" in token.text:
             message = f"{shown(token)} is not the name of an attribute"
             hint = "a name has only letters and digits"
@@ -280,17 +282,17 @@ class _Parser:
             message = f"an integer of CESQL lies between {INTEGER_MIN} and {INTEGER_MAX}"
             raise Mistake(first.start, token.end, message)
         self.advance()
-        return syntax.Literal(value)
+        return syntax.CesqlLiteral(value)
 
     def string(self) -> syntax.Node:
         value = unquoted(self.token.text)
         self.advance()
-        return syntax.Literal(value)
+        return syntax.CesqlLiteral(value)
 
     def truth(self) -> syntax.Node:
         value = self.kind == "TRUE"
         self.advance()
-        return syntax.Literal(value)
+        return syntax.CesqlLiteral(value)
 
     def exists(self) -> syntax.Node:
         self.advance()
@@ -305,7 +307,7 @@ class _Parser:
             message = f"EXISTS needs the name of an attribute, found {shown(token)}"
             raise Mistake(token.start, token.end, message, "write EXISTS subject")
         self.advance()
-        return syntax.Exists(self.attribute_name(token))
+        return syntax.CesqlExists(self.attribute_name(token))
 
     def parenthesis(self) -> syntax.Node:
         opening, in_list = self.token, self.in_list
@@ -319,7 +321,7 @@ class _Parser:
         self.in_list = in_list
         return node
 
-    def call(self, name: Token) -> syntax.Node:
+    def call(self, name: CesqlToken) -> syntax.Node:
         function = name.text.upper()
         if function not in BUILTINS:
             self.record(mistakes.unknown_function(name))
@@ -328,7 +330,7 @@ class _Parser:
         if builtin and not builtin.takes(len(arguments)):
             self.warn(mistakes.wrong_count(self.text, name, len(arguments)))
         self.height = self.grown(self.height, self.index - 1)
-        return syntax.Call(function, arguments)
+        return syntax.CesqlCall(function, arguments)
 
     def like(self, left: syntax.Node, negated: bool) -> syntax.Node:
         height = self.height
@@ -343,7 +345,7 @@ class _Parser:
             raise Mistake(token.start, token.end, message)
         self.advance()
         self.height = self.grown(height, self.index - 1)
-        return syntax.Like(left, parse_pattern(pattern), negated)
+        return syntax.CesqlLike(left, parse_pattern(pattern), negated)
 
     def membership(self, left: syntax.Node, negated: bool) -> syntax.Node:
         height = self.height
@@ -353,7 +355,7 @@ class _Parser:
             raise Mistake(token.start, token.end, f"expected (, found {shown(token)}", "write IN ('a', 'b')")
         items = self.list(allow_empty=False)
         self.height = self.grown(max(height, self.height), self.index - 1)
-        return syntax.In(left, items, negated)
+        return syntax.CesqlIn(left, items, negated)
 
     def list(self, *, allow_empty: bool) -> tuple[syntax.Node, ...]:
         """Expressions in parentheses with commas between; ``height`` is the greatest of theirs."""
@@ -392,7 +394,7 @@ class _Parser:
             raise self.too_deep(self.token)
         self.advance()
 
-    def close(self, opening: Token) -> None:
+    def close(self, opening: CesqlToken) -> None:
         if self.kind == ")":
             self.open_parentheses -= 1
             self.advance()
@@ -406,19 +408,19 @@ class _Parser:
             raise self.too_deep(self.tokens[start])
         return height + 1
 
-    def too_deep(self, token: Token) -> Mistake:
+    def too_deep(self, token: CesqlToken) -> Mistake:
         message = f"the filter is nested too deeply, at most {MAX_DEPTH} levels are allowed"
         return Mistake(token.start, token.end, message, fatal=True)
 
 
-_ATOMS: dict[str, Callable[[_Parser], syntax.Node]] = {
-    "name": _Parser.name,
-    "number": _Parser.number,
-    "string": _Parser.string,
-    "TRUE": _Parser.truth,
-    "FALSE": _Parser.truth,
-    "EXISTS": _Parser.exists,
-    "(": _Parser.parenthesis,
+_ATOMS: dict[str, Callable[[_CesqlParser], syntax.Node]] = {
+    "name": _CesqlParser.name,
+    "number": _CesqlParser.number,
+    "string": _CesqlParser.string,
+    "TRUE": _CesqlParser.truth,
+    "FALSE": _CesqlParser.truth,
+    "EXISTS": _CesqlParser.exists,
+    "(": _CesqlParser.parenthesis,
 }
 _PLAIN = ("number", "string")
 

@@ -9,28 +9,28 @@ from fieldfare.filters.expression import Pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class CesqlLiteral:
     """A string, an integer of 32 bits, or a boolean."""
 
     value: str | int | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class CesqlAttribute:
     """The value of a context attribute; its name is in lower case."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class CesqlExists:
     """Whether the event has a context attribute."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class CesqlNot:
     """NOT of a boolean."""
 
     operand: Node
@@ -44,7 +44,7 @@ class Minus:
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class CesqlArithmetic:
     """``+ - * / %`` of two integers."""
 
     operator: str
@@ -53,7 +53,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CesqlComparison:
     """``= <> < <= > >=``; ``!=`` is ``<>``."""
 
     operator: str
@@ -70,7 +70,7 @@ class Logic:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class CesqlLike:
     """LIKE and NOT LIKE."""
 
     operand: Node
@@ -79,7 +79,7 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class CesqlIn:
     """IN and NOT IN; at least one item."""
 
     operand: Node
@@ -88,7 +88,7 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CesqlCall:
     """A function, its name in capitals. It may have the wrong number of arguments."""
 
     function: str
@@ -96,5 +96,15 @@ class Call:
 
 
 Node: TypeAlias = (
-    Literal | Attribute | Exists | Not | Minus | Arithmetic | Comparison | Logic | Like | In | Call
+    CesqlLiteral
+    | CesqlAttribute
+    | CesqlExists
+    | CesqlNot
+    | Minus
+    | CesqlArithmetic
+    | CesqlComparison
+    | Logic
+    | CesqlLike
+    | CesqlIn
+    | CesqlCall
 )

@@ -19,7 +19,7 @@ from fieldfare.filters.cesql import syntax
 from fieldfare.filters.cesql.builtins import BUILTINS
 from fieldfare.filters.cesql.evaluate import NOT_ATTRIBUTES, REQUIRED
 from fieldfare.filters.cesql.types import result_type
-from fieldfare.filters.cesql.values import INFINITIES, Type, cast
+from fieldfare.filters.cesql.values import INFINITIES, CesqlType, cast
 from fieldfare.filters.errors import FilterError, Problem
 from fieldfare.filters.expression import (
     MAX_DEPTH,
@@ -56,7 +56,7 @@ def translate(text: str, node: syntax.Node) -> Expression:
     FilterError
         Its casts make it deeper than an expression may be.
     """
-    expression = _ERROR if result_type(node) in (Type.STRING, Type.INTEGER) else _when_true(node)
+    expression = _ERROR if result_type(node) in (CesqlType.STRING, CesqlType.INTEGER) else _when_true(node)
     level: list[Expression] = [expression]
     for _ in range(MAX_DEPTH):
         level = [part for e in level for part in parts_of(e) if type(part) is not Literal]
@@ -73,14 +73,22 @@ def _when_true(node: syntax.Node) -> Expression:
         simpler = And(tuple(map(_truth_when_true, node.operands)))
     elif isinstance(node, syntax.Logic) and node.operator == "OR":
         simpler = _or_when_true(node)
-    elif isinstance(node, syntax.Comparison) and _tested_as_text(node):
-        constant = node.right.value if isinstance(node.right, syntax.Literal) else None
+    elif isinstance(node, syntax.CesqlComparison) and _tested_as_text(node):
+        constant = node.right.value if isinstance(node.right, syntax.CesqlLiteral) else None
         simpler = _listed(node.left, with_text(str(constant)))
-    elif isinstance(node, syntax.In) and not node.negated and isinstance(node.operand, syntax.Attribute):
-        constants = [item.value for item in node.items if isinstance(item, syntax.Literal)]
+    elif (
+        isinstance(node, syntax.CesqlIn)
+        and not node.negated
+        and isinstance(node.operand, syntax.CesqlAttribute)
+    ):
+        constants = [item.value for item in node.items if isinstance(item, syntax.CesqlLiteral)]
         if len(constants) == len(node.items):
             simpler = _listed(node.operand, equal_to_any(constants))
-    elif isinstance(node, syntax.Like) and _tested_as_text(node) and not _may_fit_other_texts(node.pattern):
+    elif (
+        isinstance(node, syntax.CesqlLike)
+        and _tested_as_text(node)
+        and not _may_fit_other_texts(node.pattern)
+    ):
         simpler = Like(_value(node.operand), node.pattern)
     return simpler or _value(node)
 
@@ -95,18 +103,18 @@ def _or_when_true(node: syntax.Logic) -> Expression:
 
 def _tested_as_text(node: syntax.Node) -> str | None:
     """The attribute that ``x = 'a'`` or ``x LIKE 'a%'`` is about; these fail only where it has no value."""
-    if isinstance(node, syntax.Comparison) and node.operator == "=":
-        is_test = isinstance(node.right, syntax.Literal) and isinstance(node.right.value, str)
+    if isinstance(node, syntax.CesqlComparison) and node.operator == "=":
+        is_test = isinstance(node.right, syntax.CesqlLiteral) and isinstance(node.right.value, str)
         operand = node.left
-    elif isinstance(node, syntax.Like):
+    elif isinstance(node, syntax.CesqlLike):
         is_test, operand = not node.negated, node.operand
     else:
         return None
-    return operand.name if is_test and isinstance(operand, syntax.Attribute) else None
+    return operand.name if is_test and isinstance(operand, syntax.CesqlAttribute) else None
 
 
 def _truth_when_true(node: syntax.Node) -> Expression:
-    return _when_true(node) if result_type(node) is Type.BOOLEAN else _truth(node)
+    return _when_true(node) if result_type(node) is CesqlType.BOOLEAN else _truth(node)
 
 
 def _listed(operand: syntax.Node, values: list[Any] | None) -> Expression | None:
@@ -131,43 +139,43 @@ def _value(node: syntax.Node) -> Expression:
     return _VALUES[type(node)](node)
 
 
-def _as(wanted: Type, node: syntax.Node) -> Expression:
+def _as(wanted: CesqlType, node: syntax.Node) -> Expression:
     """The node's value, cast to a type."""
-    if isinstance(node, syntax.Literal):
+    if isinstance(node, syntax.CesqlLiteral):
         return Literal(cast(node.value, wanted))
     if result_type(node) is wanted:
         return _value(node)
     return _call(_CASTS[wanted], node)
 
 
-_CASTS = {Type.STRING: "STRING", Type.INTEGER: "INT", Type.BOOLEAN: "BOOL"}
+_CASTS = {CesqlType.STRING: "STRING", CesqlType.INTEGER: "INT", CesqlType.BOOLEAN: "BOOL"}
 
 
 def _truth(node: syntax.Node) -> Expression:
-    return _as(Type.BOOLEAN, node)
+    return _as(CesqlType.BOOLEAN, node)
 
 
 def _call(function: str, *operands: syntax.Node) -> Expression:
     return Call(f"CESQL_{function}", tuple(map(_value, operands)))
 
 
-def _literal(node: syntax.Literal) -> Expression:
+def _literal(node: syntax.CesqlLiteral) -> Expression:
     return Literal(node.value)
 
 
-def _attribute(node: syntax.Attribute) -> Expression:
+def _attribute(node: syntax.CesqlAttribute) -> Expression:
     return _ERROR if node.name in NOT_ATTRIBUTES else Attribute((node.name,))
 
 
-def _exists(node: syntax.Exists) -> Expression:
+def _exists(node: syntax.CesqlExists) -> Expression:
     if node.name in REQUIRED or node.name in NOT_ATTRIBUTES:
         return Literal(node.name in REQUIRED)
     return Not(IsNull(Attribute((node.name,))))
 
 
-def _not(node: syntax.Not) -> Expression:
+def _not(node: syntax.CesqlNot) -> Expression:
     kind = result_type(node.operand)
-    if kind is Type.INTEGER:
+    if kind is CesqlType.INTEGER:
         return _ERROR
     return Not(_truth(node.operand)) if kind else _call("NOT", node.operand)
 
@@ -176,13 +184,15 @@ def _minus(node: syntax.Minus) -> Expression:
     return _call("MINUS", node.operand)
 
 
-def _arithmetic(node: syntax.Arithmetic) -> Expression:
+def _arithmetic(node: syntax.CesqlArithmetic) -> Expression:
     return _call(ARITHMETIC[node.operator], node.left, node.right)
 
 
-def _comparison(node: syntax.Comparison) -> Expression:
+def _comparison(node: syntax.CesqlComparison) -> Expression:
     if node.operator not in ("=", "<>"):
-        return Comparison(node.operator, _as(Type.INTEGER, node.left), _as(Type.INTEGER, node.right))
+        return Comparison(
+            node.operator, _as(CesqlType.INTEGER, node.left), _as(CesqlType.INTEGER, node.right)
+        )
     wanted = result_type(node.right)
     if wanted:
         return Comparison(node.operator, _as(wanted, node.left), _value(node.right))
@@ -205,17 +215,17 @@ def _exclusive(operands: tuple[Expression, ...]) -> Expression:
     return Comparison("<>", _exclusive(operands[:middle]), _exclusive(operands[middle:]))
 
 
-def _like(node: syntax.Like) -> Expression:
-    like = Like(_as(Type.STRING, node.operand), node.pattern)
+def _like(node: syntax.CesqlLike) -> Expression:
+    like = Like(_as(CesqlType.STRING, node.operand), node.pattern)
     return Not(like) if node.negated else like
 
 
-def _in(node: syntax.In) -> Expression:
+def _in(node: syntax.CesqlIn) -> Expression:
     found = _call("IN", node.operand, *node.items)
     return Not(found) if node.negated else found
 
 
-def _function(node: syntax.Call) -> Expression:
+def _function(node: syntax.CesqlCall) -> Expression:
     builtin = BUILTINS.get(node.function)
     if builtin is None or not builtin.takes(len(node.arguments)):
         return _ERROR
@@ -223,15 +233,15 @@ def _function(node: syntax.Call) -> Expression:
 
 
 _VALUES: dict[type, Callable[[Any], Expression]] = {
-    syntax.Literal: _literal,
-    syntax.Attribute: _attribute,
-    syntax.Exists: _exists,
-    syntax.Not: _not,
+    syntax.CesqlLiteral: _literal,
+    syntax.CesqlAttribute: _attribute,
+    syntax.CesqlExists: _exists,
+    syntax.CesqlNot: _not,
     syntax.Minus: _minus,
-    syntax.Arithmetic: _arithmetic,
-    syntax.Comparison: _comparison,
+    syntax.CesqlArithmetic: _arithmetic,
+    syntax.CesqlComparison: _comparison,
     syntax.Logic: _logic,
-    syntax.Like: _like,
-    syntax.In: _in,
-    syntax.Call: _function,
+    syntax.CesqlLike: _like,
+    syntax.CesqlIn: _in,
+    syntax.CesqlCall: _function,
 }

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from fieldfare.filters.cesql import syntax
 from fieldfare.filters.cesql.builtins import BUILTINS
-from fieldfare.filters.cesql.values import Type, type_of
+from fieldfare.filters.cesql.values import CesqlType, type_of
 
 
-def result_type(node: syntax.Node) -> Type | None:
+def result_type(node: syntax.Node) -> CesqlType | None:
     """The type that an expression always has; None for an attribute, which only the event decides."""
-    if isinstance(node, syntax.Attribute):
+    if isinstance(node, syntax.CesqlAttribute):
         return None
-    if isinstance(node, syntax.Literal):
+    if isinstance(node, syntax.CesqlLiteral):
         return type_of(node.value)
-    if isinstance(node, syntax.Minus | syntax.Arithmetic):
-        return Type.INTEGER
-    if isinstance(node, syntax.Call):
+    if isinstance(node, syntax.Minus | syntax.CesqlArithmetic):
+        return CesqlType.INTEGER
+    if isinstance(node, syntax.CesqlCall):
         builtin = BUILTINS.get(node.function)
-        return builtin.result if builtin and builtin.takes(len(node.arguments)) else Type.BOOLEAN
-    return Type.BOOLEAN
+        return builtin.result if builtin and builtin.takes(len(node.arguments)) else CesqlType.BOOLEAN
+    return CesqlType.BOOLEAN

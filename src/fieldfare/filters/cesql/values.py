@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 _TRUTHS = {"true": True, "false": False}
 
 
-class Type(Enum):
+class CesqlType(Enum):
     """A type of CESQL. Its zero value stands for the result where there is an error."""
 
     STRING = "a string"
@@ -45,14 +45,14 @@ class Type(Enum):
         return _ZEROS[self]
 
 
-_ZEROS: dict[Type, Value] = {Type.STRING: "", Type.INTEGER: 0, Type.BOOLEAN: False}
+_ZEROS: dict[CesqlType, Value] = {CesqlType.STRING: "", CesqlType.INTEGER: 0, CesqlType.BOOLEAN: False}
 
 
-def type_of(value: Value) -> Type:
+def type_of(value: Value) -> CesqlType:
     """The type of a value."""
     if isinstance(value, str):
-        return Type.STRING
-    return Type.BOOLEAN if isinstance(value, bool) else Type.INTEGER
+        return CesqlType.STRING
+    return CesqlType.BOOLEAN if isinstance(value, bool) else CesqlType.INTEGER
 
 
 def from_json(value: Any) -> Value | None:
@@ -158,9 +158,9 @@ def to_boolean(value: Value) -> bool | None:
     return bool(value)
 
 
-CASTS = {Type.STRING: to_string, Type.INTEGER: to_integer, Type.BOOLEAN: to_boolean}
+CASTS = {CesqlType.STRING: to_string, CesqlType.INTEGER: to_integer, CesqlType.BOOLEAN: to_boolean}
 
 
-def cast(value: Value, wanted: Type) -> Value | None:
+def cast(value: Value, wanted: CesqlType) -> Value | None:
     """A value as a value of another type; None where the specification has a cast error."""
     return CASTS[wanted](value)

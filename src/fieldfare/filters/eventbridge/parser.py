@@ -17,13 +17,13 @@ from fieldfare.filters.eventbridge.syntax import (
     Cidr,
     Equals,
     EqualsIgnoreCase,
-    Exists,
     Fields,
     Numeric,
+    PatternExists,
+    PatternValues,
     Prefix,
     Suffix,
     Test,
-    Values,
     Wildcard,
 )
 from fieldfare.filters.expression import Pattern, Wild
@@ -74,14 +74,14 @@ def parse_pattern(text: str) -> tuple[Fields, tuple[Problem, ...]]:
         hint = 'write what an event must have, as in {"source": ["aws.ec2"]}'
         raise FilterError(text, [Problem("the filter is empty", 1, 1, hint, 0)])
     document = read_json(text)
-    parser = _Parser(text)
+    parser = _PatternParser(text)
     fields = parser.top(document)
     refuse_overlaps(document, parser.findings.add)
     parser.findings.refuse()
     return fields, tuple(mistake.problem(text) for mistake in parser.warnings[:MAX_PROBLEMS])
 
 
-class _Parser:
+class _PatternParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.findings = Findings(text)
@@ -102,7 +102,7 @@ class _Parser:
         if not value.value:
             hint = 'to test that there is a value, write {"name": [{"exists": true}]}'
             self.record(value, "an object of a pattern cannot be empty", hint)
-        members: list[tuple[str, Fields | Values]] = []
+        members: list[tuple[str, Fields | PatternValues]] = []
         named: set[str] = set()
         alternatives: tuple[Fields, ...] = ()
         for name, inner in value.value:
@@ -124,7 +124,7 @@ class _Parser:
                 members.append((field, self.field(name, inner, inside_or)))
         return Fields(tuple(members), alternatives)
 
-    def field(self, name: JsonValue, value: JsonValue, inside_or: bool) -> Fields | Values:
+    def field(self, name: JsonValue, value: JsonValue, inside_or: bool) -> Fields | PatternValues:
         if value.kind == "object":
             test = value.value[0].name if len(value.value) == 1 else None
             if (
@@ -135,14 +135,14 @@ class _Parser:
                 written = self.text[value.start : value.end]
                 hint = f"write [{written}]" if len(written) <= 60 else "put it in brackets"
                 self.record(value, f"the test {test.value} must stand in a list", hint)
-                return Values(())
+                return PatternValues(())
             return self.fields(value, {}, inside_or=inside_or)
         if value.kind == "array":
             return self.values(value)
         written = self.text[value.start : value.end]
         hint = f"write [{written}]" if len(written) <= 60 else "put it in brackets"
         self.record(value, f"the values of {shown(name.value)} must stand in a list", hint)
-        return Values(())
+        return PatternValues(())
 
     def alternatives(self, value: JsonValue, renamed: dict[str, str]) -> tuple[Fields, ...]:
         if value.kind != "array":
@@ -160,7 +160,7 @@ class _Parser:
                 found.append(self.fields(item, renamed, inside_or=True))
         return tuple(found)
 
-    def values(self, value: JsonValue) -> Values:
+    def values(self, value: JsonValue) -> PatternValues:
         if not value.value:
             hint = 'to match any value, write [{"exists": true}]'
             self.record(value, "a list of values cannot be empty", hint)
@@ -176,7 +176,7 @@ class _Parser:
                 )
             else:
                 tests.append(Equals(item.value, any_spelling=_is_ipv6(item.value)))
-        return Values(tuple(tests))
+        return PatternValues(tuple(tests))
 
     def only_member(self, value: JsonValue, what: str, names: tuple[str, ...]) -> Member | None:
         """The one member of an object that says how to compare, or None if it is not like that."""
@@ -243,7 +243,7 @@ class _Parser:
         if value.kind != "boolean":
             self.record(value, f"exists takes true or false, not {_kind(value)}")
             return None
-        return Exists(value.value)
+        return PatternExists(value.value)
 
     def cidr(self, value: JsonValue) -> Test | None:
         block = self.string(value, "cidr")
@@ -303,22 +303,24 @@ class _Parser:
         return AnythingBut(tuple(tests))
 
 
-_READERS: dict[str, Callable[[_Parser, JsonValue], Test | None]] = {
-    "exactly": _Parser.exactly,
-    "prefix": _Parser.prefix,
-    "suffix": _Parser.suffix,
-    "equals-ignore-case": _Parser.equals_ignore_case,
-    "anything-but": _Parser.anything_but,
-    "numeric": _Parser.numeric,
-    "cidr": _Parser.cidr,
-    "exists": _Parser.exists,
-    "wildcard": _Parser.wildcard,
+_READERS: dict[str, Callable[[_PatternParser, JsonValue], Test | None]] = {
+    "exactly": _PatternParser.exactly,
+    "prefix": _PatternParser.prefix,
+    "suffix": _PatternParser.suffix,
+    "equals-ignore-case": _PatternParser.equals_ignore_case,
+    "anything-but": _PatternParser.anything_but,
+    "numeric": _PatternParser.numeric,
+    "cidr": _PatternParser.cidr,
+    "exists": _PatternParser.exists,
+    "wildcard": _PatternParser.wildcard,
 }
-_EXCLUDED: dict[str, Callable[[_Parser, JsonValue], EqualsIgnoreCase | Prefix | Suffix | Wildcard | None]] = {
+_EXCLUDED: dict[
+    str, Callable[[_PatternParser, JsonValue], EqualsIgnoreCase | Prefix | Suffix | Wildcard | None]
+] = {
     "prefix": lambda parser, value: Prefix(value.value),
     "suffix": lambda parser, value: Suffix(value.value),
     "equals-ignore-case": lambda parser, value: EqualsIgnoreCase(value.value),
-    "wildcard": _Parser.wildcard,
+    "wildcard": _PatternParser.wildcard,
 }
 
 

@@ -74,19 +74,19 @@ class AnythingBut:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class PatternExists:
     """There is a value (wanted), or there is none."""
 
     wanted: bool
 
 
 Test: TypeAlias = (
-    Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard | Numeric | Cidr | AnythingBut | Exists
+    Equals | EqualsIgnoreCase | Prefix | Suffix | Wildcard | Numeric | Cidr | AnythingBut | PatternExists
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class PatternValues:
     """The tests of a field's values, of which one must hold for one value."""
 
     tests: tuple[Test, ...]
@@ -96,5 +96,5 @@ class Values:
 class Fields:
     """An object of a pattern: all of its fields must match, and one of the alternatives of its ``$or``."""
 
-    members: tuple[tuple[str, Fields | Values], ...]
+    members: tuple[tuple[str, Fields | PatternValues], ...]
     alternatives: tuple[Fields, ...] = ()

@@ -24,13 +24,13 @@ from fieldfare.filters.eventbridge.syntax import (
     Cidr,
     Equals,
     EqualsIgnoreCase,
-    Exists,
     Fields,
     Numeric,
+    PatternExists,
+    PatternValues,
     Prefix,
     Suffix,
     Test,
-    Values,
     Wildcard,
 )
 from fieldfare.filters.expression import Attribute, Call, Element, Expression, Like, Literal, Pattern, Wild
@@ -117,9 +117,9 @@ class _Translator:
             parts.append(_or([self.object(alternative, at) for alternative in fields.alternatives]))
         return _and(parts)
 
-    def is_optional(self, inner: Fields | Values) -> bool:
+    def is_optional(self, inner: Fields | PatternValues) -> bool:
         """Whether an event may have nothing of what a field, or an object, asks."""
-        if isinstance(inner, Values):
+        if isinstance(inner, PatternValues):
             return _ABSENT in inner.tests
         known = self.optional.get(id(inner))
         if known is None:
@@ -129,8 +129,8 @@ class _Translator:
             self.optional[id(inner)] = known
         return known
 
-    def field(self, name: str, inner: Fields | Values, at: _Place) -> Expression:
-        if isinstance(inner, Values):
+    def field(self, name: str, inner: Fields | PatternValues, at: _Place) -> Expression:
+        if isinstance(inner, PatternValues):
             return self.values(name, inner, at)
         if not self.is_optional(inner):
             return self.any(at, name, lambda place: self.object(inner, place))
@@ -140,7 +140,7 @@ class _Translator:
         none = self.object_without_values(inner, lambda condition: self.any(at, name, condition))
         return _or([some, none])
 
-    def values(self, name: str, values: Values, at: _Place) -> Expression:
+    def values(self, name: str, values: PatternValues, at: _Place) -> Expression:
         tests = [test for test in values.tests if test != _ABSENT]
         ways = [self.any(at, name, lambda place: _any_test(tests, place))] if tests else []
         if len(tests) < len(values.tests):
@@ -158,9 +158,9 @@ class _Translator:
         ways = [self.object_with_a_value(inner, at, found) for inner in fields.alternatives]
         return _and([*parts, _or(ways)])
 
-    def has(self, name: str, inner: Fields | Values, at: _Place) -> Expression:
+    def has(self, name: str, inner: Fields | PatternValues, at: _Place) -> Expression:
         """Where a field matches: whether it does so by a value, not only by what is absent."""
-        if isinstance(inner, Values):
+        if isinstance(inner, PatternValues):
             return self.any(at, name, _is_value)
         if inner.alternatives:
             return self.any(at, name, lambda place: self.object_with_a_value(inner, place, []))
@@ -170,7 +170,7 @@ class _Translator:
         """Whether nothing that an optional object asks has a value in any element of the lists on the way."""
         parts: list[Expression] = []
         for name, inner in fields.members:
-            if isinstance(inner, Values):
+            if isinstance(inner, PatternValues):
                 parts.append(_not_true(inside(self.in_field(name, _is_value))))
             else:
                 parts.append(self.object_without_values(inner, self.deeper(inside, name)))
@@ -190,12 +190,12 @@ _Condition = Callable[[_Place], Expression]
 _Inside = Callable[[_Condition], Expression]
 """Puts a condition inside of the quantifiers that lead to an object."""
 
-_ABSENT = Exists(False)
+_ABSENT = PatternExists(False)
 
 
-def _can_have_a_value(inner: Fields | Values) -> bool:
+def _can_have_a_value(inner: Fields | PatternValues) -> bool:
     """Whether a field, or an object, can match by something that an event has."""
-    if isinstance(inner, Values):
+    if isinstance(inner, PatternValues):
         return any(test != _ABSENT for test in inner.tests)
     return any(_can_have_a_value(below) for _, below in inner.members) or any(
         map(_can_have_a_value, inner.alternatives)
@@ -226,7 +226,7 @@ def _any_test(tests: list[Test], at: _Place) -> Expression:
         if isinstance(test, Equals):
             if test.any_spelling:
                 ways.append(Call("IN_CIDR", (value, Literal(test.value))))
-        elif isinstance(test, Exists):
+        elif isinstance(test, PatternExists):
             ways.append(_is_value(at))
         elif isinstance(test, AnythingBut):
             ways.append(_and([_is_value(at), _not_true(_any_excluded(test, value))]))

@@ -26,7 +26,7 @@ from fieldfare.filters.cesql.values import (
     to_string,
     type_of,
 )
-from fieldfare.filters.cesql.values import Type as CesqlType
+from fieldfare.filters.cesql.values import CesqlType as CesqlType
 from fieldfare.filters.cesql.values import Value as CesqlValue
 from fieldfare.filters.expression import Expression, Literal
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type

@@ -11,7 +11,7 @@ from fieldfare.filters.help.explanation import (
     explain,
 )
 from fieldfare.filters.help.statements import Statement
-from fieldfare.filters.help.tracing import Reading, Step, Trace, trace
+from fieldfare.filters.help.tracing import Trace, TracedReading, TracedStep, trace
 
 __all__ = [
     "Caution",
@@ -19,11 +19,11 @@ __all__ = [
     "ConjunctionUse",
     "Explanation",
     "PredicateUse",
-    "Reading",
     "SampleFigures",
     "Statement",
-    "Step",
     "Trace",
+    "TracedReading",
+    "TracedStep",
     "check",
     "convert",
     "explain",

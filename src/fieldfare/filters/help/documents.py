@@ -9,7 +9,7 @@ from fieldfare.filters.help.checking import Check
 from fieldfare.filters.help.explanation import ConjunctionUse, Explanation
 from fieldfare.filters.help.statements import Statement
 from fieldfare.filters.help.text import value_text
-from fieldfare.filters.help.tracing import Reading, Step, Trace
+from fieldfare.filters.help.tracing import Trace, TracedReading, TracedStep
 
 Json = dict[str, Any]
 
@@ -86,12 +86,12 @@ def trace_document(found: Trace) -> Json:
     }
 
 
-def step_document(step: Step) -> Json:
+def step_document(step: TracedStep) -> Json:
     """One part of a filter with all its parts."""
     return _step(step, found_parts=True)
 
 
-def _step(step: Step, *, found_parts: bool) -> Json:
+def _step(step: TracedStep, *, found_parts: bool) -> Json:
     document: Json = {
         "part": step.text,
         "value": step.value,
@@ -102,7 +102,7 @@ def _step(step: Step, *, found_parts: bool) -> Json:
     return document
 
 
-def _named(reading: Reading) -> tuple[str, str]:
+def _named(reading: TracedReading) -> tuple[str, str]:
     return reading.name, value_text(reading.value)
 
 

@@ -40,7 +40,7 @@ Truth = bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TracedReading:
     """What was read for a part: the name of an attribute or element, and its value or ``ABSENT``."""
 
     name: str
@@ -48,7 +48,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TracedStep:
     """One part of a filter, and what it was for an event.
 
     Attributes
@@ -62,18 +62,18 @@ class Step:
 
     text: str
     value: Truth
-    readings: tuple[Reading, ...] = ()
-    parts: tuple[Step, ...] = ()
+    readings: tuple[TracedReading, ...] = ()
+    parts: tuple[TracedStep, ...] = ()
     failed: bool = False
 
-    def failures(self) -> Iterator[Step]:
+    def failures(self) -> Iterator[TracedStep]:
         """The innermost parts that made the filter fail, in the order of the text."""
         if self.failed:
             yield self
         for part in self.parts:
             yield from part.failures()
 
-    def all_readings(self) -> Iterator[Reading]:
+    def all_readings(self) -> Iterator[TracedReading]:
         """What was read for the part and for its parts."""
         yield from self.readings
         for part in self.parts:
@@ -92,11 +92,11 @@ class Trace:
     """
 
     matches: bool
-    root: Step
+    root: TracedStep
     errors: tuple[str, ...] = ()
 
     @property
-    def failures(self) -> tuple[Step, ...]:
+    def failures(self) -> tuple[TracedStep, ...]:
         """The innermost parts that made the filter fail; none if the event matches."""
         return tuple(self.root.failures())
 
@@ -153,23 +153,23 @@ class _Tracer:
         }
         self.compiler = Compiler(_attribute_of, elements)
 
-    def step(self, e: Expression) -> Step:
+    def step(self, e: Expression) -> TracedStep:
         self.work.steps += 1
         text = self.work.text(e)
         if isinstance(e, And | Or | AndThen | OrElse):
             parts = tuple(self.step(operand) for operand in e.operands)
-            return Step(text, _JOINED[type(e)]([part.value for part in parts]), (), parts)
+            return TracedStep(text, _JOINED[type(e)]([part.value for part in parts]), (), parts)
         if isinstance(e, Not):
             part = self.step(e.operand)
-            return Step(text, None if part.value is None else not part.value, (), (part,))
+            return TracedStep(text, None if part.value is None else not part.value, (), (part,))
         if isinstance(e, IsTruth):
             part = self.step(e.operand)
-            return Step(text, part.value is e.truth, (), (part,))
+            return TracedStep(text, part.value is e.truth, (), (part,))
         value = self.compiler.condition(e)(self.scope)
         parts = self.elements(e) if isinstance(e, Quantified) else ()
-        return Step(text, value, tuple(self.readings(e)), parts)
+        return TracedStep(text, value, tuple(self.readings(e)), parts)
 
-    def elements(self, e: Quantified) -> tuple[Step, ...]:
+    def elements(self, e: Quantified) -> tuple[TracedStep, ...]:
         """A quantifier's condition for each element; nothing if those are too many."""
         array = self.value(e.array)
         elements = array if is_array(array) else [] if array is ABSENT else [array]
@@ -184,7 +184,7 @@ class _Tracer:
     def value(self, e: Expression) -> Any:
         return self.compiler.value(e)(self.scope)
 
-    def readings(self, e: Expression) -> Iterator[Reading]:
+    def readings(self, e: Expression) -> Iterator[TracedReading]:
         """The attributes and elements that a part reads, each once."""
         seen = set()
         waiting = [e]
@@ -194,7 +194,7 @@ class _Tracer:
                 if part not in seen:
                     seen.add(part)
                     name = format_path(part.path) if isinstance(part, Attribute) else written(part)
-                    yield Reading(name, self.value(part))
+                    yield TracedReading(name, self.value(part))
             elif isinstance(part, Quantified):
                 waiting.append(part.array)
             elif not isinstance(part, Literal):
@@ -225,7 +225,7 @@ _JOINED: dict[type, Callable[[list[Truth]], Truth]] = {
 }
 
 
-def _blamed(step: Step, e: Expression, wanted: bool) -> Step:
+def _blamed(step: TracedStep, e: Expression, wanted: bool) -> TracedStep:
     """The step with the innermost parts marked that kept it from being as wanted."""
     if step.value is wanted:
         return step
@@ -275,7 +275,7 @@ def error_lines(trace: Trace) -> list[str]:
     return [f"  error: {error}" for error in trace.errors]
 
 
-def tree_lines(step: Step, depth: int = 1) -> list[str]:
+def tree_lines(step: TracedStep, depth: int = 1) -> list[str]:
     """Each part below the one that it belongs to, with its value and what was read."""
     lines = [f"{'  ' * depth}{_TRUTHS[step.value]:<8}{step.text}{_because(step) if not step.parts else ''}"]
     for part in step.parts[:MAX_SHOWN_PARTS]:
@@ -286,7 +286,7 @@ def tree_lines(step: Step, depth: int = 1) -> list[str]:
     return [shown(line) for line in lines]
 
 
-def _because(step: Step) -> str:
+def _because(step: TracedStep) -> str:
     """What was read: ``: data.price is 20, data.symbol is missing``."""
     readings = list(dict.fromkeys(f"{each.name} is {value_text(each.value)}" for each in step.all_readings()))
     if len(readings) > _MAX_SHOWN_READINGS:

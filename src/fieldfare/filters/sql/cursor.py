@@ -35,7 +35,7 @@ NOT, IS, COMPARE, ADD, MULTIPLY, NEGATE, PRIMARY = range(3, 10)
 _FREE = ("number", "string", ",")
 
 
-class Cursor(ABC):
+class TokenCursor(ABC):
     """A place in the tokens of a filter.
 
     Attributes

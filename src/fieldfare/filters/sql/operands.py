@@ -17,7 +17,7 @@ from fieldfare.filters.expression import (
 from fieldfare.filters.functions import FUNCTIONS, Function, Parameter, Type
 from fieldfare.filters.functions.table import MAX_OPERANDS
 from fieldfare.filters.sql import cursor, mistakes
-from fieldfare.filters.sql.cursor import COMPUTED_SIZE, Cursor
+from fieldfare.filters.sql.cursor import COMPUTED_SIZE, TokenCursor
 from fieldfare.filters.sql.literals import INTERVAL_UNITS, interval, number
 from fieldfare.filters.sql.mistakes import shortened, shown
 from fieldfare.filters.sql.paths import read_path, unquoted
@@ -41,7 +41,7 @@ _CONSTANTS = {"TRUE": Literal(True), "FALSE": Literal(False), "NULL": Literal(No
 _TYPED_LITERALS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
 
 
-class Operands(Cursor):
+class Operands(TokenCursor):
     """Reads what conditions are made of."""
 
     names: dict[str, Attribute]

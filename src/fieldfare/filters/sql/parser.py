@@ -50,7 +50,7 @@ def read_sql(text: str) -> tuple[Expression, tuple[Problem, ...]]:
     """The expression, and warnings of what is allowed but most likely not meant."""
     _refuse_unreadable(text)
     tokens, problems = tokens_of(text)
-    parser = _Parser(text, tokens, problems)
+    parser = _SqlParser(text, tokens, problems)
     expression = parser.filter()
     if parser.problems:
         raise FilterError(text, sorted(parser.problems, key=lambda p: (p.line, p.column))[:MAX_PROBLEMS])
@@ -72,7 +72,7 @@ def _refuse_unreadable(text: str) -> None:
         raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)])
 
 
-class _Parser(Predicates):
+class _SqlParser(Predicates):
     """Reads conditions and what joins them."""
 
     def __init__(self, text: str, tokens: Tokens, problems: list[Problem]) -> None:

@@ -44,7 +44,7 @@ from fieldfare.matching.evaluation.conditions import (
     ByTable,
     Compared,
     Condition,
-    Constant,
+    ConstantCondition,
     HasNoValue,
     InOrder,
     InPython,
@@ -134,7 +134,7 @@ def condition_of(e: Expression) -> Condition:
     if compile_condition is None:
         return InPython(Asked(e))
     if not attribute_paths(e):
-        return Constant(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
+        return ConstantCondition(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
     return compile_condition(e)
 
 
@@ -274,7 +274,7 @@ def _in_order(goes_on: int) -> Callable[[AndThen | OrElse], Condition]:
 
 
 _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
-    Literal: lambda e: Constant(CODES[e.value if isinstance(e.value, bool) else None]),
+    Literal: lambda e: ConstantCondition(CODES[e.value if isinstance(e.value, bool) else None]),
     Attribute: _bare,
     Call: _bare,
     Exists: lambda e: _by_table(e, "operand", e) or InPython(Asked(e)),

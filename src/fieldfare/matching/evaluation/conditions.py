@@ -35,7 +35,7 @@ class Condition(Protocol):
     def truths(self, view: View, exactly: bool) -> Truths: ...
 
 
-class Constant:
+class ConstantCondition:
     """The same for every row."""
 
     cost_ns = 0.0

@@ -65,7 +65,7 @@ class NeedleUse:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexExplanation:
+class PlainExplanation:
     """What an index chose for its rows; a row is one conjunction of a filter. See ``library.Explanation``.
 
     Attributes
@@ -186,10 +186,10 @@ class RowPlace:
         return {**found, "tile": self.tile, "tile_rows": self.tile_rows, "zones": zones}
 
 
-def explain_index(arrays: Arrays, paths: Sequence[Path]) -> IndexExplanation:
+def explain_index(arrays: Arrays, paths: Sequence[Path]) -> PlainExplanation:
     """What an index chose; `paths` are those that it compares."""
     tiled, needled = len(arrays.tiles.row_kind), len(arrays.needles.row)
-    return IndexExplanation(
+    return PlainExplanation(
         attributes=len(paths),
         constants=int(arrays.dictionary.number_start[-1] + arrays.dictionary.string_start[-1]),
         keys=tuple(KeyUse(paths, entries) for paths, entries in keys_of(arrays.access, paths)),

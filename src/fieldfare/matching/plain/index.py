@@ -16,7 +16,7 @@ from fieldfare.matching.events.columns import Column, ColumnBatch
 from fieldfare.matching.library import Candidates, TooManyPairs
 from fieldfare.matching.plain.build.needles import NO_ROWS
 from fieldfare.matching.plain.codes import encode
-from fieldfare.matching.plain.explanation import IndexExplanation, RowPlace, explain_index, explain_rows
+from fieldfare.matching.plain.explanation import PlainExplanation, RowPlace, explain_index, explain_rows
 from fieldfare.matching.plain.layout import (
     FIRST_NUMBER_CELL,
     TILE_ROWS_MAX,
@@ -259,7 +259,7 @@ class PlainIndex:
         dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
         return self._compile_filter(text, dialect)
 
-    def explain(self) -> IndexExplanation:
+    def explain(self) -> PlainExplanation:
         """See ``library.FilterIndex``."""
         return explain_index(self.groups, self.indexed_paths)
 

@@ -33,7 +33,7 @@ from fieldfare.matching.plain.build.key_kernels import (
     list_keys,
     rank_points,
 )
-from fieldfare.matching.plain.build.tiling import Group, Predicates
+from fieldfare.matching.plain.build.tiling import Group, TilePredicates
 from fieldfare.matching.plain.codes import marks_of
 from fieldfare.matching.plain.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.model import Path
@@ -98,7 +98,7 @@ class Shares(NamedTuple):
 
 
 def choose_access(
-    predicates: Predicates,
+    predicates: TilePredicates,
     cell_counts: NDArray[np.int64],
     shares: Shares,
     elsewhere: NDArray[np.bool_],
@@ -130,7 +130,7 @@ def choose_access(
     return access._replace(check=checks[row[order]], row=row[order].astype(np.int32)), groups, checks
 
 
-def shares_of(predicates: Predicates, cell_counts: NDArray[np.int64]) -> Shares:
+def shares_of(predicates: TilePredicates, cell_counts: NDArray[np.int64]) -> Shares:
     """The shares of all predicates, guessed from how often filters ask for the same."""
     owner = predicates.piece_owner()
     count = np.diff(predicates.piece_start)
@@ -148,7 +148,9 @@ def shares_of(predicates: Predicates, cell_counts: NDArray[np.int64]) -> Shares:
     return Shares(np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share)
 
 
-def _points(predicates: Predicates, first_predicate: NDArray[np.int64], share: NDArray[np.float64]) -> Points:
+def _points(
+    predicates: TilePredicates, first_predicate: NDArray[np.int64], share: NDArray[np.float64]
+) -> Points:
     row_start, chosen = rank_points(first_predicate, predicates.attribute, share, KEY_PREDICATES_MAX)
     first_piece = predicates.piece_start[chosen]
     return Points(
@@ -281,7 +283,7 @@ def _tile_groups(
 
 
 def _checks(
-    predicates: Predicates,
+    predicates: TilePredicates,
     first_predicate: NDArray[np.int64],
     points: Points,
     masks: NDArray[np.int32],

@@ -14,7 +14,7 @@ from fieldfare.matching.plain.build.constant_kernels import pack_pieces
 from fieldfare.matching.plain.build.constants import DictionaryBuilder, offsets_of
 from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
 from fieldfare.matching.plain.build.needles import NO_NEEDLE, choose_needles, pack_needles
-from fieldfare.matching.plain.build.tiling import Predicates, build_tiles
+from fieldfare.matching.plain.build.tiling import TilePredicates, build_tiles
 from fieldfare.matching.plain.layout import Arrays, Rows, Texts
 from fieldfare.model import Path
 
@@ -48,7 +48,7 @@ class Prepared(NamedTuple):
     paths: tuple[Path, ...]
     filters: Sequence[tuple[int, str, str]]
     builder: DictionaryBuilder
-    predicates: Predicates
+    predicates: TilePredicates
     predicate_start: NDArray[np.int64]
     needle_start: NDArray[np.int64]
     needle: NDArray[np.int32]
@@ -61,7 +61,7 @@ def prepare(material: Material) -> Prepared:
     builder = DictionaryBuilder(gathered, material.constants, len(material.paths))
     piece_start, low, high = builder.resolve(gathered)
     counts = np.diff(gathered.predicate_start)
-    predicates = Predicates(
+    predicates = TilePredicates(
         subscription=gathered.subscription,
         row=np.repeat(np.arange(len(counts)), counts),
         attribute=gathered.attribute,
@@ -139,7 +139,9 @@ def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[
     return rows[order].astype(np.int64), rank[place]
 
 
-def pack_rows(predicates: Predicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+def pack_rows(
+    predicates: TilePredicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]
+) -> Rows:
     """The pieces of every row, in an order of the rows, for the exact check."""
     columns = predicates.attribute, predicates.piece_start, predicates.low, predicates.high
     starts, pieces = pack_pieces(rows, columns, predicate_start)

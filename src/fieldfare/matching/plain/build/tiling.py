@@ -27,7 +27,7 @@ DISTINCT_SPLITS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Predicates:
+class TilePredicates:
     """All rows' predicates as columns, in row order: predicate i is the pieces from piece_start[i] on.
 
     A row is a conjunction; `subscription` says whose, ~s if the filter must confirm it.
@@ -77,7 +77,7 @@ class Group:
 class Arranger:
     """Splits rows recursively by the attributes that exclude most, until a tile holds them."""
 
-    def __init__(self, predicates: Predicates, cell_counts: NDArray[np.int64]) -> None:
+    def __init__(self, predicates: TilePredicates, cell_counts: NDArray[np.int64]) -> None:
         self.predicates = predicates
         self.first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
         start = predicates.piece_start
@@ -127,7 +127,7 @@ def _strips(centre: NDArray[np.int64], tile_rows: int) -> list[tuple[int, int]]:
 
 
 def build_tiles(
-    predicates: Predicates,
+    predicates: TilePredicates,
     cell_counts: NDArray[np.int64],
     dictionary: Dictionary,
     groups: list[Group],
