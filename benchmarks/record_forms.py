@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters.values import ABSENT
-from fieldfare.gateway.arrow_bodies import decode_arrow
-from fieldfare.gateway.events import Limits, decode_lines_fast
+from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.events import Limits, decode_lines_fast
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.record_lines import all_lines
+from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.match_block import NewMatchBlock

@@ -84,7 +84,7 @@ def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -
 
 
 def test_the_limits_of_help_with_filters_are_in_the_service_page() -> None:
-    from fieldfare.gateway.filter_routes import MAX_EVENTS, MAX_SAMPLE_BYTES
+    from fieldfare.gateway.routes.filters import MAX_EVENTS, MAX_SAMPLE_BYTES
 
     text = (ROOT / "docs" / "service.md").read_text()
     assert f"and of a sample | {MAX_EVENTS:,}; a sample also ends at {MAX_SAMPLE_BYTES >> 20} MiB |" in text
@@ -92,11 +92,14 @@ def test_the_limits_of_help_with_filters_are_in_the_service_page() -> None:
 
 
 def test_every_route_is_in_the_service_page() -> None:
-    from fieldfare.gateway.app import ROUTES
+    from fieldfare.gateway.openapi.document import DOCUMENT
 
     shown = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE)
     routes = [
-        (method, route.path) for route in ROUTES for method in sorted((route.methods or set()) - {"HEAD"})
+        (method.upper(), path)
+        for path, item in DOCUMENT["paths"].items()
+        for method in item
+        if method != "parameters"
     ]
     assert sorted(shown) == sorted(routes)
 
@@ -133,7 +136,7 @@ def test_every_metric_is_in_the_service_page() -> None:
 
 def test_every_kind_of_problem_is_in_the_service_page() -> None:
     text = (ROOT / "docs" / "service.md").read_text()
-    sources = "".join(path.read_text() for path in (ROOT / "src/fieldfare/gateway").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "src/fieldfare/gateway").rglob("*.py"))
     kinds = set(re.findall(r"Problem\(\s*(?:\d+|status),\s*\"([a-z-]+)\"", sources)) - {"http"}
     assert len(kinds) > 15
     assert not {kind for kind in kinds if f"`{kind}`" not in text}

@@ -15,11 +15,14 @@ from typing import Any, Literal
 import httpx
 import numpy as np
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.app import Gateway, create_app
-from fieldfare.gateway.connections import server_config
-from fieldfare.gateway.record_lines import all_lines
+from fieldfare.gateway.admission.connections import server_config
+from fieldfare.gateway.app import create_app
+from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.match_block import NewMatchBlock
 
@@ -99,8 +102,9 @@ class NaivePipeline:
 class Running:
     """A gateway in this process, spoken to without a network."""
 
-    def __init__(self, gateway: Gateway, client: httpx.AsyncClient) -> None:
+    def __init__(self, gateway: Gateway, app: Starlette, client: httpx.AsyncClient) -> None:
         self.gateway = gateway
+        self.routes = [route for route in app.routes if isinstance(route, Route)]
         self.client = client
         self.pipeline = NaivePipeline(gateway)
 
@@ -135,7 +139,7 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield Running(gateway, client)
+            yield Running(gateway, app, client)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:

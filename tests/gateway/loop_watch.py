@@ -21,7 +21,7 @@ import httpx
 import pytest
 from gateway_support import served
 
-from fieldfare.gateway.app import Gateway
+from fieldfare.gateway.context import Gateway
 
 STEP_MAX_MS = 20.0
 """No step whose length a client decides may take longer."""

@@ -13,7 +13,7 @@ from gateway_support import ARROW, BATCH, EVENTS, encode, event, run, running
 
 from fieldfare.arrow_events.stream import read_events, write_events
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.records import RecordCache
+from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry

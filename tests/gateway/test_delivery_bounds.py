@@ -15,8 +15,8 @@ from test_delivery_http import positions
 from test_publish_http import problem
 
 from fieldfare.delivery.delivery import Delivery, Session
-from fieldfare.gateway import pump
-from fieldfare.gateway.app import Gateway
+from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery import pump
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.match_block import NewMatchBlock
 
@@ -42,7 +42,9 @@ NOWHERE = [
 
 
 def number_of(gateway: Gateway, id: str) -> int:
-    return gateway.subscriptions.get("default", id).number
+    found = gateway.registry.get("default", id)
+    assert found is not None
+    return found.number
 
 
 def test_a_position_that_no_event_can_have_moves_no_cursor_and_fails_nobody_else(tmp_path):
@@ -67,7 +69,7 @@ def test_a_position_that_no_event_can_have_moves_no_cursor_and_fails_nobody_else
                 problem(await r.client.post(f"{SUBSCRIPTIONS}/a/nack", json={"positions": [text]}), 400)
             answer = await r.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"up_to": "0-1-0"})
             assert "has not been matched yet" in problem(answer, 400)["detail"]
-            await r.gateway.background._maintain()
+            await r.gateway.background.maintain()
             assert await r.ack("a", "0-0-0") == "0-0-1"
             assert (await r.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"up_to": "0-0-2"})).json() == {
                 "cursor": "0-1-0"

@@ -167,7 +167,7 @@ def test_a_cursor_moves_over_what_does_not_match_and_is_saved_without_an_ack(tmp
                 await r.publish(event(i, {"x": 0}))
                 r.pipeline.step()
             assert await r.pull("a") == []
-            number = r.gateway.subscriptions.get("default", "a").number
+            number = r.gateway.registry.get("default", "a").number
             await r.gateway.pump.save_progress()
             cursor = r.gateway.registry.load_cursor(number)
             assert isinstance(cursor, Cursor) and str(cursor.position) == "0-3-0"

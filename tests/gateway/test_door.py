@@ -9,7 +9,6 @@ from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, ru
 from pydantic import ValidationError
 from test_connections import ask
 
-from fieldfare.gateway.app import ROUTES
 from fieldfare.gateway.settings import GatewaySettings
 
 EVIL = "http://evil.example"
@@ -220,7 +219,7 @@ def test_allow_names_every_method_that_a_path_takes(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             methods: dict[str, set[str]] = {}
-            for route in ROUTES:
+            for route in r.routes:
                 methods.setdefault(route.path, set()).update(route.methods)
             for path, taken in methods.items():
                 url = path.format(space="default", id="a", position="0-0-0")

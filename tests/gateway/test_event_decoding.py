@@ -12,7 +12,7 @@ from gateway_support import encode, event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfare.gateway.events import (
+from fieldfare.gateway.publishing.events import (
     BatchTooLong,
     DecodedEvents,
     EventRefused,
@@ -25,7 +25,7 @@ from fieldfare.gateway.events import (
     decode_lines_fast,
     decode_single,
 )
-from fieldfare.gateway.json_array import Places
+from fieldfare.gateway.text import Places
 
 LIMITS = Limits()
 

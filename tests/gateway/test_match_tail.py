@@ -11,8 +11,8 @@ from gateway_support import run
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.frontier import Front
-from fieldfare.gateway import match_tail
-from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.delivery import match_tail
+from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
 
 

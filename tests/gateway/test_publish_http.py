@@ -9,7 +9,7 @@ import random
 import pytest
 from gateway_support import BATCH, EVENTS, LINES, STRUCTURED, encode, event, run, running
 
-from fieldfare.gateway import background
+from fieldfare.gateway.upkeep import figures
 
 
 def stored(gateway) -> list[list[dict]]:
@@ -229,12 +229,12 @@ def test_publishers_wait_when_the_pipeline_is_behind_the_disk_full_or_the_queue_
     async def work() -> None:
         async with running(tmp_path, lag_max_events=2, stats_s=0.01, queue_max_bytes=1 << 20) as r:
             await r.publish(event(1), event(2), event(3))
-            await r.gateway.background.observe()
+            await r.gateway.figures.observe()
             answer = await r.client.post(EVENTS, content=encode([event()]), headers=BATCH)
             assert problem(answer, 429)["why"] == "lag"
             assert int(answer.headers["retry-after"]) >= 1
             r.pipeline.step()
-            await r.gateway.background.observe()
+            await r.gateway.figures.observe()
             await r.publish(event(4))
             body = encode([event(1, "x" * 900_000)])
             answers = await asyncio.gather(
@@ -243,8 +243,8 @@ def test_publishers_wait_when_the_pipeline_is_behind_the_disk_full_or_the_queue_
             refused = [answer for answer in answers if answer.status_code != 200]
             assert refused and all(problem(each, 429)["why"] == "queue" for each in refused)
             r.pipeline.step()
-            monkeypatch.setattr(background, "disk_free_bytes", lambda path: 1000)
-            await r.gateway.background.observe()
+            monkeypatch.setattr(figures, "disk_free_bytes", lambda path: 1000)
+            await r.gateway.figures.observe()
             answer = await r.client.post(EVENTS, content=encode([event()]), headers=BATCH)
             assert problem(answer, 429)["why"] == "disk"
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from gateway_support import event, run, running
 
-from fieldfare.gateway import readiness
-from fieldfare.gateway.readiness import PipelineWatch
+from fieldfare.gateway.upkeep import figures, readiness
+from fieldfare.gateway.upkeep.readiness import PipelineWatch
 
 DAY_MS = 86_400_000
 
@@ -109,7 +109,7 @@ def test_a_full_disk_is_not_ready_without_a_reserve_too(tmp_path: Path, monkeypa
     async def work() -> None:
         async with running(tmp_path, disk_free_min_bytes=0) as r:
             assert (await r.client.get("/readyz")).json()["checks"]["disk"] == "ready"
-            monkeypatch.setattr(readiness, "disk_free_bytes", lambda path: 4096)
+            monkeypatch.setattr(figures, "disk_free_bytes", lambda path: 4096)
             answer = await r.client.get("/readyz")
             assert answer.status_code == 503
             assert answer.json()["checks"]["disk"] == "0 MiB are free"

@@ -16,8 +16,7 @@ import httpx
 import pytest
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, running, until
 
-from fieldfare.gateway.app import ROUTES
-from fieldfare.gateway.openapi import DOCUMENT
+from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.quarantine import Quarantine, SetAside
 
@@ -133,7 +132,7 @@ def test_a_fault_of_the_gateway_is_told_without_its_insides(tmp_path, monkeypatc
             def fail() -> None:
                 raise RuntimeError("secret inside")
 
-            monkeypatch.setattr(r.gateway.background, "stats", fail)
+            monkeypatch.setattr(r.gateway.figures, "stats", fail)
             answer = await r.client.get("/v1/stats")
             assert answer.status_code == 500
             assert answer.headers["content-type"] == "application/problem+json"
@@ -143,14 +142,20 @@ def test_a_fault_of_the_gateway_is_told_without_its_insides(tmp_path, monkeypatc
     run(work)
 
 
-def test_every_route_is_described_and_nothing_else():
+def test_every_route_is_described_and_nothing_else(tmp_path):
     described = {
         (method.upper(), path)
         for path, item in DOCUMENT["paths"].items()
         for method in item
         if method != "parameters"
     }
-    routed = {(method, route.path) for route in ROUTES for method in route.methods - {"HEAD"}}
+    routed: set[tuple[str, str]] = set()
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            routed.update((method, route.path) for route in r.routes for method in route.methods - {"HEAD"})
+
+    run(work)
     assert described == routed
     for path, item in DOCUMENT["paths"].items():
         named = {each["name"] for each in item.get("parameters", []) if each["in"] == "path"}

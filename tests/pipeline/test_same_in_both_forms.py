@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pipeline_support import TYPED, random_filter, typed_event
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.arrow_bodies import decode_arrow
-from fieldfare.gateway.events import Limits, decode_lines
-from fieldfare.gateway.record_lines import all_lines
+from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.events import Limits, decode_lines
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry

@@ -18,7 +18,7 @@ import pytest
 from accidents import MIB, fill, small_disk
 
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.gateway.restored import pass_over_lost
+from fieldfare.gateway.upkeep.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BatchSettings

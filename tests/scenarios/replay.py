@@ -13,7 +13,7 @@ from typing import Any
 from service_support import until
 
 from fieldfare.filters import compile_filter
-from fieldfare.gateway.record_lines import all_lines
+from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import MatchBlock, MatchLog, open_event_log, open_registry

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent / "gateway"))
 
 from gateway_support import served
 
-from fieldfare.gateway.app import Gateway
+from fieldfare.gateway.context import Gateway
 
 EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"

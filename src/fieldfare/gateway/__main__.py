@@ -14,8 +14,9 @@ from types import FrameType
 
 import uvicorn
 
-from fieldfare.gateway.app import Gateway, create_app
-from fieldfare.gateway.connections import server_config
+from fieldfare.gateway.admission.connections import server_config
+from fieldfare.gateway.app import create_app
+from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.parents import end_with_parent
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError

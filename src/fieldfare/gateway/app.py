@@ -1,4 +1,4 @@
-"""The gateway: what clients talk to, put together from its parts, and its routes."""
+"""The gateway as an ASGI application: its routes, and what stands before them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fieldfare.files import make_folder
-from fieldfare.gateway import (
-    delivery_routes,
-    event_routes,
-    event_stream,
-    filter_routes,
-    quarantine_routes,
-    service_routes,
-    subscription_routes,
-)
-from fieldfare.gateway.background import Background
-from fieldfare.gateway.door import Door
-from fieldfare.gateway.events import Limits
-from fieldfare.gateway.maintenance import Maintenance
-from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.door import Door
+from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, Timer
 from fieldfare.gateway.problems import (
     Problem,
@@ -36,143 +24,117 @@ from fieldfare.gateway.problems import (
     internal_error_response,
     problem_response,
 )
-from fieldfare.gateway.pump import Pump
-from fieldfare.gateway.records import RecordCache
-from fieldfare.gateway.requests import BodyBytes
-from fieldfare.gateway.restored import make_consistent
-from fieldfare.gateway.settings import ANY, GatewaySettings
-from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.writer import Writer, WriterClosed
-from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_registry
+from fieldfare.gateway.publishing.events import Limits
+from fieldfare.gateway.routes.events import EventRoutes
+from fieldfare.gateway.routes.filters import FilterRoutes
+from fieldfare.gateway.routes.messages import MessageRoutes
+from fieldfare.gateway.routes.positions import Positions
+from fieldfare.gateway.routes.quarantine import QuarantineRoutes
+from fieldfare.gateway.routes.service import ServiceRoutes
+from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
+from fieldfare.gateway.settings import ANY
+from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import DiskFullError, StorageError
-from fieldfare.storage.match_log import MatchLog
-from fieldfare.storage.quarantine import Quarantine
 
 logger = logging.getLogger("fieldfare.gateway")
 
 
-class Gateway:
-    """Everything one gateway process holds, on one data directory.
+def create_app(gateway: Gateway) -> Starlette:
+    """The ASGI application over a gateway; its lifespan starts and closes the gateway."""
+    g, settings = gateway, gateway.settings
+    limits = Limits(settings.event_max_bytes, settings.batch_max_events)
+    filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
+    routes = routes_of(
+        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.metrics, limits),
+        SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
+        MessageRoutes(
+            g.subscriptions,
+            g.pump,
+            Positions(g.log, lambda: g.writer.log_end, g.tail),
+            g.bodies,
+            g.metrics,
+            settings,
+        ),
+        filters,
+        QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
+        ServiceRoutes(g.figures, g.maintenance, g.metrics),
+    )
 
-    Parameters
-    ----------
-    settings
-        Its knobs; ``settings.data`` is created if it is not there.
-    """
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.close()
+            filters.close()
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        self.settings = settings
-        data = settings.data
-        for folder in (data, data / "matches", data / "run"):
-            make_folder(folder)
-        self.log = open_event_log(f"sqlite:///{data / 'log.db'}")
-        self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
-        if not self.registry.has_space(DEFAULT_SPACE):
-            self.registry.create_space(DEFAULT_SPACE)
-        self.match_log = MatchLog(data / "matches")
-        matched = make_consistent(settings, self.log, self.registry, self.match_log)
-        self.quarantine = Quarantine(data / "quarantine")
-        self.heartbeat_path = data / "run" / "pipeline.json"
-        self.limits = Limits(settings.event_max_bytes, settings.batch_max_events)
-        self.bodies = BodyBytes(settings.bodies_max_bytes)
-        self.metrics = Metrics()
-        self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
-        self.records = RecordCache(self.log, settings.record_cache_bytes)
-        self.subscriptions = Subscriptions(
-            self.registry,
-            self.writer,
-            filter_max_bytes=settings.filter_max_bytes,
-            overloaded=self.overloaded,
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={
+            Problem: problem_response,
+            HTTPException: http_exception_response,
+            StorageError: _storage_error_response,
+            WriterClosed: _closing_response,
+            ClientDisconnect: _gone_response,
+            Exception: internal_error_response,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=(ANY,),
+            allow_private_network=True,
+            expose_headers=("Location", "Retry-After"),
         )
-        self.maintenance = Maintenance(self)
-        self.tail = MatchTail(
-            self.match_log,
-            self.log,
-            lambda: self.writer.log_end,
-            matched,
-            poll_s=settings.poll_ms / 1000,
-            on_broken=self.maintenance.report,
-        )
-        self.pump = Pump(
-            self.log,
-            self.registry,
-            self.tail,
-            self.writer,
-            self.metrics,
-            window_max=settings.window_max,
-        )
-        self.filter_help = filter_routes.FilterHelp()
-        self.background = Background(self)
-
-    async def start(self) -> None:
-        """Begin to work, on the running event loop."""
-        self.writer.start()
-        self.pump.start()
-        self.background.start()
-
-    async def close(self) -> None:
-        """End the sessions, finish what is queued, save the cursors."""
-        await self.background.close()
-        await self.pump.close()
-        await self.writer.close()
-        self.subscriptions.close()
-        self.records.close()
-        self.filter_help.close()
-        self.log.close()
-        self.registry.close()
-
-    def check_load(self) -> None:
-        """Problem 429 when publishers must wait for the pipeline or for disk."""
-        settings = self.settings
-        if self.background.lag_events > settings.lag_max_events:
-            raise self.overloaded(
-                "lag",
-                f"{self.background.lag_events} events wait to be matched; at most "
-                f"{settings.lag_max_events} may.",
-            )
-        if self.background.disk_free_bytes < settings.disk_free_min_bytes:
-            raise self.overloaded("disk", "The disk is almost full.")
-
-    def overloaded(self, why: str, detail: str) -> Problem:
-        """The problem that asks a client to come back later."""
-        self.metrics.overloaded.labels(why).inc()
-        return Problem(
-            429, "overloaded", detail, headers={"Retry-After": str(self.settings.retry_after_s)}, why=why
-        )
+    app.add_middleware(Door, settings=settings)
+    return app
 
 
-ROUTES = [
-    Route("/v1/spaces", subscription_routes.list_spaces, methods=["GET"]),
-    Route("/v1/spaces", subscription_routes.create_space, methods=["POST"]),
-    Route("/v1/spaces/{space}/events", event_routes.publish, methods=["POST"]),
-    Route("/v1/spaces/{space}/subscriptions", subscription_routes.list_subscriptions, methods=["GET"]),
-    Route("/v1/spaces/{space}/subscriptions", subscription_routes.post_subscriptions, methods=["POST"]),
-    Route("/v1/spaces/{space}/subscriptions/{id}", subscription_routes.get_subscription, methods=["GET"]),
-    Route("/v1/spaces/{space}/subscriptions/{id}", subscription_routes.put_subscription, methods=["PUT"]),
-    Route(
-        "/v1/spaces/{space}/subscriptions/{id}", subscription_routes.delete_subscription, methods=["DELETE"]
-    ),
-    Route("/v1/spaces/{space}/subscriptions/{id}/pull", delivery_routes.pull, methods=["POST"]),
-    Route("/v1/spaces/{space}/subscriptions/{id}/ack", delivery_routes.ack, methods=["POST"]),
-    Route("/v1/spaces/{space}/subscriptions/{id}/nack", delivery_routes.nack, methods=["POST"]),
-    # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
-    Route(
-        "/v1/spaces/{space}/subscriptions/{id}/stream", subscription_routes.head_of_stream, methods=["HEAD"]
-    ),
-    Route("/v1/spaces/{space}/subscriptions/{id}/stream", event_stream.stream, methods=["GET"]),
-    Route("/v1/filters:check", filter_routes.check_filter, methods=["POST"]),
-    Route("/v1/filters:explain", filter_routes.explain_filter, methods=["POST"]),
-    Route("/v1/filters:test", filter_routes.test_filter, methods=["POST"]),
-    Route("/v1/filters:convert", filter_routes.convert_filter, methods=["POST"]),
-    Route("/v1/quarantine", quarantine_routes.list_quarantine, methods=["GET"]),
-    Route("/v1/quarantine/{position}/retry", quarantine_routes.retry, methods=["POST"]),
-    Route("/v1/stats", service_routes.stats, methods=["GET"]),
-    Route("/healthz", service_routes.healthz, methods=["GET"]),
-    Route("/readyz", service_routes.readyz, methods=["GET"]),
-    Route("/metrics", service_routes.metrics, methods=["GET"]),
-    Route("/openapi.json", service_routes.openapi, methods=["GET"]),
-]
+def routes_of(
+    events: EventRoutes,
+    subscriptions: SubscriptionRoutes,
+    messages: MessageRoutes,
+    filters: FilterRoutes,
+    quarantine: QuarantineRoutes,
+    service: ServiceRoutes,
+) -> list[Route]:
+    """The paths, and what answers there."""
+    space = "/v1/spaces/{space}"
+    subscription = space + "/subscriptions/{id}"
+    return [
+        Route("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
+        Route("/v1/spaces", subscriptions.create_space, methods=["POST"]),
+        Route(space + "/events", events.publish, methods=["POST"]),
+        Route(space + "/subscriptions", subscriptions.list_subscriptions, methods=["GET"]),
+        Route(space + "/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
+        Route(subscription, subscriptions.get_subscription, methods=["GET"]),
+        Route(subscription, subscriptions.put_subscription, methods=["PUT"]),
+        Route(subscription, subscriptions.delete_subscription, methods=["DELETE"]),
+        Route(subscription + "/pull", messages.pull, methods=["POST"]),
+        Route(subscription + "/ack", messages.ack, methods=["POST"]),
+        Route(subscription + "/nack", messages.nack, methods=["POST"]),
+        # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
+        Route(subscription + "/stream", messages.head_of_stream, methods=["HEAD"]),
+        Route(subscription + "/stream", messages.stream, methods=["GET"]),
+        Route("/v1/filters:check", filters.check_filter, methods=["POST"]),
+        Route("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
+        Route("/v1/filters:test", filters.test_filter, methods=["POST"]),
+        Route("/v1/filters:convert", filters.convert_filter, methods=["POST"]),
+        Route("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
+        Route("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
+        Route("/v1/stats", service.stats, methods=["GET"]),
+        Route("/healthz", service.healthz, methods=["GET"]),
+        Route("/readyz", service.readyz, methods=["GET"]),
+        Route("/metrics", service.metrics, methods=["GET"]),
+        Route("/openapi.json", service.openapi, methods=["GET"]),
+    ]
+
 
 _WAITING = frozenset({"pull", "stream"})
 
@@ -180,7 +142,7 @@ _WAITING = frozenset({"pull", "stream"})
 class Timed:
     """ASGI middleware: how long each route's requests take; what they held is given back after them."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, bodies: BodyBytes) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, bodies: Bodies) -> None:
         self._app = app
         self._metrics = metrics
         self._bodies = bodies
@@ -205,45 +167,6 @@ class Timed:
             name = getattr(scope.get("endpoint"), "__name__", "none")
             if name not in _WAITING:
                 timer.stop(name, status)
-
-
-def create_app(gateway: Gateway) -> Starlette:
-    """The ASGI application over a gateway; its lifespan starts and closes the gateway."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await gateway.start()
-        try:
-            yield
-        finally:
-            await gateway.close()
-
-    app = Starlette(
-        routes=ROUTES,
-        lifespan=lifespan,
-        exception_handlers={
-            Problem: problem_response,
-            HTTPException: http_exception_response,
-            StorageError: _storage_error_response,
-            WriterClosed: _closing_response,
-            ClientDisconnect: _gone_response,
-            Exception: internal_error_response,
-        },
-    )
-    app.router.redirect_slashes = False
-    app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
-    if gateway.settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=gateway.settings.cors_origins,
-            allow_methods=("GET", "POST", "PUT", "DELETE"),
-            allow_headers=(ANY,),
-            allow_private_network=True,
-            expose_headers=("Location", "Retry-After"),
-        )
-    app.add_middleware(Door, settings=gateway.settings)
-    app.state.gateway = gateway
-    return app
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:

@@ -117,6 +117,7 @@ class Subscriptions:
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
+        self._changes = 0
         self._overloaded = overloaded
         self._waiting_requests = 0
         self._waiting_bytes = 0
@@ -155,16 +156,21 @@ class Subscriptions:
             raise Problem(409, "space-exists", f"There is a space {name!r} already.") from None
         self._spaces.add(name)
 
-    def get(self, space: str, id: str) -> Subscription:
-        """The subscription; Problem 404, with the nearest id there is, when there is none."""
-        found = self._held.get((space, id))
-        if found is not None:
-            return found
-        self.check_space(space)
-        found = self._registry.get(space, id)
-        if found is None:
-            raise self._unknown(space, id)
-        self._hold(found)
+    async def get(self, space: str, id: str) -> Subscription:
+        """The subscription; Problem 404, with the nearest id there is, when there is none.
+
+        As it stands on return, and nothing is awaited between: a read that was overtaken by changes is made
+        again.
+        """
+        while (found := self._held.get((space, id))) is None:
+            self.check_space(space)
+            changes = self._changes
+            found = await asyncio.to_thread(self._registry.get, space, id)
+            if changes != self._changes:
+                continue
+            if found is None:
+                raise await self._unknown(space, id)
+            self._hold(found)
         return found
 
     async def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
@@ -232,16 +238,21 @@ class Subscriptions:
             removed = await self._writer.change(remove)
         self._let_go(space, id)
         if removed is None:
-            raise self._unknown(space, id)
+            raise await self._unknown(space, id)
         self.count -= 1
         assert isinstance(removed, Subscription)
         return removed
+
+    async def probe(self) -> None:
+        """Return when the registry can be written."""
+        await self._writer.change(lambda end: self._registry.apply([], end, 0))
 
     async def _store(self, checked: Sequence[Checked], *, replace: bool) -> list[Stored]:
         def apply(end: int) -> list[Stored]:
             return _apply(self._registry, checked, end, replace=replace)
 
         stored = await self._writer.change(apply)
+        self._changes += 1
         for each in stored:
             self.count += each.created
             self._hold(each.subscription)
@@ -295,7 +306,7 @@ class Subscriptions:
         return Checked(put, is_named=wanted.id is not None)
 
     def _hold(self, subscription: Subscription) -> None:
-        self._let_go(subscription.space, subscription.id)
+        self._let_go_of(subscription.space, subscription.id)
         self._held[(subscription.space, subscription.id)] = subscription
         self._held_bytes += len(subscription.filter)
         while len(self._held) > HELD_MAX or self._held_bytes > HELD_MAX_BYTES:
@@ -303,17 +314,22 @@ class Subscriptions:
             self._held_bytes -= len(oldest.filter)
 
     def _let_go(self, space: str, id: str) -> None:
+        self._changes += 1
+        self._let_go_of(space, id)
+
+    def _let_go_of(self, space: str, id: str) -> None:
         held = self._held.pop((space, id), None)
         if held is not None:
             self._held_bytes -= len(held.filter)
 
-    def _unknown(self, space: str, id: str) -> Problem:
-        id = id[:128]
-        around = self._registry.list(space, id[: len(id) // 2], 100)
-        near = nearest(id, [each.id for each in around])
+    async def _unknown(self, space: str, id: str) -> Problem:
+        near = await asyncio.to_thread(self._near, space, id[:128])
         hint = f"Did you mean {near}?" if near else None
-        detail = f"There is no subscription {id!r} in the space {space!r}."
+        detail = f"There is no subscription {id[:128]!r} in the space {space!r}."
         return Problem(404, "unknown-subscription", detail, hint=hint)
+
+    def _near(self, space: str, id: str) -> str | None:
+        return nearest(id, [each.id for each in self._registry.list(space, id[: len(id) // 2], 100)])
 
 
 def nearest(name: str, others: Iterable[str]) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fieldfare import __version__
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway import openapi_filters
-from fieldfare.gateway.openapi_parts import (
+from fieldfare.gateway.openapi import filters
+from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,
@@ -116,13 +116,13 @@ _SCHEMAS: Json = {
     "Space": taken({"name": string()}),
     "Filter": taken(
         {
-            "filter": openapi_filters.FILTER,
+            "filter": filters.FILTER,
             "dialect": string(enum=sorted(DIALECTS), default="sql"),
             "id": string(),
         },
         ["filter"],
     ),
-    **openapi_filters.SCHEMAS,
+    **filters.SCHEMAS,
     "Subscription": record(
         {
             "id": string(),
@@ -480,7 +480,7 @@ _PATHS: Json = {
             },
         },
     },
-    **openapi_filters.PATHS,
+    **filters.PATHS,
     "/v1/quarantine": {
         "get": {
             "operationId": "listQuarantine",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway.openapi_parts import (
+from fieldfare.gateway.openapi.words import (
     Json,
     answer,
     array,

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from fieldfare.gateway.app import Gateway
 
 PIPELINE_WORKS = ("ready", "running")
 """The states in which the pipeline matches what is appended."""
@@ -38,14 +32,6 @@ class PipelineHeartbeat(msgspec.Struct):
     offset: int | None = None
     snapshot_revision: int | None = None
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether events are taken and matched, and if not, why."""
-
-    ready: bool
-    checks: dict[str, str]
 
 
 def read_heartbeat(path: Path) -> PipelineHeartbeat:
@@ -161,23 +147,6 @@ class WriterProbe:
         finally:
             self._asked = None
         return "ready"
-
-
-async def readiness(gateway: Gateway) -> Readiness:
-    """Look at everything that a publisher and a subscriber need."""
-    settings = gateway.settings
-    await gateway.background.observe()
-    log, registry = await asyncio.gather(*(probe.state() for probe in gateway.background.probes))
-    checks = {
-        "pipeline": gateway.background.pipeline.state(time.monotonic()),
-        "log": log,
-        "registry": registry,
-        "disk": "ready",
-    }
-    free_bytes = disk_free_bytes(settings.data)
-    if free_bytes < max(settings.disk_free_min_bytes, DISK_FULL_BYTES):
-        checks["disk"] = f"{free_bytes >> 20} MiB are free"
-    return Readiness(all(state == "ready" for state in checks.values()), checks)
 
 
 def disk_free_bytes(path: Path) -> int:

@@ -11,8 +11,8 @@ from fieldfare.arrow_events.checking import BadRow, check_events
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.arrow_events.wire import read_stream
-from fieldfare.gateway.events import DecodedEvents, Limits, Refusal
 from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.publishing.events import DecodedEvents, Limits, Refusal
 
 UNPACKED_FACTOR = 2
 """Without encodings events may take so much more than a request may; the items of lists are counted, too."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.frontier import (
@@ -27,7 +28,8 @@ from fieldfare.delivery.frontier import (
 )
 from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS
 from fieldfare.effects import Ask, Effect, Tell, Timer
-from fieldfare.gateway.match_tail import MatchTail
+from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.records import RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Position, Subscription
@@ -35,7 +37,7 @@ from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventLog
 from fieldfare.storage.registry import Cursor, Registry
 
-logger = logging.getLogger("fieldfare.gateway.pump")
+logger = logging.getLogger("fieldfare.gateway.delivery.pump")
 
 FED_AT_ONCE = 100
 """Those whom one look found matches for are fed in steps of so many."""
@@ -60,6 +62,8 @@ class Pump:
         For where the log begins, and for saved cursors.
     tail
         Looks into the match log.
+    records
+        Has the events.
     writer
         Saves cursors, and says when something was appended.
     metrics
@@ -73,6 +77,7 @@ class Pump:
         log: EventLog,
         registry: Registry,
         tail: MatchTail,
+        records: RecordCache,
         writer: Writer,
         metrics: Metrics,
         *,
@@ -81,11 +86,13 @@ class Pump:
         self._log = log
         self._registry = registry
         self._tail = tail
+        self._records = records
         self._writer = writer
         self._metrics = metrics
         self._window_max = window_max
         self._frontier = Frontier(tail.tip)
         self._deliveries: dict[int, Delivery] = {}
+        self._loading: dict[int, asyncio.Task[Cursor | None]] = {}
         self._pullers: dict[int, Session] = {}
         self._used_s: dict[int, float] = {}
         self._sessions: dict[int, set[Session]] = {}
@@ -114,24 +121,41 @@ class Pump:
         self._tail.close()
         for task in self._looks:
             task.cancel()
-        await asyncio.gather(*self._looks, return_exceptions=True)
+        await asyncio.gather(*self._looks, *self._loading.values(), return_exceptions=True)
         for delivery in self._deliveries.values():
             self._frontier.bring(delivery)
         await self._save_all()
 
-    def delivery_of(self, subscription: Subscription) -> Delivery:
-        """The delivery of a subscription, read from its saved cursor when first asked for."""
-        number = subscription.number
-        delivery = self._deliveries.get(number)
-        if delivery is None:
-            cursor = self._registry.load_cursor(number)
-            if cursor is None:
-                cursor = Cursor(Position(0, subscription.valid_from, 0))
-            delivery = self._deliveries[number] = Delivery.from_cursor(number, cursor)
-        else:
+    def delivery_of(self, subscription: Subscription) -> Delivery | None:
+        """The delivery of a subscription; None when it has to be read with `load` first."""
+        delivery = self._deliveries.get(subscription.number)
+        if delivery is not None:
             self._frontier.bring(delivery)
-        self._used_s[number] = time.monotonic()
+            self._used_s[subscription.number] = time.monotonic()
         return delivery
+
+    async def load(self, subscription: Subscription) -> None:
+        """Read a delivery from its saved cursor, unless the subscription is deleted meanwhile.
+
+        At a time it is read once: what is saved afterwards is not saved over by who has read before.
+        """
+        number = subscription.number
+        loading = self._loading.get(number)
+        if loading is None:
+            read = asyncio.to_thread(self._registry.load_cursor, number)
+            loading = self._loading[number] = asyncio.get_running_loop().create_task(read)
+            loading.add_done_callback(partial(self._loaded, subscription))
+        await asyncio.wait((loading,))
+        loading.result()
+
+    def _loaded(self, subscription: Subscription, loading: asyncio.Task[Cursor | None]) -> None:
+        number = subscription.number
+        if self._loading.get(number) is loading:
+            del self._loading[number]
+            if not loading.cancelled() and loading.exception() is None:
+                cursor = loading.result() or Cursor(Position(0, subscription.valid_from, 0))
+                self._deliveries[number] = Delivery.from_cursor(number, cursor)
+                self._used_s[number] = time.monotonic()
 
     def puller(self, delivery: Delivery) -> Session:
         """The session that all pulls of a subscription share."""
@@ -174,15 +198,21 @@ class Pump:
         """A subscription was removed: its streams and pulls end."""
         self._used_s.pop(number, None)
         self._pullers.pop(number, None)
+        self._loading.pop(number, None)
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
             delivery.deleted = True
             self._hand_in(Leave(delivery))
             self._wake(delivery, everybody=True)
 
-    def skip_trimmed(self, delivery: Delivery) -> None:
-        """Retention took events that the delivery stood at: it goes on where the log begins."""
-        delivery.ack_up_to((self._log.start() << INDEX_BITS) - 1)
+    async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
+        """Write the first of some messages that were taken; how many of them this has dealt with."""
+        done, gone = await self._records.compose(keys, write, parts)
+        if gone:
+            # Retention took events that the delivery stood at: it goes on where the log begins.
+            delivery.ack(gone)
+            delivery.ack_up_to((await asyncio.to_thread(self._log.start) << INDEX_BITS) - 1)
+        return done
 
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""

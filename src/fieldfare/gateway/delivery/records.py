@@ -11,7 +11,7 @@ from itertools import groupby
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
 from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK
-from fieldfare.gateway.record_lines import RecordLines, open_record
+from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventLog
 

@@ -6,18 +6,20 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from fieldfare.gateway.readiness import PIPELINE_WORKS, read_heartbeat
-from fieldfare.gateway.restored import committed_offset, pass_over_lost
-from fieldfare.storage.errors import BrokenBlockError, StorageError
-from fieldfare.storage.event_log import RetentionPolicy
+from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.upkeep.readiness import PIPELINE_WORKS, read_heartbeat
+from fieldfare.gateway.upkeep.restored import committed_offset, pass_over_lost
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.event_log import EventLog, RetentionPolicy
 from fieldfare.storage.match_folder import range_of
-
-if TYPE_CHECKING:
-    from fieldfare.gateway.app import Gateway
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.quarantine import Quarantine
+from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -43,25 +45,54 @@ class Maintenance:
 
     Its rounds run on a thread, one at a time. Each step stands alone: one that fails is tried again in the
     next round, and holds up no other.
+
+    Parameters
+    ----------
+    settings
+        What is kept, and for how long.
+    log, registry, match_log, quarantine
+        What is looked after.
+    tail
+        Says how far matches were taken in.
+    floor
+        A stamp below which no record will be appended any more.
+    broken
+        The files of blocks that could not be read, which others add to: `mend` looks at them.
+    metrics
+        Say how much was set aside.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        log: EventLog,
+        registry: Registry,
+        match_log: MatchLog,
+        quarantine: Quarantine,
+        tail: MatchTail,
+        floor: Callable[[], int],
+        broken: set[Path],
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._registry = registry
+        self._match_log = match_log
+        self._quarantine = quarantine
+        self._tail = tail
+        self._floor = floor
+        self._broken = broken
+        self._metrics = metrics
+        self._heartbeat_path = settings.data / "run" / "pipeline.json"
         self._lock = threading.Lock()
-        self._broken: set[Path] = set()
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
-        gateway.match_log.on_broken = self.report
         self._look_aside()
-
-    def report(self, error: BrokenBlockError) -> None:
-        """A block cannot be read: `mend` will look at it."""
-        self._broken.add(error.path)
 
     @property
     def is_asked(self) -> bool:
         """Whether `mend` has something to look at."""
-        return bool(self._broken) or self._gateway.tail.gap_seen
+        return bool(self._broken) or self._tail.gap_seen
 
     def round(self, elapsed_s: float) -> None:
         """One round of everything.
@@ -101,11 +132,11 @@ class Maintenance:
 
     @property
     def _retention_ms(self) -> int:
-        return max(1, round(self._gateway.settings.retention_s * 1000))
+        return max(1, round(self._settings.retention_s * 1000))
 
     def _observe(self, elapsed_ms: int) -> None:
         shortest_ms = min(self._retention_ms, PRODUCERS_KEPT_MS)
-        self._gateway.log.observe(
+        self._log.observe(
             elapsed_ms,
             every_ms=max(1, shortest_ms // AGES_NOTED),
             keep_ms=max(self._retention_ms, PRODUCERS_KEPT_MS),
@@ -113,54 +144,50 @@ class Maintenance:
 
     def _retain(self) -> None:
         """Remove old records, and then their matches: a match without its event does no harm."""
-        gateway = self._gateway
         # What the pipeline may still match again, or has matched and not made durable, stays.
-        keep_from = min(gateway.tail.tip, committed_offset(gateway.settings))
-        policy = RetentionPolicy(self._retention_ms, gateway.settings.retention_bytes)
-        before = policy.trim_before(gateway.log, keep_from)
+        keep_from = min(self._tail.tip, committed_offset(self._settings))
+        policy = RetentionPolicy(self._retention_ms, self._settings.retention_bytes)
+        before = policy.trim_before(self._log, keep_from)
         if before is not None:
-            removed = gateway.log.trim(before)
+            removed = self._log.trim(before)
             logger.info("retention removed %d records, up to 0-%d-0", removed, before)
         # Also when the last round was killed before it came to this.
-        gateway.match_log.trim(gateway.log.start())
+        self._match_log.trim(self._log.start())
 
     def _forget_producers(self) -> None:
-        log = self._gateway.log
+        log = self._log
         log.forget_producers(log.older_than(PRODUCERS_KEPT_MS))
 
     def _pass_over(self) -> None:
-        gateway = self._gateway
-        committed = committed_offset(gateway.settings)
-        if gateway.tail.tip < committed or gateway.tail.gap_seen:
-            gateway.tail.gap_seen = False
-            pass_over_lost(gateway.log, gateway.match_log, committed)
+        committed = committed_offset(self._settings)
+        if self._tail.tip < committed or self._tail.gap_seen:
+            self._tail.gap_seen = False
+            pass_over_lost(self._log, self._match_log, committed)
 
     def _set_aside(self) -> None:
         """Take broken blocks out of the match log, unless the pipeline may still write them again."""
-        gateway = self._gateway
-        committed = committed_offset(gateway.settings)
+        committed = committed_offset(self._settings)
         for path in list(self._broken):
             block = range_of(path)
-            trouble = None if block is None else gateway.match_log.trouble(block)
+            trouble = None if block is None else self._match_log.trouble(block)
             if block is not None and trouble is not None:
                 if block.end > committed and not self._is_pipeline_at_work():
                     continue
-                kept = gateway.match_log.set_aside(block)
+                kept = self._match_log.set_aside(block)
                 logger.error("%s; it is set aside as %s, and what it held is passed over", trouble, kept)
             self._broken.discard(path)
-            gateway.match_log.forget(path)
+            self._match_log.forget(path)
 
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match: before, it may match anew what is torn."""
         try:
-            return read_heartbeat(self._gateway.heartbeat_path).state in PIPELINE_WORKS
+            return read_heartbeat(self._heartbeat_path).state in PIPELINE_WORKS
         except (OSError, msgspec.DecodeError):
             return False
 
     def _compact(self) -> None:
-        gateway = self._gateway
-        gateway.match_log.compact(
-            max(0, gateway.tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+        self._match_log.compact(
+            max(0, self._tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
         )
 
     def _forget_history(self) -> None:
@@ -170,29 +197,29 @@ class Maintenance:
         for changes that came after the newest snapshots. It says how far either is.
         """
         try:
-            heartbeat = read_heartbeat(self._gateway.heartbeat_path)
+            heartbeat = read_heartbeat(self._heartbeat_path)
         except (OSError, msgspec.DecodeError):
             return
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
-            before = min(self._gateway.writer.floor(), heartbeat.snapshot_revision)
-            waiting = self._gateway.log.lowest_stamp(heartbeat.offset)
-            self._gateway.registry.purge(before if waiting is None else min(before, waiting))
+            before = min(self._floor(), heartbeat.snapshot_revision)
+            waiting = self._log.lowest_stamp(heartbeat.offset)
+            self._registry.purge(before if waiting is None else min(before, waiting))
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""
-        self._gateway.quarantine.forget_before(self._gateway.log.start())
+        self._quarantine.forget_before(self._log.start())
 
     def _look_aside(self) -> None:
         self.notices = tuple(
             f"a block of the match log was broken and is set aside as {path}: the matches of records"
             f" {block.start} to {block.end - 1} are lost, for those who had not read them; delete the file to"
             " end this notice"
-            for path in self._gateway.match_log.aside()
+            for path in self._match_log.aside()
             if (block := range_of(path)) is not None
         )
-        self._gateway.metrics.set_aside.set(len(self.notices))
-        if records := len(self._gateway.quarantine.offsets()):
+        self._metrics.set_aside.set(len(self.notices))
+        if records := len(self._quarantine.offsets()):
             self.notices += (
                 f"{records} records could not be matched and are set aside: see fieldfare quarantine list",
             )

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway import events
-from fieldfare.gateway.arrow_bodies import decode_arrow
-from fieldfare.gateway.door import HEADERS, header
-from fieldfare.gateway.events import BatchTooLong, DecodedEvents, Limits
-from fieldfare.gateway.json_array import count_bytes
+from fieldfare.gateway.admission.bodies import Bodies, drain
+from fieldfare.gateway.admission.door import HEADERS, header
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import Problem
-from fieldfare.gateway.requests import drain, read_body
-from fieldfare.gateway.subscription_routes import json_response
-from fieldfare.gateway.writer import WriterOverloaded
+from fieldfare.gateway.publishing import events
+from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.events import BatchTooLong, DecodedEvents, Limits
+from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.text import count_bytes
+from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.storage.event_log import Appended, NewRecord
-
-if TYPE_CHECKING:
-    from fieldfare.gateway.app import Gateway
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -44,55 +46,79 @@ ANSWER_INLINE_EVENTS = 1_000
 REFUSED_SHOWN = 1_000
 
 
-async def publish(request: Request) -> Response:
-    """Append the events of one request as one record."""
-    gateway: Gateway = request.app.state.gateway
-    space = request.path_params["space"]
-    try:
-        gateway.subscriptions.check_space(space)
-        producer, sequence = _producer_of(request)
-        gateway.check_load()
-        kind = _kind_of(request)
-    except Problem:
-        await drain(request, 0)
-        raise
-    body = await read_body(request, gateway.settings.body_max_bytes)
-    try:
-        if kind == ARROW:
-            decoded = await _decode_arrow(body, gateway)
-        else:
-            decoded = await _decode(kind, request, body, gateway.limits)
-    except BatchTooLong as error:
-        limit = gateway.limits.batch_max_events
-        detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
-        raise Problem(413, "batch-too-long", detail, max_events=limit) from None
-    if decoded.refused:
-        gateway.metrics.refused.inc(len(decoded.refused))
-    if not decoded.count:
-        if kind == BATCH and not decoded.refused:
-            return json_response(
-                {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
+@dataclass(frozen=True, slots=True)
+class EventRoutes:
+    """Events in."""
+
+    subscriptions: Subscriptions
+    writer: Writer
+    records: RecordCache
+    bodies: Bodies
+    load: Load
+    metrics: Metrics
+    limits: Limits
+
+    async def publish(self, request: Request) -> Response:
+        """Append the events of one request as one record."""
+        space = request.path_params["space"]
+        try:
+            self.subscriptions.check_space(space)
+            producer, sequence = _producer_of(request)
+            self.load.check()
+            kind = _kind_of(request)
+        except Problem:
+            await drain(request, 0)
+            raise
+        body = await self.bodies.read(request)
+        try:
+            decoded = await self._decode(kind, request, body)
+        except BatchTooLong as error:
+            limit = self.limits.batch_max_events
+            detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
+            raise Problem(413, "batch-too-long", detail, max_events=limit) from None
+        if decoded.refused:
+            self.metrics.refused.inc(len(decoded.refused))
+        if not decoded.count:
+            if kind == BATCH and not decoded.refused:
+                return json_response(
+                    {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
+                )
+            raise _nothing_taken(decoded)
+        now_ms = time.time_ns() // 1_000_000
+        record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
+        place = await self._append(record)
+        if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
+            return await asyncio.to_thread(_answer, decoded, place)
+        return _answer(decoded, place)
+
+    async def _append(self, record: NewRecord) -> Appended:
+        try:
+            place = await self.writer.append(record)
+        except WriterOverloaded:
+            raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
+        if place.differs:
+            detail = (
+                f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
+                f" space {record.space!r}: a repeat has the same body, and new events have a new number."
+                " Nothing was appended."
             )
-        raise _nothing_taken(decoded)
-    record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, time.time_ns() // 1_000_000)
-    try:
-        place = await gateway.writer.append(record)
-    except WriterOverloaded:
-        raise gateway.overloaded("queue", "Events come faster than the disk takes them.") from None
-    if place.differs:
-        detail = (
-            f"The producer {producer!r} has sent something else as number {sequence} in the space {space!r}:"
-            " a repeat has the same body, and new events have a new number. Nothing was appended."
-        )
-        raise Problem(409, "sequence-used", detail)
-    if place.duplicate:
-        gateway.metrics.duplicates.inc()
-    else:
-        gateway.metrics.appended(record.count, len(record.payload))
-        gateway.records.put(place.offset, record.payload)
-    if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
-        return await asyncio.to_thread(_answer, decoded, place)
-    return _answer(decoded, place)
+            raise Problem(409, "sequence-used", detail)
+        if place.duplicate:
+            self.metrics.duplicates.inc()
+        else:
+            self.metrics.appended(record.count, len(record.payload))
+            self.records.put(place.offset, record.payload)
+        return place
+
+    async def _decode(self, kind: str, request: Request, body: bytes) -> DecodedEvents:
+        if kind == ARROW:
+            # However few its bytes are, a stream may unpack to ten thousand events.
+            return await asyncio.to_thread(decode_arrow, body, self.limits, self.bodies.body_max_bytes)
+        if kind == "binary":
+            if len(body) <= INLINE_BYTES:
+                return events.decode_binary(request.headers, body, self.limits)
+            return await asyncio.to_thread(events.decode_binary, request.headers, body, self.limits)
+        return await _decode(kind, body, self.limits)
 
 
 def _producer_of(request: Request) -> tuple[str | None, int | None]:
@@ -136,16 +162,7 @@ def _kind_of(request: Request) -> str:
     )
 
 
-async def _decode_arrow(body: bytes, gateway: Gateway) -> DecodedEvents:
-    # However few its bytes are, a stream may unpack to ten thousand events.
-    return await asyncio.to_thread(decode_arrow, body, gateway.limits, gateway.settings.body_max_bytes)
-
-
-async def _decode(kind: str, request: Request, body: bytes, limits: Limits) -> DecodedEvents:
-    if kind == "binary":
-        if len(body) <= INLINE_BYTES:
-            return events.decode_binary(request.headers, body, limits)
-        return await asyncio.to_thread(events.decode_binary, request.headers, body, limits)
+async def _decode(kind: str, body: bytes, limits: Limits) -> DecodedEvents:
     fast: Callable[[bytes, Limits], DecodedEvents | None] | None
     slow: Callable[[bytes, Limits], DecodedEvents]
     if kind == BATCH:

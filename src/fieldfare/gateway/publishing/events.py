@@ -19,7 +19,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from fieldfare.gateway.json_array import Places, count_bytes, split_array
+from fieldfare.gateway.publishing.json_array import split_array
+from fieldfare.gateway.text import Places, count_bytes
 
 DEPTH_MAX = 100
 """How deep an event's JSON may nest. Readers recurse, and none may fall over an event that was taken."""

@@ -10,8 +10,8 @@ import logging
 
 import msgspec
 
-from fieldfare.gateway.readiness import read_heartbeat
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.upkeep.readiness import read_heartbeat
 from fieldfare.storage.errors import IndexStoreError, MatchLogError
 from fieldfare.storage.event_log import EventLog
 from fieldfare.storage.index_store import IndexStore

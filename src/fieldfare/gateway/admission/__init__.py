@@ -1,0 +1,1 @@
+"""Who may ask, and how much: before a route sees a request, and while it reads one."""

@@ -1,0 +1,168 @@
+"""Bodies of requests: read within their bounds, and, where a route takes JSON, into what it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
+
+from fieldfare.gateway.admission.door import header
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.text import count_bytes, line_and_column
+
+DRAINED_MAX_BYTES = 64 << 20
+"""Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
+
+JSON_INLINE_BYTES = 64 << 10
+"""Larger bodies are parsed on a thread, so that other requests go on."""
+
+JSON_MAX_COMMAS = 200_000
+"""The parser works on a body without a pause: this bounds how long."""
+
+_BODY_BYTES = "fieldfare.body_bytes"
+
+S = TypeVar("S")
+
+
+class Bodies:
+    """Reads bodies, and knows what memory those take whose requests are not answered yet.
+
+    Parameters
+    ----------
+    body_max_bytes
+        How large one may be.
+    most_bytes
+        How large all together: one is small, but ten thousand connections have one each.
+    load
+        Makes the problem when there is no room.
+    """
+
+    def __init__(self, body_max_bytes: int, most_bytes: int, load: Load) -> None:
+        self.body_max_bytes = body_max_bytes
+        self._most_bytes = most_bytes
+        self._load = load
+        self.held_bytes = 0
+
+    def release(self, scope: Scope) -> None:
+        """The request is answered, or given up."""
+        self.held_bytes -= scope.pop(_BODY_BYTES, 0)
+
+    async def read(self, request: Request, max_bytes: int | None = None) -> bytes:
+        """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed.
+
+        Problem 429 when others' bodies leave no room for it.
+        """
+        max_bytes = min(self.body_max_bytes, max_bytes or self.body_max_bytes)
+        encoding = header(request, b"content-encoding")
+        if encoding is not None and encoding.lower() != "identity":
+            await drain(request, 0)
+            detail = f"Bodies are taken as they are, not with Content-Encoding {encoding[:40]}."
+            raise Problem(415, "content-encoding", detail)
+        declared = header(request, b"content-length") or ""
+        if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
+            await drain(request, 0)
+            raise _too_large(int(declared[:20]), max_bytes)
+        chunks: list[bytes] = []
+        size_bytes = 0
+        more = True
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            more = message.get("more_body", False)
+            chunk = message.get("body", b"")
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > max_bytes:
+                chunks.clear()
+                size_bytes = await drain(request, size_bytes) if more else size_bytes
+                raise _too_large(size_bytes, max_bytes)
+            if not self._add(request.scope, len(chunk)):
+                chunks.clear()
+                if more:
+                    await drain(request, size_bytes)
+                raise self._load.overloaded("bodies", "Too many bodies are being received at this moment.")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def read_json(
+        self, request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int | None = None
+    ) -> S:
+        """The body as the JSON that a route takes; an empty body is ``{}``. Problem 400 names the place."""
+        content_type = header(request, b"content-type")
+        media = (content_type or "").partition(";")[0].strip().lower()
+        if content_type is not None and media != "application/json" and not media.endswith("+json"):
+            await drain(request, 0)
+            raise _not_json(media or "an empty Content-Type")
+        body = await self.read(request, max_bytes)
+        if body and content_type is None:
+            # Any web page may have a browser send a body without one, and nobody is asked first.
+            raise _not_json("a body without Content-Type")
+        if len(body) <= JSON_INLINE_BYTES:
+            return parse_json(body or b"{}", decoder)
+        if count_bytes(body, b",") > JSON_MAX_COMMAS:
+            detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
+            raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
+        return await asyncio.to_thread(parse_json, body, decoder)
+
+    def _add(self, scope: Scope, size_bytes: int) -> bool:
+        """Count a piece of a request's body; False when there is no room for it."""
+        if self.held_bytes + size_bytes > self._most_bytes:
+            return False
+        self.held_bytes += size_bytes
+        scope[_BODY_BYTES] = scope.get(_BODY_BYTES, 0) + size_bytes
+        return True
+
+
+async def drain(request: Request, size_bytes: int) -> int:
+    """Read the rest of a body and drop it, within bounds; returns its size as far as it is known."""
+    if size_bytes == 0 and request.headers.get("expect", "").lower() == "100-continue":
+        return 0  # it is not sent before it is asked for, and it is not wanted
+    while size_bytes <= DRAINED_MAX_BYTES:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            break
+        size_bytes += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    return size_bytes
+
+
+def _too_large(size_bytes: int, max_bytes: int) -> Problem:
+    return Problem(
+        413,
+        "body-too-large",
+        f"The body has {size_bytes} bytes or more; at most {max_bytes} are taken in one request.",
+        headers={"Connection": "close"} if size_bytes > DRAINED_MAX_BYTES else None,
+        max_bytes=max_bytes,
+    )
+
+
+def _not_json(what: str) -> Problem:
+    detail = f"This takes application/json, not {what[:80]}."
+    return Problem(415, "content-type", detail, accepted=["application/json"])
+
+
+def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
+    """JSON into a typed value; Problem 400 names the place."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `$")
+        pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path.rstrip("`"))
+        detail = f"{said.replace('`', '')}, at {pointer}." if pointer else f"{said.replace('`', '')}."
+        raise Problem(400, "bad-request", detail, pointer=pointer or None) from None
+    except UnicodeDecodeError:
+        raise Problem(400, "bad-json", "The body is not valid UTF-8.") from None
+    except msgspec.DecodeError as error:
+        found = re.search(r"\(byte (\d+)\)", str(error))
+        at = int(found[1]) if found else len(body)
+        line, column = line_and_column(body, at)
+        detail = f"The body is not valid JSON: {error}."
+        raise Problem(400, "bad-json", detail, byte=at, line=line, column=column) from None
+    except RecursionError:
+        raise Problem(400, "bad-json", "The body's JSON nests too deeply.") from None

@@ -1,0 +1,122 @@
+"""What one gateway process holds: put together here, once; each part is given what it uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fieldfare.files import make_folder
+from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.upkeep.background import Background
+from fieldfare.gateway.upkeep.figures import Figures
+from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.upkeep.restored import make_consistent
+from fieldfare.gateway.writer import Writer
+from fieldfare.model import DEFAULT_SPACE
+from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.quarantine import Quarantine
+
+
+class Gateway:
+    """The parts of one gateway process, on one data directory. No part knows it.
+
+    Parameters
+    ----------
+    settings
+        Its knobs; ``settings.data`` is created if it is not there.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        data = settings.data
+        for folder in (data, data / "matches", data / "run"):
+            make_folder(folder)
+        self.log = open_event_log(f"sqlite:///{data / 'log.db'}")
+        self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
+        if not self.registry.has_space(DEFAULT_SPACE):
+            self.registry.create_space(DEFAULT_SPACE)
+        self.match_log = MatchLog(data / "matches")
+        matched = make_consistent(settings, self.log, self.registry, self.match_log)
+        self.quarantine = Quarantine(data / "quarantine")
+        self.heartbeat_path = data / "run" / "pipeline.json"
+
+        self.metrics = Metrics()
+        self.load = Load(settings, self.metrics)
+        self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
+
+        self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
+        self.subscriptions = Subscriptions(
+            self.registry,
+            self.writer,
+            filter_max_bytes=settings.filter_max_bytes,
+            overloaded=self.load.overloaded,
+        )
+
+        broken: set[Path] = set()
+        self.match_log.on_broken = lambda error: broken.add(error.path)
+        self.tail = MatchTail(
+            self.match_log,
+            self.log,
+            lambda: self.writer.log_end,
+            matched,
+            poll_s=settings.poll_ms / 1000,
+            on_broken=self.match_log.on_broken,
+        )
+        self.records = RecordCache(self.log, settings.record_cache_bytes)
+        self.pump = Pump(
+            self.log,
+            self.registry,
+            self.tail,
+            self.records,
+            self.writer,
+            self.metrics,
+            window_max=settings.window_max,
+        )
+
+        self.maintenance = Maintenance(
+            settings,
+            self.log,
+            self.registry,
+            self.match_log,
+            self.quarantine,
+            self.tail,
+            self.writer.floor,
+            broken,
+            self.metrics,
+        )
+        self.figures = Figures(
+            settings,
+            self.log,
+            self.quarantine,
+            self.tail,
+            self.writer,
+            self.subscriptions,
+            self.pump,
+            self.maintenance,
+            self.load,
+            self.metrics,
+        )
+        self.background = Background(settings, self.figures, self.maintenance, self.pump)
+
+    async def start(self) -> None:
+        """Begin to work, on the running event loop."""
+        self.writer.start()
+        self.pump.start()
+        self.background.start()
+
+    async def close(self) -> None:
+        """End the sessions, finish what is queued, save the cursors."""
+        await self.background.close()
+        await self.pump.close()
+        await self.writer.close()
+        self.subscriptions.close()
+        self.records.close()
+        self.log.close()
+        self.registry.close()

@@ -1,0 +1,1 @@
+"""Matches and events to those who wait: the runtime of the machines in `fieldfare.delivery`."""

@@ -1,0 +1,1 @@
+"""Bodies into records: CloudEvents in any of their HTTP forms, checked event by event."""

@@ -1,0 +1,1 @@
+"""What clients ask for, path by path: requests in, answers out."""

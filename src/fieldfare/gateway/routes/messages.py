@@ -1,0 +1,182 @@
+"""Messages out: pulls, streams, and what clients say of what they were given."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.delivery.delivery import Delivery, TooManyEarlyAcks
+from fieldfare.delivery.keys import position_of
+from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.routes.positions import SETTLED_AT_ONCE, Positions
+from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.transports.event_stream import EventStream
+from fieldfare.gateway.transports.pull import pull_messages
+from fieldfare.model import Subscription
+
+DEADLINE_MAX_S = 86_400.0
+BODY_MAX_BYTES = 1 << 20
+ACK_MODES = ("explicit", "auto")
+
+
+class PullBody(msgspec.Struct, forbid_unknown_fields=True):
+    max: Annotated[int, msgspec.Meta(ge=1)] = 100
+    wait_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
+
+
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+    positions: list[str] | None = None
+    up_to: str | None = None
+
+
+class NackBody(msgspec.Struct, forbid_unknown_fields=True):
+    positions: list[str]
+
+
+_pull_body = msgspec.json.Decoder(PullBody)
+_ack_body = msgspec.json.Decoder(AckBody)
+_nack_body = msgspec.json.Decoder(NackBody)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRoutes:
+    """A subscription's messages."""
+
+    subscriptions: Subscriptions
+    pump: Pump
+    positions: Positions
+    bodies: Bodies
+    metrics: Metrics
+    settings: GatewaySettings
+
+    async def ack(self, request: Request) -> Response:
+        """Settle messages for good; the cursor is saved before the answer goes out."""
+        body = await self._read(request, _ack_body)
+        if (body.positions is None) == (body.up_to is None):
+            raise Problem(400, "bad-request", "Send either positions or up_to.")
+        keys = await self.positions.keys(body.positions or [], "/positions")
+        up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
+        subscription, delivery = await self._find(request)
+        if up_to is not None:
+            self.metrics.acked.inc(delivery.ack_up_to(up_to))
+        for start in range(0, len(keys), SETTLED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+                # Not another one than before in so short a time, but it may have been deleted.
+                subscription, delivery = await self._find(request)
+            try:
+                self.metrics.acked.inc(delivery.ack(keys[start : start + SETTLED_AT_ONCE]))
+            except TooManyEarlyAcks:
+                detail = (
+                    "Too many positions were acked that were not delivered since the gateway's start: pull"
+                    " them."
+                )
+                headers = {"Retry-After": "1"}
+                raise Problem(429, "overloaded", detail, headers=headers, why="acks") from None
+        self.pump.wake(delivery)
+        # Saved even when nothing is new: the ack that made it so may still be on its way to the disk.
+        await self.pump.save(delivery)
+        if delivery.deleted:
+            raise _deleted(subscription)
+        return json_response({"cursor": str(position_of(delivery.cursor_key))})
+
+    async def nack(self, request: Request) -> Response:
+        """Ask for messages again, at once."""
+        body = await self._read(request, _nack_body)
+        keys = await self.positions.keys(body.positions, "/positions")
+        _, delivery = await self._find(request)
+        count = 0
+        for start in range(0, len(keys), SETTLED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            count += delivery.nack(keys[start : start + SETTLED_AT_ONCE])
+        self.pump.wake(delivery)
+        return json_response({"returned": count})
+
+    async def pull(self, request: Request) -> Response:
+        """Up to ``max`` messages; when there is none, wait for one as long as ``wait_s``."""
+        body = await self._read(request, _pull_body)
+        subscription, delivery = await self._find(request)
+        limit = min(body.max, self.settings.window_max)
+        lease_s = body.ack_deadline_s or self.settings.ack_deadline_s
+        wait_s = min(body.wait_s, self.settings.wait_max_s)
+        count, content = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
+        if delivery.deleted:
+            raise _deleted(subscription)
+        self.metrics.given(count)
+        return Response(content, media_type="application/json")
+
+    async def stream(self, request: Request) -> Response:
+        """The subscription's messages as server-sent events, from its cursor on."""
+        _, delivery = await self._find(request)
+        window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
+        mode = request.query_params.get("ack", ACK_MODES[0])
+        if mode not in ACK_MODES:
+            detail = f"ack must be one of {', '.join(ACK_MODES)}."
+            raise Problem(400, "bad-parameter", detail, parameter="ack")
+        is_auto = mode == "auto"
+        if not is_auto:
+            lease_s = query_seconds(request, "ack_deadline_s", self.settings.ack_deadline_s, DEADLINE_MAX_S)
+        elif "ack_deadline_s" in request.query_params:
+            detail = "ack_deadline_s goes with ack=explicit: with ack=auto no message has a deadline."
+            raise Problem(400, "bad-parameter", detail, parameter="ack_deadline_s")
+        else:
+            lease_s = math.inf
+            await self._settle_last(request)
+            _, delivery = await self._find(request)
+        heartbeat_s = self.settings.heartbeat_s
+        return EventStream(self.pump, self.metrics, delivery, window, lease_s, is_auto, heartbeat_s)
+
+    async def head_of_stream(self, request: Request) -> Response:
+        """What a stream's answer would begin with."""
+        await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        response = Response(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        del response.headers["content-length"]
+        return response
+
+    async def _settle_last(self, request: Request) -> None:
+        """With ack=auto: a client that comes back says up to where it was sent messages."""
+        last, place = request.headers.get("last-event-id", ""), {"header": "Last-Event-ID"}
+        if not last:  # what the connection before ended with is newer than what the page was loaded with
+            last, place = request.query_params.get("last_event_id", ""), {"parameter": "last_event_id"}
+        if last:
+            up_to = await self.positions.key_up_to(last, **place)
+            _, delivery = await self._find(request)
+            self.metrics.acked.inc(delivery.ack_up_to(up_to))
+            self.pump.wake(delivery)
+
+    async def _read(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
+        """A body, after Problem 404 for a subscription that there is not."""
+        await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        return await self.bodies.read_json(request, decoder, BODY_MAX_BYTES)
+
+    async def _find(self, request: Request) -> tuple[Subscription, Delivery]:
+        """The delivery that a request is about; Problem 404 when there is no such subscription.
+
+        Asked for when the body has been read: between this and what is done to the delivery nothing is
+        awaited, or it might be another one's by then, or forgotten with its subscription.
+        """
+        space, id = request.path_params["space"], request.path_params["id"]
+        while True:
+            subscription = await self.subscriptions.get(space, id)
+            delivery = self.pump.delivery_of(subscription)
+            if delivery is not None:
+                return subscription, delivery
+            await self.pump.load(subscription)
+
+
+def _deleted(subscription: Subscription) -> Problem:
+    """What those hear who were at a subscription when it went."""
+    return Problem(404, "unknown-subscription", f"The subscription {subscription.id!r} was deleted.")

@@ -1,0 +1,95 @@
+"""The records that were set aside because matching them failed: who they are, and another try."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.writer import Writer, WriterOverloaded
+from fieldfare.model import Position
+from fieldfare.storage.errors import TrimmedError
+from fieldfare.storage.event_log import EventLog, NewRecord, Record
+from fieldfare.storage.quarantine import Quarantine, SetAside, brief
+
+_NO_HEADER = "\u26a0"
+"""No publisher can name itself with this: headers are Latin-1."""
+LISTED_MAX = 1_000
+"""A list holds the oldest so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRoutes:
+    """Records that were set aside."""
+
+    quarantine: Quarantine
+    log: EventLog
+    writer: Writer
+    load: Load
+    metrics: Metrics
+
+    async def list_quarantine(self, request: Request) -> Response:
+        """What was set aside and why, oldest first."""
+
+        def read() -> Response:
+            found = map(self.quarantine.get, self.quarantine.offsets()[:LISTED_MAX])
+            return json_response(
+                {"quarantine": [_document(record) for record in found if record is not None]}
+            )
+
+        return await asyncio.to_thread(read)
+
+    async def retry(self, request: Request) -> Response:
+        """Publish a record's events again: at a new position, for the subscriptions as they stand now.
+
+        Its old position lies behind the cursors of those who were not given it. The new record carries a
+        producer of its own, so that a retry which is repeated, also after a crash, appends it once.
+        """
+        text = request.path_params["position"]
+        try:
+            offset = Position.parse(text).offset
+        except ValueError as error:
+            raise Problem(400, "bad-position", f"{error}.") from None
+        if await asyncio.to_thread(self.quarantine.get, offset) is None:
+            raise Problem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
+        self.load.check()
+        try:
+            record = await asyncio.to_thread(self._read, offset)
+        except TrimmedError:
+            await asyncio.to_thread(self.quarantine.remove, offset)
+            detail = f"Retention has removed the record at {text[:80]}."
+            raise Problem(404, "not-set-aside", detail) from None
+        now_ms = time.time_ns() // 1_000_000
+        producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
+        again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
+        try:
+            place = await self.writer.append(again)
+        except WriterOverloaded:
+            raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
+        if not place.duplicate:
+            self.metrics.appended(record.count, len(record.payload))
+        await asyncio.to_thread(self.quarantine.remove, offset)
+        document = {"partition": 0, "offset": place.offset, "count": place.count, "stamp": place.stamp}
+        return json_response(document | {"duplicate": place.duplicate})
+
+    def _read(self, offset: int) -> Record:
+        return next(iter(self.log.read(offset, offset + 1)))
+
+
+def _document(record: SetAside) -> dict[str, Any]:
+    return {
+        "position": str(Position(0, record.offset, 0)),
+        "space": record.space,
+        "events": record.events,
+        # Whoever may list them may not read the events of every space.
+        "error": brief(record.error),
+        "set_aside_ms": record.set_aside_ms,
+    }

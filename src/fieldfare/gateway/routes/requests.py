@@ -1,0 +1,53 @@
+"""What routes share: parameters of the query in, JSON out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.problems import Problem
+
+
+def json_response(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(document), status, headers, "application/json")
+
+
+def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """A whole number of the query; Problem 400 when it is none, or out of its range."""
+    text = query_text(request, name)
+    if text is None:
+        return default
+    if not (re.fullmatch(r"[0-9]{1,12}", text) and low <= int(text) <= high):
+        raise Problem(
+            400, "bad-parameter", f"{name} must be a whole number from {low} to {high}.", parameter=name
+        )
+    return int(text)
+
+
+def query_seconds(request: Request, name: str, default: float, high: float) -> float:
+    """A time in seconds of the query, more than 0."""
+    text = query_text(request, name)
+    if text is None:
+        return default
+    # Not all that Python reads as a number: nan, infinity, 1_0, other scripts' digits.
+    value = float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text) else 0.0
+    if not 0 < value <= high:
+        raise Problem(
+            400,
+            "bad-parameter",
+            f"{name} must be a time in seconds, more than 0 and at most {high:g}.",
+            parameter=name,
+        )
+    return value
+
+
+def query_text(request: Request, name: str) -> str | None:
+    """A parameter of the query, None where it is not given; Problem 400 when it comes more than once."""
+    texts = request.query_params.getlist(name)
+    if len(texts) > 1:
+        raise Problem(400, "bad-parameter", f"{name} comes more than once.", parameter=name)
+    return texts[0] if texts else None

@@ -1,0 +1,141 @@
+"""Spaces and subscriptions over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.routes.requests import json_response, query_int
+from fieldfare.gateway.subscriptions import Subscriptions, Wanted, subscription_document
+
+TAKEN_AT_ONCE = 1_000
+
+
+class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
+    filter: str | dict[str, Any] | list[Any]
+    dialect: str = "sql"
+    id: str | None = None
+
+
+class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One subscription, or many: then each is judged for itself, whatever it is."""
+
+    filter: str | dict[str, Any] | list[Any] | None = None
+    dialect: str = "sql"
+    id: str | None = None
+    subscriptions: list[Any] | None = None
+
+
+_space_body = msgspec.json.Decoder(SpaceBody)
+_filter_body = msgspec.json.Decoder(FilterBody)
+_subscriptions_body = msgspec.json.Decoder(SubscriptionsBody)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRoutes:
+    """``/v1/spaces`` and below: spaces, and the subscriptions of each."""
+
+    subscriptions: Subscriptions
+    pump: Pump
+    metrics: Metrics
+    bodies: Bodies
+    bulk_max_subscriptions: int
+
+    async def list_spaces(self, request: Request) -> Response:
+        return json_response({"spaces": [{"name": name} for name in self.subscriptions.spaces()]})
+
+    async def create_space(self, request: Request) -> Response:
+        body = await self.bodies.read_json(request, _space_body)
+        await self.subscriptions.create_space(body.name)
+        return json_response({"name": body.name}, 201, {"Location": f"/v1/spaces/{body.name}"})
+
+    async def put_subscription(self, request: Request) -> Response:
+        """Create a subscription, or replace its filter; the event log's end at this moment is when."""
+        space, id = request.path_params["space"], request.path_params["id"]
+        self.subscriptions.check_space(space)
+        body = await self.bodies.read_json(request, _filter_body)
+        if body.id not in (None, id):
+            detail = f"The body's id is {body.id!r}, the path's {id!r}."
+            raise Problem(400, "bad-request", detail, pointer="/id")
+        stored = await self.subscriptions.put(space, Wanted(id, body.filter, body.dialect), replace=True)
+        return json_response(subscription_document(stored.subscription), 201 if stored.created else 200)
+
+    async def post_subscriptions(self, request: Request) -> Response:
+        """Create one subscription, or put many."""
+        space = request.path_params["space"]
+        self.subscriptions.check_space(space)
+        body = await self.bodies.read_json(request, _subscriptions_body)
+        if body.subscriptions is not None:
+            if body.filter is not None or body.id is not None:
+                detail = "Send one subscription, or a list of subscriptions, not both."
+                raise Problem(400, "bad-request", detail)
+            return await self._put_many(space, body.subscriptions)
+        if body.filter is None:
+            raise Problem(400, "bad-request", "The member filter is missing.", pointer="/filter")
+        wanted = Wanted(body.id, body.filter, body.dialect)
+        stored = await self.subscriptions.put(space, wanted, replace=False)
+        document = subscription_document(stored.subscription)
+        headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
+        return json_response(document, 201 if stored.created else 200, headers)
+
+    async def _put_many(self, space: str, items: list[Any]) -> Response:
+        limit = self.bulk_max_subscriptions
+        if len(items) > limit:
+            detail = f"The request has {len(items)} subscriptions; at most {limit} are taken in one request."
+            raise Problem(413, "bulk-too-long", detail, max_subscriptions=limit)
+        wanted: list[Wanted] = []
+        for item in items:
+            wanted.append(_wanted(item))
+            if len(wanted) % TAKEN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # the others have their turn
+        stored, refused = await self.subscriptions.put_all(space, wanted)
+        return json_response(
+            {
+                "created": sum(each.created for each in stored),
+                "replaced": sum(each.replaced for each in stored),
+                "unchanged": sum(not each.created and not each.replaced for each in stored),
+                "refused": [
+                    {"index": index, "id": wanted[index].id, **why.document()} for index, why in refused
+                ],
+            }
+        )
+
+    async def list_subscriptions(self, request: Request) -> Response:
+        limit = query_int(request, "limit", 100, 1, 10_000)
+        page, last = await self.subscriptions.page(
+            request.path_params["space"], request.query_params.get("after"), limit
+        )
+        return json_response({"subscriptions": [subscription_document(each) for each in page], "next": last})
+
+    async def get_subscription(self, request: Request) -> Response:
+        found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        document = dict(subscription_document(found))
+        given_up = self.metrics.given_up_by.get(found.number)
+        if given_up:
+            document["given_up_events"] = given_up
+        return json_response(document)
+
+    async def delete_subscription(self, request: Request) -> Response:
+        """Remove a subscription: events appended from now on do not meet it, and its streams end."""
+        removed = await self.subscriptions.remove(request.path_params["space"], request.path_params["id"])
+        self.pump.deleted(removed.number)
+        return Response(status_code=204)
+
+
+def _wanted(item: Any) -> Wanted:
+    if not isinstance(item, dict):
+        return Wanted(None, None)
+    return Wanted(item.get("id"), item.get("filter"), item.get("dialect", "sql"))

@@ -1,0 +1,127 @@
+"""What the service says of itself: its figures, and whether events are taken and matched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import Any
+
+from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.upkeep.readiness import DISK_FULL_BYTES, PipelineWatch, WriterProbe, disk_free_bytes
+from fieldfare.gateway.writer import Writer
+from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.quarantine import Quarantine
+
+
+class Figures:
+    """Looks at everything that a publisher and a subscriber need.
+
+    Parameters
+    ----------
+    settings
+        When something is too old, and where the data lie.
+    log, quarantine, tail, writer, subscriptions, pump, maintenance
+        What is looked at.
+    load, metrics
+        What is told of it.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        log: EventLog,
+        quarantine: Quarantine,
+        tail: MatchTail,
+        writer: Writer,
+        subscriptions: Subscriptions,
+        pump: Pump,
+        maintenance: Maintenance,
+        load: Load,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._quarantine = quarantine
+        self._tail = tail
+        self._writer = writer
+        self._subscriptions = subscriptions
+        self._pump = pump
+        self._maintenance = maintenance
+        self._load = load
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._log_end = 0
+        self._pipeline = PipelineWatch(settings.data / "run" / "pipeline.json", settings.pipeline_stale_s)
+        self._probes = (
+            WriterProbe("log", lambda: writer.probe()),
+            WriterProbe("registry", subscriptions.probe),
+        )
+        self._read()
+
+    async def observe(self) -> None:
+        """Take in all that is matched by now, and the figures that change all the time."""
+        await self._tail.catch_up()
+        await asyncio.to_thread(self._read)
+        metrics = self._metrics
+        metrics.sample(time.monotonic())
+        metrics.lag.set(self._load.lag_events)
+        metrics.subscriptions.set(self._subscriptions.count)
+        metrics.connected.set(self._pump.connected)
+        metrics.queued_bytes.set(self._writer.queued_bytes)
+
+    def _read(self) -> None:
+        with self._lock:
+            tip = self._tail.tip
+            self._log_end = self._log.end()
+            self._load.lag_events = self._log.backlog(tip).events
+            self._load.disk_free_bytes = disk_free_bytes(self._settings.data)
+            self._pipeline.look(tip, self._log_end, time.monotonic(), time.time_ns() // 1_000_000)
+
+    async def checks(self) -> dict[str, str]:
+        """Of each thing that the service needs ``ready``, or a sentence why it is not."""
+        await self.observe()
+        log, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
+        checks = {
+            "pipeline": self._pipeline.state(time.monotonic()),
+            "log": log,
+            "registry": registry,
+            "disk": "ready",
+        }
+        free_bytes = self._load.disk_free_bytes
+        if free_bytes < max(self._settings.disk_free_min_bytes, DISK_FULL_BYTES):
+            checks["disk"] = f"{free_bytes >> 20} MiB are free"
+        return checks
+
+    async def stats(self) -> dict[str, Any]:
+        """The document of ``/v1/stats``."""
+        await self.observe()
+        log_bytes = await asyncio.to_thread(self._log.size_bytes)
+        quarantined = await asyncio.to_thread(self._quarantine.offsets)
+        metrics = self._metrics
+        events_per_s, matches_per_s = metrics.rates()
+        return {
+            "log_end": self._log_end,
+            "matched_end": self._tail.tip,
+            "lag_events": self._load.lag_events,
+            "events_total": metrics.events_total,
+            "matches_total": metrics.matches_total,
+            "delivered_total": metrics.delivered_total,
+            "subscriptions": self._subscriptions.count,
+            "connected": self._pump.connected,
+            "events_per_s": round(events_per_s, 1),
+            "matches_per_s": round(matches_per_s, 1),
+            "match_latency_ms": metrics.match_latency_ms(),
+            "log_bytes": log_bytes,
+            "disk_free_bytes": self._load.disk_free_bytes,
+            "notices": list(self._maintenance.notices),
+            "quarantined_records": len(quarantined),
+            "pid": os.getpid(),
+        }

@@ -1,0 +1,161 @@
+"""Storage is never read on the event loop: while a disk hangs, those wait who need it, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, encode, event, served, until
+from starlette.routing import compile_path
+
+from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.openapi.document import DOCUMENT
+from fieldfare.storage.index_store import IndexStore
+from fieldfare.storage.match_block import MatchBlock
+from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.quarantine import Quarantine, SetAside
+
+JSON = {"content-type": "application/json"}
+
+
+class Reads:
+    """What was asked of storage on the thread of a running event loop."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.calls = 0
+
+    def note(self, what: str) -> None:
+        self.calls += 1
+        if asyncio._get_running_loop() is not None:
+            self.seen.add(what)
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
+        """Look at every call of a class's methods, and at every step of the iterators that they give."""
+        for name, verb in vars(kind).items():
+            if callable(verb) and not name.startswith("__") and name not in ("close", "forget", "on_broken"):
+                monkeypatch.setattr(kind, name, self._noted(f"{kind.__name__}.{name}", verb))
+
+    def _noted(self, what: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(verb)
+        def noted(*arguments: Any, **more: Any) -> Any:
+            self.note(what)
+            found = verb(*arguments, **more)
+            return self._each(what, found) if isinstance(found, Iterator) else found
+
+        return noted
+
+    def _each(self, what: str, found: Iterator[Any]) -> Iterator[Any]:
+        for item in found:
+            self.note(what)
+            yield item
+
+    def watch_files(self, folder: Path) -> None:
+        """Look at every file and folder under a folder that is opened. (Nothing can end such a watch.)"""
+
+        def opened(name: str, arguments: tuple[Any, ...]) -> None:
+            if name in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(str(folder)):
+                self.note(f"{name} {arguments[0]}")
+
+        sys.addaudithook(opened)
+
+
+def stream(client: httpx.Client, url: str, pieces: int) -> None:
+    with client.stream("GET", url) as response:
+        assert response.status_code == 200, url
+        found = 0
+        for chunk in response.iter_raw():
+            found += chunk.count(b"\n\n")
+            if found >= pieces:
+                return
+
+
+def set_up(client: httpx.Client, gateway: Gateway) -> None:
+    """What stands when the gateway under test starts: subscriptions with cursors, and what they matched."""
+    for id in "abcd":
+        assert client.put(f"{SUBSCRIPTIONS}/{id}", json={"filter": "data.x = 1"}).status_code == 201
+    for number in range(6):
+        client.post(EVENTS, content=encode([event(number, {"x": 1})]), headers=BATCH).raise_for_status()
+    NaivePipeline(gateway).step(3)
+    NaivePipeline(gateway).step()
+    client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": ["0-1-0"]}).raise_for_status()
+    gateway.quarantine.add(SetAside(2, 1, "default", "it failed", 5))
+
+
+def requests() -> Iterator[tuple[str, str, Any, int]]:
+    """One of each that the gateway takes, and some that it does not: method, path, body, status."""
+    a, nothing = f"{SUBSCRIPTIONS}/a", f"{SUBSCRIPTIONS}/nothing"
+    yield from (("GET", path, None, 200) for path in ("/healthz", "/metrics", "/openapi.json", "/v1/stats"))
+    yield "GET", "/readyz", None, 503
+    yield "GET", "/v1/spaces", None, 200
+    yield "POST", "/v1/spaces", {"name": "market"}, 201
+    yield "POST", "/v1/spaces", {"name": "market"}, 409
+    yield "GET", SUBSCRIPTIONS, None, 200
+    for path in (a, f"{a}x", nothing):
+        yield "GET", path, None, 200 if path == a else 404
+    yield "PUT", f"{SUBSCRIPTIONS}/e", {"filter": "data.x = 2"}, 201
+    yield "PUT", f"{SUBSCRIPTIONS}/b", {"filter": "data.x > 0"}, 200
+    yield "POST", SUBSCRIPTIONS, {"filter": "data.x = 3"}, 201
+    yield (
+        "POST",
+        SUBSCRIPTIONS,
+        {"subscriptions": [{"id": f"m{i}", "filter": "data.x = 4"} for i in range(99)]},
+        200,
+    )
+    yield "POST", EVENTS, [event(9, {"x": 1})], 200
+    for path in (a, nothing):
+        known = 200 if path == a else 404
+        yield "POST", f"{path}/pull", {"max": 2}, known
+        yield "POST", f"{path}/ack", {"positions": ["0-0-0"]}, known
+        yield "POST", f"{path}/nack", {"positions": ["0-2-0"]}, known
+    yield "POST", f"{a}/ack", {"up_to": "0-3-0"}, 200
+    yield "POST", f"{a}/ack", {"up_to": "0-99-0"}, 400
+    yield "POST", f"{a}/ack", {"positions": ["0-99-0"]}, 400
+    yield "GET", f"{nothing}/stream", None, 404
+    for verb, more in (("check", {}), ("explain", {"space": "default"}), ("test", {"events": [event()]})):
+        yield "POST", f"/v1/filters:{verb}", {"filter": "data.x = 1", **more}, 200
+    yield "POST", "/v1/filters:convert", {"filter": {"source": ["x"]}, "dialect": "eventbridge"}, 200
+    yield "GET", "/v1/quarantine", None, 200
+    yield "POST", "/v1/quarantine/0-2-0/retry", None, 200
+    yield "POST", "/v1/quarantine/0-2-0/retry", None, 404
+    yield "DELETE", f"{SUBSCRIPTIONS}/d", None, 204
+    yield "DELETE", f"{SUBSCRIPTIONS}/d", None, 404
+
+
+def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_path, monkeypatch):
+    """Who first asked for a subscription, its cursor or the log's end had everybody wait for the disk."""
+    with served(tmp_path) as (gateway, client):
+        set_up(client, gateway)
+    reads = Reads()
+    settings = {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
+    with served(tmp_path, **settings) as (gateway, client), monkeypatch.context() as patch:
+        for kind in (type(gateway.log), type(gateway.registry), MatchLog, MatchBlock, Quarantine, IndexStore):
+            reads.watch(patch, kind)
+        reads.watch_files(tmp_path)
+        walked = set()
+        for method, path, body, status in requests():
+            content = None if body is None else encode(body)
+            headers = None if body is None else BATCH if path == EVENTS else JSON
+            answer = client.request(method, path, content=content, headers=headers)
+            assert answer.status_code == status, (method, path, answer.text)
+            walked.add((method, path))
+        NaivePipeline(gateway).step()
+        walked.add(("GET", f"{SUBSCRIPTIONS}/c/stream"))
+        stream(client, f"{SUBSCRIPTIONS}/c/stream", 9)
+        stream(client, f"{SUBSCRIPTIONS}/b/stream?ack=auto&last_event_id=0-1-0", 7)
+        gateway.log.trim(4)  # what a reader stands at goes
+        assert client.post(f"{SUBSCRIPTIONS}/c/pull", json={}).json()["messages"][0]["position"] == "0-4-0"
+        rounds = gateway.background._maintained_s
+        until(lambda: gateway.background._maintained_s > rounds)
+        assert reads.calls > 100
+        assert not reads.seen
+    for path, item in DOCUMENT["paths"].items():
+        for verb in item.keys() - {"parameters"}:
+            pattern = compile_path(path)[0]
+            assert any(method == verb.upper() and pattern.match(at) for method, at in walked), (verb, path)
