@@ -23,7 +23,7 @@ from gateway_support import served
 
 from fieldfare.gateway.context import Gateway
 
-STEP_MAX_MS = 20.0
+STEP_MAX_MS = 5.0
 """No step whose length a client decides may take longer."""
 
 SHARED_PROCESSOR = 2.0

@@ -325,6 +325,26 @@ def test_acks_beside_one_stuck_message_leave_the_event_loop_to_others(tmp_path, 
         }
 
 
+def test_a_reader_that_goes_with_all_in_its_hands_leaves_the_event_loop_to_others(tmp_path, monkeypatch):
+    """A stream with a window of 20,000 broke off: to give each of its messages back held up all others, and
+    so did an ack up to the last of them."""
+    with watched(monkeypatch, tmp_path) as (gateway, client, watch):
+        put_subscription(client, "a")
+        append_large_records(gateway, 2, number_of(gateway, "a"), list(range(RECORD_EVENTS)))
+        watch.restart()
+        with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream?window=20000") as response:
+            found = 0
+            for chunk in response.iter_raw():
+                found += chunk.count(b"\n\n")
+                if found > 20_000:
+                    break
+        until(lambda: gateway.pump.connected == 0)
+        body = {"max": 20_000, "ack_deadline_s": 3600}
+        assert len(client.post(f"{SUBSCRIPTIONS}/a/pull", json=body).json()["messages"]) == 20_000
+        assert client.post(f"{SUBSCRIPTIONS}/a/ack", json={"up_to": "0-1-9999"}).json()["cursor"] == "0-2-0"
+        watch.check()
+
+
 def test_retention_that_took_a_readers_events_is_passed_over_in_one_step(tmp_path):
     """A reader who comes back after its events went: each of a million was looked for in the log."""
     with served(tmp_path) as (gateway, client):

@@ -32,6 +32,9 @@ SPREAD_MAX = 50_000
 EARLY_MAX = 50_000
 """Runs that are known to be acked of matches that were not read since a restart."""
 
+SETTLED_AT_ONCE = 2_000
+"""About so many matches are settled in one of the stages up to a key."""
+
 EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
 
@@ -250,6 +253,10 @@ class Delivery:
         self._advance()
         return len(open_keys) + self._fed_at - before
 
+    def stages(self, key: int) -> list[int]:
+        """Keys to settle everything up to one after the other, up to this one: each is little work."""
+        return [*self._given.every(SETTLED_AT_ONCE, key), key]
+
     def nack(self, keys: Iterable[int]) -> int:
         """Give leased messages again, at once; how many those are."""
         count = 0
@@ -260,8 +267,21 @@ class Delivery:
         return count
 
     def release(self, session: Session) -> None:
-        """A session has ended: what it held unacked is to be given again."""
-        self.nack([key for key, lease in self._leases.items() if lease.session is session])
+        """A session has ended: what it held unacked is to be given again.
+
+        All of it at once, before anybody is given what is younger.
+        """
+        keys = [key for key, lease in self._leases.items() if lease.session is session]
+        for key in keys:
+            del self._leases[key]
+        for lease in self._deadlines:
+            if lease.session is session and lease.open:
+                lease.open, lease.keys = 0, ()
+                self._settled_leases += 1
+        self._forget_settled()
+        self._again += keys
+        heapq.heapify(self._again)
+        session.held = 0
 
     def expire(self, now_s: float) -> bool:
         """End the leases that have run out; whether something is to be given again because of it.
@@ -293,12 +313,15 @@ class Delivery:
         if lease.open == 0 and lease.deadline_s != math.inf:
             lease.keys = ()
             self._settled_leases += 1
-            if self._settled_leases > 16 and 2 * self._settled_leases > len(self._deadlines):
-                # Those that are settled leave when they are half of all, not when their deadline comes.
-                self._deadlines = [each for each in self._deadlines if each.open]
-                heapq.heapify(self._deadlines)
-                self._settled_leases = 0
+            self._forget_settled()
         return True
+
+    def _forget_settled(self) -> None:
+        """Leases that are settled leave when they are half of all, not when their deadline comes."""
+        if self._settled_leases > 16 and 2 * self._settled_leases > len(self._deadlines):
+            self._deadlines = [each for each in self._deadlines if each.open]
+            heapq.heapify(self._deadlines)
+            self._settled_leases = 0
 
     def _ack_early(self, keys: Sequence[int]) -> int:
         """Remember acks of what was not given since the last restart, and may well have been before it."""

@@ -83,6 +83,11 @@ class Given:
         self._pass_acked()
         return passed
 
+    def every(self, count: int, key: int) -> list[int]:
+        """Each so many-th match, up to a key."""
+        at = bisect_left(self._keys, key, self._first)
+        return self._keys[self._first + count - 1 : at : count]
+
     def runs(self) -> tuple[tuple[int, int], ...]:
         """First and last key of each run that is acked beyond the front, in no order."""
         return tuple(self._ends.items())

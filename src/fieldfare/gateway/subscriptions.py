@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from typing import Any
 
@@ -23,11 +23,13 @@ from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Subscription
 from fieldfare.storage.errors import SpaceExistsError
-from fieldfare.storage.registry import Conflict, Put, Registry, Remove
+from fieldfare.storage.registry import Conflict, Registry, Remove
+from fieldfare.storage.registry import Put as Change
 
 COMPILE_AT_ONCE = 50
-COMPILED_HERE_MAX = 500
-"""Characters of a filter that is compiled in less time than a thread takes to be asked and heard."""
+HELD_AT_ONCE = 500
+COMPILED_HERE_MAX = 600
+"""Bytes of a request whose filter is compiled in less time than a thread takes to be asked and heard."""
 
 COMPARED_MAX = 25_000
 PAGE_BYTES = 4 << 20
@@ -76,17 +78,39 @@ class RefusedFilter:
 class Checked:
     """A subscription that may be stored; ``is_named`` says whether the client chose its id."""
 
-    put: Put
+    put: Change
     is_named: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A subscription as it stands after a put, and whether the put made or changed it."""
+    """A subscription after a put, and whether the put made or changed it, or found another filter."""
 
     subscription: Subscription
     created: bool
     replaced: bool
+    differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks to store; with ``replace`` an id that stands for another filter is no conflict."""
+
+    wanted: Sequence[Wanted]
+    replace: bool
+    is_bulk: bool = False
+
+
+@dataclass(slots=True)
+class PutResult:
+    """What becomes of a request; of many subscriptions it tells those that are refused, of one why."""
+
+    good: list[Checked] = field(default_factory=list)
+    refused: list[msgspec.Raw] = field(default_factory=list)
+    problem: Problem | None = None
+    stored: list[Stored] = field(default_factory=list)
+    is_bulk: bool = False
+    replace: bool = False
 
 
 class Subscriptions:
@@ -150,7 +174,7 @@ class Subscriptions:
             self._registry.create_space(name)
 
         try:
-            with self._queued([]):
+            with self._queued(0):
                 await self._writer.change(create)
         except SpaceExistsError:
             raise Problem(409, "space-exists", f"There is a space {name!r} already.") from None
@@ -173,12 +197,11 @@ class Subscriptions:
             self._hold(found)
         return found
 
-    async def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
-        """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more."""
-        self.check_space(space)
-        return await asyncio.to_thread(self._page, space, after, limit)
+    def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
+        """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more.
 
-    def _page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
+        It is read here: not to be called on the event loop.
+        """
         found: list[Subscription] = []
         size_bytes = 0
         while size_bytes < PAGE_BYTES:
@@ -192,40 +215,67 @@ class Subscriptions:
             return found, found[-1].id
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
-    async def put(self, space: str, wanted: Wanted, *, replace: bool) -> Stored:
-        """Store one subscription. Without ``replace`` an id that stands for another filter is a conflict."""
-        self.check_space(space)
-        with self._queued([wanted]):
-            checked = (await self._compile(space, [wanted]))[0]
-            if isinstance(checked, RefusedFilter):
-                raise Problem(400, "bad-filter", **checked.document(), title="The subscription was refused")
-            stored = (await self._store([checked], replace=replace))[0]
-        if not replace and not stored.created:
-            held = stored.subscription
-            if (held.filter, held.dialect) != (checked.put.filter, checked.put.dialect):
-                detail = f"There is a subscription {held.id!r} with another filter; PUT replaces it."
-                raise Problem(409, "subscription-exists", detail)
-        return stored
+    async def put(self, space: str, size_bytes: int, read: Callable[[], Asked]) -> PutResult:
+        """Store what is asked for, each judged for itself.
 
-    async def put_all(
-        self, space: str, wanted: Sequence[Wanted]
-    ) -> tuple[list[Stored], list[tuple[int, RefusedFilter]]]:
-        """Store many at once, replacing where an id exists; also those refused, by index."""
+        Parameters
+        ----------
+        space, size_bytes
+            Where, and how large the request is.
+        read
+            Gives what is asked for, or raises a Problem. Of a large request this is done on a thread, and
+            so is everything that is made of it: even to free it takes long.
+        """
         self.check_space(space)
-        good: list[Checked] = []
-        refused: list[tuple[int, RefusedFilter]] = []
+        with self._queued(size_bytes):
+            result = PutResult()
+            steps = self._judge(space, read, result)
+            if size_bytes < COMPILED_HERE_MAX:
+                for _ in steps:
+                    pass
+            else:
+                loop = asyncio.get_running_loop()
+                while await loop.run_in_executor(self._compiler, next, steps, True) is None:
+                    pass  # so that requests beside this one are served
+            if result.problem is not None:
+                raise result.problem
+            if result.good:
+                result.stored = await self._writer.change(lambda end: _apply(self._registry, result, end))
+                await self._take_in(result.stored)
+        return result
+
+    async def _take_in(self, stored: Sequence[Stored]) -> None:
+        self._changes += 1
+        for at, each in enumerate(stored):
+            if at % HELD_AT_ONCE == HELD_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            self.count += each.created
+            self._hold(each.subscription)
+
+    def _judge(self, space: str, read: Callable[[], Asked], result: PutResult) -> Iterator[None]:
+        """Check and compile what is asked for; some at a time."""
+        try:
+            asked = read()
+        except Problem as problem:
+            result.problem = problem.with_traceback(None)
+            return
+        result.is_bulk, result.replace = asked.is_bulk, asked.replace
         seen: set[str] = set()
-        with self._queued(wanted):
-            for index, each in enumerate(await self._compile(space, wanted)):
-                if isinstance(each, RefusedFilter):
-                    refused.append((index, each))
-                elif each.is_named and each.put.id in seen:
-                    why = RefusedFilter(f"the id {each.put.id!r} is in this request twice", "/id")
-                    refused.append((index, why))
-                else:
-                    seen.add(each.put.id)
-                    good.append(each)
-            return (await self._store(good, replace=True) if good else []), refused
+        for index, wanted in enumerate(asked.wanted):
+            if index and index % COMPILE_AT_ONCE == 0:
+                yield
+            found = self._check(space, wanted)
+            if isinstance(found, Checked) and found.is_named and found.put.id in seen:
+                found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
+            if isinstance(found, Checked):
+                seen.add(found.put.id)
+                result.good.append(found)
+            elif asked.is_bulk:
+                document = {"index": index, "id": wanted.id, **found.document()}
+                result.refused.append(msgspec.Raw(msgspec.json.encode(document)))
+            else:
+                title = "The subscription was refused"
+                result.problem = Problem(400, "bad-filter", **found.document(), title=title)
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
@@ -234,7 +284,7 @@ class Subscriptions:
         def remove(end: int) -> Any:
             return self._registry.apply([Remove(space, id)], end, _now_ms())[0]
 
-        with self._queued([]):
+        with self._queued(0):
             removed = await self._writer.change(remove)
         self._let_go(space, id)
         if removed is None:
@@ -247,25 +297,13 @@ class Subscriptions:
         """Return when the registry can be written."""
         await self._writer.change(lambda end: self._registry.apply([], end, 0))
 
-    async def _store(self, checked: Sequence[Checked], *, replace: bool) -> list[Stored]:
-        def apply(end: int) -> list[Stored]:
-            return _apply(self._registry, checked, end, replace=replace)
-
-        stored = await self._writer.change(apply)
-        self._changes += 1
-        for each in stored:
-            self.count += each.created
-            self._hold(each.subscription)
-        return stored
-
     @contextmanager
-    def _queued(self, wanted: Sequence[Wanted]) -> Iterator[None]:
+    def _queued(self, size_bytes: int) -> Iterator[None]:
         """While this is open a request has a place in the queue; Problem 429 when there is none left.
 
         Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
         is as long as somebody likes would keep everybody waiting, and memory too.
         """
-        size_bytes = sum(map(_size_of, wanted))
         if self._waiting_requests and (
             self._waiting_requests >= QUEUED_REQUESTS or self._waiting_bytes + size_bytes > QUEUED_BYTES
         ):
@@ -279,20 +317,6 @@ class Subscriptions:
             self._waiting_requests -= 1
             self._waiting_bytes -= size_bytes
 
-    async def _compile(self, space: str, wanted: Sequence[Wanted]) -> list[Checked | RefusedFilter]:
-        """Check and compile, in slices on a thread, so that requests beside this one are served."""
-        if len(wanted) == 1 and _size_of(wanted[0]) < COMPILED_HERE_MAX:
-            return [self._check(space, wanted[0])]
-        loop = asyncio.get_running_loop()
-        checked: list[Checked | RefusedFilter] = []
-        for start in range(0, len(wanted), COMPILE_AT_ONCE):
-            part = wanted[start : start + COMPILE_AT_ONCE]
-            checked += await loop.run_in_executor(self._compiler, self._check_all, space, part)
-        return checked
-
-    def _check_all(self, space: str, wanted: Sequence[Wanted]) -> list[Checked | RefusedFilter]:
-        return [self._check(space, each) for each in wanted]
-
     def _check(self, space: str, wanted: Wanted) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect
         if id is None:
@@ -302,7 +326,7 @@ class Subscriptions:
         found = compile_checked(text, dialect, self._filter_max_bytes)
         if isinstance(found, RefusedFilter):
             return found
-        put = Put(space, id, found.text, dialect, found.compiled, if_absent=True)
+        put = Change(space, id, found.text, dialect, found.compiled, if_absent=True)
         return Checked(put, is_named=wanted.id is not None)
 
     def _hold(self, subscription: Subscription) -> None:
@@ -380,44 +404,42 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
     return None
 
 
-def _size_of(wanted: Wanted) -> int:
-    """What a filter takes while it waits, about."""
-    return len(wanted.filter if isinstance(wanted.filter, str) else msgspec.json.encode(wanted.filter))
-
-
 def make_up_id() -> str:
     """An id for a subscription that came without one."""
     return f"sub-{secrets.token_hex(16)}"
 
 
-def _apply(registry: Registry, checked: Sequence[Checked], end: int, *, replace: bool) -> list[Stored]:
+def _apply(registry: Registry, result: PutResult, end: int) -> list[Stored]:
     """Create what is new; then, where asked, replace what exists with another filter.
 
     An id that was made up is never one that exists: whoever that belongs to asked for nothing.
     """
     now_ms = _now_ms()
-    puts = [each.put for each in checked]
+    puts = [each.put for each in result.good]
+    is_named = [each.is_named for each in result.good]
+    result.good.clear()  # to free all this takes long, so it is freed here, on the thread
     answers = registry.apply(puts, end, now_ms)
-    stored: dict[int, Stored] = {}
-    others: list[tuple[int, Subscription]] = []
+    stored: list[Stored] = []
+    others: list[int] = []
     for index, answer in enumerate(answers):
-        while isinstance(answer, Conflict) and not checked[index].is_named:
+        while isinstance(answer, Conflict) and not is_named[index]:
             puts[index] = replace_fields(puts[index], id=make_up_id())
             answer = registry.apply([puts[index]], end, now_ms)[0]
         if isinstance(answer, Conflict):
             held = answer.existing
-            stored[index] = Stored(held, created=False, replaced=False)
-            if (held.filter, held.dialect) != (puts[index].filter, puts[index].dialect):
-                others.append((index, held))
+            differs = (held.filter, held.dialect) != (puts[index].filter, puts[index].dialect)
+            stored.append(Stored(held, created=False, replaced=False, differs=differs))
+            if differs:
+                others.append(index)
         else:
             assert isinstance(answer, Subscription)
-            stored[index] = Stored(answer, created=True, replaced=False)
-    if replace and others:
-        changes = [replace_fields(puts[index], if_absent=False) for index, _ in others]
-        for (index, _), answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
+            stored.append(Stored(answer, created=True, replaced=False))
+    if result.replace and others:
+        changes = [replace_fields(puts[index], if_absent=False) for index in others]
+        for index, answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=False, replaced=True)
-    return [stored[index] for index in range(len(puts))]
+    return stored
 
 
 def subscription_document(subscription: Subscription) -> Mapping[str, Any]:

@@ -24,6 +24,9 @@ JSON_INLINE_BYTES = 64 << 10
 JSON_MAX_COMMAS = 200_000
 """The parser works on a body without a pause: this bounds how long."""
 
+JOINED_INLINE_BYTES = 1 << 20
+"""To copy a larger body takes milliseconds."""
+
 _BODY_BYTES = "fieldfare.body_bytes"
 
 S = TypeVar("S")
@@ -87,12 +90,21 @@ class Bodies:
                 if more:
                     await drain(request, size_bytes)
                 raise self._load.overloaded("bodies", "Too many bodies are being received at this moment.")
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if size_bytes <= JOINED_INLINE_BYTES:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return await asyncio.to_thread(_joined, chunks)
 
     async def read_json(
         self, request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int | None = None
     ) -> S:
-        """The body as the JSON that a route takes; an empty body is ``{}``. Problem 400 names the place."""
+        """The body as the JSON that a route takes, a small thing; Problem 400 names the place."""
+        text = await self.read_json_text(request, max_bytes)
+        if len(text) <= JSON_INLINE_BYTES:
+            return parse_json(text, decoder)
+        return await asyncio.to_thread(parse_json, text, decoder)
+
+    async def read_json_text(self, request: Request, max_bytes: int | None = None) -> bytes:
+        """The body that is to be JSON, for `parse_json`; an empty one is ``{}``."""
         content_type = header(request, b"content-type")
         media = (content_type or "").partition(";")[0].strip().lower()
         if content_type is not None and media != "application/json" and not media.endswith("+json"):
@@ -102,12 +114,7 @@ class Bodies:
         if body and content_type is None:
             # Any web page may have a browser send a body without one, and nobody is asked first.
             raise _not_json("a body without Content-Type")
-        if len(body) <= JSON_INLINE_BYTES:
-            return parse_json(body or b"{}", decoder)
-        if count_bytes(body, b",") > JSON_MAX_COMMAS:
-            detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
-            raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
-        return await asyncio.to_thread(parse_json, body, decoder)
+        return body or b"{}"
 
     def _add(self, scope: Scope, size_bytes: int) -> bool:
         """Count a piece of a request's body; False when there is no room for it."""
@@ -116,6 +123,12 @@ class Bodies:
         self.held_bytes += size_bytes
         scope[_BODY_BYTES] = scope.get(_BODY_BYTES, 0) + size_bytes
         return True
+
+
+def _joined(chunks: list[bytes]) -> bytes:
+    body = b"".join(chunks)
+    chunks.clear()
+    return body
 
 
 async def drain(request: Request, size_bytes: int) -> int:
@@ -148,7 +161,10 @@ def _not_json(what: str) -> Problem:
 
 
 def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
-    """JSON into a typed value; Problem 400 names the place."""
+    """JSON into a typed value; Problem 400 names the place. What is large is parsed on a thread."""
+    if len(body) > JSON_INLINE_BYTES and count_bytes(body, b",") > JSON_MAX_COMMAS:
+        detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
+        raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -24,9 +24,12 @@ from fieldfare.gateway.settings import GatewaySettings
 PIPELINED_MAX = 32
 """Requests that may wait on one connection for the answer to an earlier one."""
 
-PIECE_BYTES = 32 << 10
-PIECES_OF_BODY_MAX = 2_000
-"""So much is parsed at once, so that no other connection waits long: 32 KiB may be thousands of chunks."""
+PIECE_BYTES = 8 << 10
+PIECE_OF_FEW_BYTES = 64 << 10
+FEW_PARTS = 16
+PARTS_AT_ONCE = 500
+"""So much is parsed at once, so that no other connection waits long: 8 KiB may be a thousand chunks and more.
+After a piece of few parts the next is larger."""
 
 LINGER_S = 2.0
 """A refused client may go on sending so long: closing at once would reset the connection under the answer."""
@@ -158,14 +161,17 @@ class Connection(HttpToolsProtocol):
         self._pieces = at = 0
         self._waiting = b""
         view = memoryview(data)
+        size = PIECE_BYTES
         while at < len(data) and not self._ended:
-            if self._pieces > PIECES_OF_BODY_MAX:
+            if self._pieces > PARTS_AT_ONCE:
                 self._waiting = data[at:]
                 self.transport.pause_reading()
                 self.loop.call_soon(self._go_on)
                 return
-            self._feed(view[at : at + PIECE_BYTES])
-            at += PIECE_BYTES
+            before = self._pieces
+            self._feed(view[at : at + size])
+            at += size
+            size = PIECE_OF_FEW_BYTES if self._pieces - before <= FEW_PARTS else PIECE_BYTES
 
     def _go_on(self) -> None:
         if not self._ended:
@@ -225,6 +231,10 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # a trailer: nothing here has a use for one, and it must not pass for a header
+        self._pieces += 1
+        if len(self.headers) >= self._headers_max:
+            detail = f"A request has at most {self._headers_max} headers."
+            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
         name = name.lower()
         value = value.strip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
@@ -234,10 +244,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        if len(self.headers) > self._headers_max:
-            detail = f"A request has at most {self._headers_max} headers."
-            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
-        if self._head_bytes or self._head_max_bytes < PIECE_BYTES:
+        if self._head_bytes or self._head_max_bytes < PIECE_OF_FEW_BYTES:
             size_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size_bytes > self._head_max_bytes:
                 self._stop(self._head_too_large())

@@ -160,6 +160,5 @@ def write_sse(parts: list[bytes], offset: int, index: int, line: bytes) -> None:
 
 
 def write_pulled(parts: list[bytes], offset: int, index: int, line: bytes) -> None:
-    """One message as an element of a pull's answer."""
-    start = b',{"position":"0-%d-%d","event":' if parts else b'{"position":"0-%d-%d","event":'
-    parts += (start % (offset, index), line, b"}")
+    """One message as an element of a pull's answer, after another one."""
+    parts += (b',{"position":"0-%d-%d","event":' % (offset, index), line, b"}")

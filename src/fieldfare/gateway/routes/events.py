@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,12 +32,12 @@ LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 INLINE_BYTES = 64 << 10
-SLOW_INLINE_PARTS = 1_000
+SLOW_INLINE_PARTS = 200
 """Up to so many bytes are decoded at once. Larger bodies, and those that need a closer look at more than so
 many parts, are looked at on a thread, so that other requests go on."""
 
-INLINE_MOST_BYTES = events.WHOLE_MAX_BYTES
-INLINE_MOST_PARTS = 48_000
+INLINE_MOST_BYTES = 256 << 10
+INLINE_MOST_PARTS = 24_000
 """Usual events up to here are decoded at once, too: they are quicker than a change of threads."""
 
 ANSWER_INLINE_EVENTS = 1_000
@@ -115,7 +114,7 @@ class EventRoutes:
             # However few its bytes are, a stream may unpack to ten thousand events.
             return await asyncio.to_thread(decode_arrow, body, self.limits, self.bodies.body_max_bytes)
         if kind == "binary":
-            if len(body) <= INLINE_BYTES:
+            if len(body) <= INLINE_BYTES and count_bytes(body, b",") <= SLOW_INLINE_PARTS:
                 return events.decode_binary(request.headers, body, self.limits)
             return await asyncio.to_thread(events.decode_binary, request.headers, body, self.limits)
         return await _decode(kind, body, self.limits)
@@ -227,7 +226,7 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         "duplicate": place.duplicate,
     }
     if not decoded.refused:
-        return Response(msgspec.json.encode(document), media_type="application/json")
+        return json_response(document)
     document = {
         "type": "urn:fieldfare:problem:some-events-refused",
         "title": "Some events were refused",
@@ -240,4 +239,4 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         ],
         "refused": [each.document() for each in decoded.refused],
     }
-    return Response(msgspec.json.encode(document), 207, media_type="application/json")
+    return json_response(document, 207)

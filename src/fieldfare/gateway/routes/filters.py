@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from fieldfare.filters import Filter, FilterError
 from fieldfare.filters.expression import walk
 from fieldfare.filters.help import check, convert, explain, trace
 from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
-from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.routes.requests import json_response
@@ -38,6 +38,9 @@ MAX_TRACED_PARTS = 50_000
 """Parts of filters that are looked at one by one for a request's events; then matches are only counted."""
 
 Document = dict[str, Any]
+
+
+Body = TypeVar("Body")
 
 
 class CheckBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,45 +96,48 @@ class FilterRoutes:
         self._thread.shutdown(cancel_futures=True)
 
     async def check_filter(self, request: Request) -> Response:
-        body = await self._bodies.read_json(request, _check_body)
-        refused = refuse_text(body.filter, body.dialect, self._filter_max_bytes)
-        if refused is not None:
-            raise _refusal(refused)
-        return await self._answer(lambda: check_document(check(body.filter, body.dialect)))
+        return await self._answer(request, _check_body, self._check)
 
     async def explain_filter(self, request: Request) -> Response:
         """Explain a filter, against a space's newest events, events sent along, or none."""
-        body = await self._bodies.read_json(request, _explain_body)
+        return await self._answer(request, _explain_body, self._explain)
+
+    async def test_filter(self, request: Request) -> Response:
+        return await self._answer(request, _test_body, self._test)
+
+    async def convert_filter(self, request: Request) -> Response:
+        return await self._answer(request, _convert_body, self._convert)
+
+    async def _answer(
+        self, request: Request, decoder: msgspec.json.Decoder[Body], work: Callable[[Body], Document]
+    ) -> Response:
+        """The document that is made of a body. All is done on the thread: even to free what is large."""
+        text = await self._bodies.read_json_text(request)
+
+        def answer() -> Response:
+            try:
+                return json_response(work(parse_json(text, decoder)))
+            except Problem as problem:
+                return problem.response()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+
+    def _check(self, body: CheckBody) -> Document:
+        refused = refuse_text(body.filter, body.dialect, self._filter_max_bytes)
+        if refused is not None:
+            raise _refusal(refused)
+        return check_document(check(body.filter, body.dialect))
+
+    def _explain(self, body: ExplainBody) -> Document:
         _check_events(body.events)
         if body.space is not None:
             self._subscriptions.check_space(body.space)
             if body.events is not None:
-                raise Problem(
-                    400, "bad-request", "Send events, or name a space, not both.", pointer="/events"
-                )
+                detail = "Send events, or name a space, not both."
+                raise Problem(400, "bad-request", detail, pointer="/events")
         if not 0 <= body.sample_events <= MAX_EVENTS:
             detail = f"sample_events must be from 0 to {MAX_EVENTS}."
             raise Problem(400, "bad-request", detail, pointer="/sample_events")
-        return await self._answer(self._explain, body)
-
-    async def test_filter(self, request: Request) -> Response:
-        body = await self._bodies.read_json(request, _test_body)
-        _check_events(body.events)
-        return await self._answer(self._test, body)
-
-    async def convert_filter(self, request: Request) -> Response:
-        body = await self._bodies.read_json(request, _convert_body)
-        if body.to != "sql":
-            raise Problem(400, "bad-request", "Filters are converted to sql only.", pointer="/to")
-        return await self._answer(self._convert, body)
-
-    async def _answer(self, work: Callable[..., Document], *arguments: Any) -> Response:
-        """The document that a function makes, on the thread."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, lambda: json_response(work(*arguments))
-        )
-
-    def _explain(self, body: ExplainBody) -> Document:
         filter = self._compiled(body)
         events = body.events
         if body.space is not None:
@@ -139,6 +145,7 @@ class FilterRoutes:
         return explanation_document(explain(filter, events))
 
     def _test(self, body: TestBody) -> Document:
+        _check_events(body.events)
         filter = self._compiled(body)
         parts = sum(1 for _ in walk(filter.expression))
         traced = 0
@@ -152,6 +159,8 @@ class FilterRoutes:
         return {"matched": sum(result["matches"] for result in results), "results": results}
 
     def _convert(self, body: ConvertBody) -> Document:
+        if body.to != "sql":
+            raise Problem(400, "bad-request", "Filters are converted to sql only.", pointer="/to")
         filter = self._compiled(body)
         try:
             return {"filter": convert(filter, body.to), "dialect": body.to}

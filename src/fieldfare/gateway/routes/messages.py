@@ -70,7 +70,7 @@ class MessageRoutes:
         up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
         subscription, delivery = await self._find(request)
         if up_to is not None:
-            self.metrics.acked.inc(delivery.ack_up_to(up_to))
+            subscription, delivery = await self._settle_up_to(request, up_to)
         for start in range(0, len(keys), SETTLED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
@@ -112,11 +112,11 @@ class MessageRoutes:
         limit = min(body.max, self.settings.window_max)
         lease_s = body.ack_deadline_s or self.settings.ack_deadline_s
         wait_s = min(body.wait_s, self.settings.wait_max_s)
-        count, content = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
+        answer = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
         if delivery.deleted:
             raise _deleted(subscription)
-        self.metrics.given(count)
-        return Response(content, media_type="application/json")
+        self.metrics.given(answer.count)
+        return answer
 
     async def stream(self, request: Request) -> Response:
         """The subscription's messages as server-sent events, from its cursor on."""
@@ -153,9 +153,16 @@ class MessageRoutes:
             last, place = request.query_params.get("last_event_id", ""), {"parameter": "last_event_id"}
         if last:
             up_to = await self.positions.key_up_to(last, **place)
-            _, delivery = await self._find(request)
-            self.metrics.acked.inc(delivery.ack_up_to(up_to))
+            _, delivery = await self._settle_up_to(request, up_to)
             self.pump.wake(delivery)
+
+    async def _settle_up_to(self, request: Request, key: int) -> tuple[Subscription, Delivery]:
+        subscription, delivery = await self._find(request)
+        for stage in delivery.stages(key):
+            self.metrics.acked.inc(delivery.ack_up_to(stage))
+            await asyncio.sleep(0)
+            subscription, delivery = await self._find(request)
+        return subscription, delivery
 
     async def _read(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         """A body, after Problem 404 for a subscription that there is not."""

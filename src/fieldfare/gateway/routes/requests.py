@@ -10,10 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.transports.steps import Pieces
+
+PIECE_BYTES = 256 << 10
 
 
 def json_response(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(document), status, headers, "application/json")
+    text = msgspec.json.encode(document)
+    if len(text) > PIECE_BYTES:
+        return Pieces([text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)], status)
+    return Response(text, status, headers, "application/json")
 
 
 def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:

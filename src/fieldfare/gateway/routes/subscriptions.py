@@ -10,14 +10,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.routes.requests import json_response, query_int
-from fieldfare.gateway.subscriptions import Subscriptions, Wanted, subscription_document
-
-TAKEN_AT_ONCE = 1_000
+from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
 
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,59 +64,61 @@ class SubscriptionRoutes:
         """Create a subscription, or replace its filter; the event log's end at this moment is when."""
         space, id = request.path_params["space"], request.path_params["id"]
         self.subscriptions.check_space(space)
-        body = await self.bodies.read_json(request, _filter_body)
-        if body.id not in (None, id):
-            detail = f"The body's id is {body.id!r}, the path's {id!r}."
-            raise Problem(400, "bad-request", detail, pointer="/id")
-        stored = await self.subscriptions.put(space, Wanted(id, body.filter, body.dialect), replace=True)
+        text = await self.bodies.read_json_text(request)
+
+        def read() -> Asked:
+            body = parse_json(text, _filter_body)
+            if body.id not in (None, id):
+                detail = f"The body's id is {body.id!r}, the path's {id!r}."
+                raise Problem(400, "bad-request", detail, pointer="/id")
+            return Asked([Wanted(id, body.filter, body.dialect)], replace=True)
+
+        (stored,) = (await self.subscriptions.put(space, len(text), read)).stored
         return json_response(subscription_document(stored.subscription), 201 if stored.created else 200)
 
     async def post_subscriptions(self, request: Request) -> Response:
         """Create one subscription, or put many."""
         space = request.path_params["space"]
         self.subscriptions.check_space(space)
-        body = await self.bodies.read_json(request, _subscriptions_body)
-        if body.subscriptions is not None:
-            if body.filter is not None or body.id is not None:
-                detail = "Send one subscription, or a list of subscriptions, not both."
-                raise Problem(400, "bad-request", detail)
-            return await self._put_many(space, body.subscriptions)
-        if body.filter is None:
-            raise Problem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-        wanted = Wanted(body.id, body.filter, body.dialect)
-        stored = await self.subscriptions.put(space, wanted, replace=False)
-        document = subscription_document(stored.subscription)
+        text = await self.bodies.read_json_text(request)
+        result = await self.subscriptions.put(space, len(text), lambda: self._asked(text))
+        if result.is_bulk:
+            return await asyncio.to_thread(_told, result)
+        (stored,) = result.stored
+        if stored.differs:
+            detail = (
+                f"There is a subscription {stored.subscription.id!r} with another filter; PUT replaces it."
+            )
+            raise Problem(409, "subscription-exists", detail)
         headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
+        document = subscription_document(stored.subscription)
         return json_response(document, 201 if stored.created else 200, headers)
 
-    async def _put_many(self, space: str, items: list[Any]) -> Response:
-        limit = self.bulk_max_subscriptions
-        if len(items) > limit:
-            detail = f"The request has {len(items)} subscriptions; at most {limit} are taken in one request."
+    def _asked(self, text: bytes) -> Asked:
+        body = parse_json(text, _subscriptions_body)
+        if body.subscriptions is None:
+            if body.filter is None:
+                raise Problem(400, "bad-request", "The member filter is missing.", pointer="/filter")
+            return Asked([Wanted(body.id, body.filter, body.dialect)], replace=False)
+        if body.filter is not None or body.id is not None:
+            detail = "Send one subscription, or a list of subscriptions, not both."
+            raise Problem(400, "bad-request", detail)
+        limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
+        if count > limit:
+            detail = f"The request has {count} subscriptions; at most {limit} are taken in one request."
             raise Problem(413, "bulk-too-long", detail, max_subscriptions=limit)
-        wanted: list[Wanted] = []
-        for item in items:
-            wanted.append(_wanted(item))
-            if len(wanted) % TAKEN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # the others have their turn
-        stored, refused = await self.subscriptions.put_all(space, wanted)
-        return json_response(
-            {
-                "created": sum(each.created for each in stored),
-                "replaced": sum(each.replaced for each in stored),
-                "unchanged": sum(not each.created and not each.replaced for each in stored),
-                "refused": [
-                    {"index": index, "id": wanted[index].id, **why.document()} for index, why in refused
-                ],
-            }
-        )
+        return Asked(list(map(_wanted, body.subscriptions)), replace=True, is_bulk=True)
 
     async def list_subscriptions(self, request: Request) -> Response:
         limit = query_int(request, "limit", 100, 1, 10_000)
-        page, last = await self.subscriptions.page(
-            request.path_params["space"], request.query_params.get("after"), limit
-        )
-        return json_response({"subscriptions": [subscription_document(each) for each in page], "next": last})
+        space, after = request.path_params["space"], request.query_params.get("after")
+        self.subscriptions.check_space(space)
+
+        def read() -> Response:
+            page, last = self.subscriptions.page(space, after, limit)
+            return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
+
+        return await asyncio.to_thread(read)
 
     async def get_subscription(self, request: Request) -> Response:
         found = await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
@@ -133,6 +133,18 @@ class SubscriptionRoutes:
         removed = await self.subscriptions.remove(request.path_params["space"], request.path_params["id"])
         self.pump.deleted(removed.number)
         return Response(status_code=204)
+
+
+def _told(result: PutResult) -> Response:
+    stored = result.stored
+    return json_response(
+        {
+            "created": sum(each.created for each in stored),
+            "replaced": sum(each.replaced for each in stored),
+            "unchanged": sum(not each.created and not each.replaced for each in stored),
+            "refused": result.refused,
+        }
+    )
 
 
 def _wanted(item: Any) -> Wanted:

@@ -24,7 +24,7 @@ from fieldfare.gateway.delivery.records import write_sse
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, PARTS, Disconnect, next_step
 
-TURN_MAX_S = 0.005
+TURN_MAX_S = 0.002
 """A stream that is always ready lets others have their turn this often."""
 
 

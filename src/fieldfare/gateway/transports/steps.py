@@ -1,10 +1,12 @@
-"""What transports share: how many messages a step takes, and whether its client is still there."""
+"""What transports share: large answers, how many messages a step takes, whether the client is still there."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.delivery.records import PIECE_BYTES
 
@@ -18,6 +20,22 @@ SENT_AT_ONCE = 500
 def next_step(size_bytes: int, count: int) -> int:
     """How many messages to take at once, from the size of the last."""
     return max(1, min(SENT_AT_ONCE, PIECE_BYTES * count // max(size_bytes, 1)))
+
+
+class Pieces(Response):
+    """A large answer of JSON, in pieces, so that nobody waits until all of it is copied somewhere."""
+
+    def __init__(self, pieces: Sequence[bytes], status: int = 200) -> None:
+        super().__init__(None, status, media_type="application/json")
+        self._pieces = pieces
+        self.headers["content-length"] = str(sum(map(len, pieces)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class Disconnect:
