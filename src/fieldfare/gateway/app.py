@@ -33,6 +33,7 @@ from fieldfare.gateway.routes.quarantine import QuarantineRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
 from fieldfare.gateway.settings import ANY
+from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import DiskFullError, StorageError
 
@@ -53,6 +54,7 @@ def create_app(gateway: Gateway) -> Starlette:
             Positions(g.log, lambda: g.writer.log_end, g.tail),
             g.bodies,
             g.metrics,
+            Beats(settings.heartbeat_s),
             settings,
         ),
         filters,

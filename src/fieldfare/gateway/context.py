@@ -61,47 +61,34 @@ class Gateway:
 
         broken: set[Path] = set()
         self.match_log.on_broken = lambda error: broken.add(error.path)
+        log, registry, writer, metrics = self.log, self.registry, self.writer, self.metrics
         self.tail = MatchTail(
             self.match_log,
-            self.log,
-            lambda: self.writer.log_end,
+            log,
+            lambda: writer.log_end,
             matched,
             poll_s=settings.poll_ms / 1000,
             on_broken=self.match_log.on_broken,
         )
-        self.records = RecordCache(self.log, settings.record_cache_bytes)
-        self.pump = Pump(
-            self.log,
-            self.registry,
-            self.tail,
-            self.records,
-            self.writer,
-            self.metrics,
-            window_max=settings.window_max,
-        )
+        self.records = RecordCache(log, settings.record_cache_bytes)
+        window_max = settings.window_max
+        self.pump = Pump(log, registry, self.tail, self.records, writer, metrics, window_max=window_max)
 
+        matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings,
-            self.log,
-            self.registry,
-            self.match_log,
-            self.quarantine,
-            self.tail,
-            self.writer.floor,
-            broken,
-            self.metrics,
+            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
         )
         self.figures = Figures(
             settings,
-            self.log,
-            self.quarantine,
-            self.tail,
-            self.writer,
+            log,
+            quarantine,
+            tail,
+            writer,
             self.subscriptions,
             self.pump,
             self.maintenance,
             self.load,
-            self.metrics,
+            metrics,
         )
         self.background = Background(settings, self.figures, self.maintenance, self.pump)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -94,7 +94,8 @@ class Pump:
         self._deliveries: dict[int, Delivery] = {}
         self._loading: dict[int, asyncio.Task[Cursor | None]] = {}
         self._pullers: dict[int, Session] = {}
-        self._used_s: dict[int, float] = {}
+        self._idle_s: dict[int, float] = {}
+        """Since when nobody waits for those deliveries that nobody waits for."""
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, set[Waiter]] = {}
@@ -131,7 +132,7 @@ class Pump:
         delivery = self._deliveries.get(subscription.number)
         if delivery is not None:
             self._frontier.bring(delivery)
-            self._used_s[subscription.number] = time.monotonic()
+            self._used(delivery)
         return delivery
 
     async def load(self, subscription: Subscription) -> None:
@@ -155,7 +156,7 @@ class Pump:
             if not loading.cancelled() and loading.exception() is None:
                 cursor = loading.result() or Cursor(Position(0, subscription.valid_from, 0))
                 self._deliveries[number] = Delivery.from_cursor(number, cursor)
-                self._used_s[number] = time.monotonic()
+                self._used(self._deliveries[number])
 
     def puller(self, delivery: Delivery) -> Session:
         """The session that all pulls of a subscription share."""
@@ -177,6 +178,7 @@ class Pump:
                 delivery.release(before)
             self._alone[delivery.number] = session
         self._sessions.setdefault(delivery.number, set()).add(session)
+        self._used(delivery)
         self.connected += 1
         self._wake(delivery, everybody=alone)
         return session
@@ -196,7 +198,7 @@ class Pump:
 
     def deleted(self, number: int) -> None:
         """A subscription was removed: its streams and pulls end."""
-        self._used_s.pop(number, None)
+        self._idle_s.pop(number, None)
         self._pullers.pop(number, None)
         self._loading.pop(number, None)
         delivery = self._deliveries.pop(number, None)
@@ -226,19 +228,18 @@ class Pump:
         self._tail.look_again()
 
     @contextmanager
-    def waiter(
-        self, delivery: Delivery, session: Session, gone: asyncio.Future[None]
-    ) -> Iterator[Callable[[float], Awaitable[bool]]]:
-        """What a session waits with, for as long as this is open; see `Waiter.woken`.
+    def waiter(self, delivery: Delivery, session: Session, gone: asyncio.Future[None]) -> Iterator[Waiter]:
+        """What a session waits with, for as long as this is open.
 
         ``gone`` is done when the client has gone.
         """
         waiter = Waiter(self, delivery, session, gone)
         waiters = self._waiting.setdefault(delivery, set())
         waiters.add(waiter)
+        self._used(delivery)
         gone.add_done_callback(waiter.wake)
         try:
-            yield waiter.woken
+            yield waiter
         finally:
             gone.remove_done_callback(waiter.wake)
             waiters.discard(waiter)
@@ -259,8 +260,7 @@ class Pump:
         while delivery.wants_feed and not delivery.deleted:
             offset = delivery.read_to >> INDEX_BITS
             found = await self._tail.look_for_one(offset, delivery.number)
-            if delivery.number in self._used_s:
-                self._used_s[delivery.number] = time.monotonic()
+            self._used(delivery)
             if delivery.read_to >> INDEX_BITS < offset:
                 continue  # what was read meanwhile, and not given, was forgotten
             if found is None:
@@ -279,20 +279,17 @@ class Pump:
         What cannot be saved is told to the log and tried again the next time: nothing else waits for it.
         """
         now_s = time.monotonic()
-        for at, (number, used_s) in enumerate(list(self._used_s.items())):
+        for at, (number, idle_s) in enumerate(list(self._idle_s.items())):
             if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            delivery = self._deliveries.get(number)
-            if delivery is None:
+            if number not in self._idle_s:
                 continue
-            if delivery in self._waiting or number in self._sessions:
-                self._used_s[number] = now_s
-                continue
+            delivery = self._deliveries[number]
             delivery.forget_unread()
-            if now_s - used_s > IDLE_FORGOTTEN_S:
+            if now_s - idle_s > IDLE_FORGOTTEN_S:
                 delivery.expire(now_s)
                 if not delivery.in_flight and delivery.is_saved:
-                    del self._deliveries[number], self._used_s[number]
+                    del self._deliveries[number], self._idle_s[number]
                     self._pullers.pop(number, None)
         await self._bring_some()
         await self._save_all()
@@ -358,8 +355,17 @@ class Pump:
                 self._metrics.block_seen(found.block)
         self._hand_in(Looked(front, found.joined, found.end))
 
+    def _used(self, delivery: Delivery) -> None:
+        """A delivery is in use now, or somebody begins or ends to wait for it."""
+        number = delivery.number
+        if delivery in self._waiting or number in self._sessions:
+            self._idle_s.pop(number, None)
+        elif self._deliveries.get(number) is delivery:
+            self._idle_s[number] = time.monotonic()
+
     def _leave(self, delivery: Delivery) -> None:
         """If nobody reads a delivery any more, nothing is to be looked for."""
+        self._used(delivery)
         if delivery not in self._waiting and delivery.number not in self._sessions:
             self._hand_in(Leave(delivery))
 
@@ -387,7 +393,7 @@ class Waiter:
         if self._future is not None and not self._future.done():
             self._future.set_result(True)
 
-    async def woken(self, timeout_s: float) -> bool:
+    async def woken(self, timeout_s: float | None = None) -> bool:
         """Wait until there is a message for the session, it is to end, or the client has gone.
 
         False when none of this has come to pass in time; to go on waiting then is cheap.
@@ -403,16 +409,17 @@ class Waiter:
         if not self._is_looked_for:
             self._is_looked_for = True
             self._pump.look_for(delivery)
-        timer = loop.call_later(timeout_s, _give_up, future)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future)
         try:
             woken: bool = await future
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._future = None
         self._is_looked_for = not woken
         return woken
 
 
-def _give_up(future: asyncio.Future[bool]) -> None:
-    if not future.done():
+def _give_up(future: asyncio.Future[bool] | None) -> None:
+    if future is not None and not future.done():
         future.set_result(False)

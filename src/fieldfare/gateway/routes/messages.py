@@ -21,6 +21,7 @@ from fieldfare.gateway.routes.positions import SETTLED_AT_ONCE, Positions
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.event_stream import EventStream
 from fieldfare.gateway.transports.pull import pull_messages
 from fieldfare.model import Subscription
@@ -59,6 +60,7 @@ class MessageRoutes:
     positions: Positions
     bodies: Bodies
     metrics: Metrics
+    beats: Beats
     settings: GatewaySettings
 
     async def ack(self, request: Request) -> Response:
@@ -136,8 +138,7 @@ class MessageRoutes:
             lease_s = math.inf
             await self._settle_last(request)
             _, delivery = await self._find(request)
-        heartbeat_s = self.settings.heartbeat_s
-        return EventStream(self.pump, self.metrics, delivery, window, lease_s, is_auto, heartbeat_s)
+        return EventStream(self.pump, self.metrics, delivery, window, lease_s, is_auto, self.beats)
 
     async def head_of_stream(self, request: Request) -> Response:
         """What a stream's answer would begin with."""

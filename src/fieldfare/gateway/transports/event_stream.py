@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fieldfare.delivery.delivery import Delivery, Session
-from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.pump import Pump, Waiter
 from fieldfare.gateway.delivery.records import write_sse
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, PARTS, Disconnect, next_step
 
 TURN_MAX_S = 0.002
@@ -41,8 +42,8 @@ class EventStream(Response):
         How many messages may be unacked, and for how long each.
     is_auto
         Whether the stream acknowledges them itself.
-    heartbeat_s
-        How long the stream may be silent.
+    beats
+        Say when the stream has been silent for too long.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class EventStream(Response):
         window: int,
         lease_s: float,
         is_auto: bool,
-        heartbeat_s: float,
+        beats: Beats,
     ) -> None:
         super().__init__(
             media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -65,7 +66,7 @@ class EventStream(Response):
         self._window = window
         self._lease_s = lease_s
         self._is_auto = is_auto
-        self._heartbeat_s = heartbeat_s
+        self._beats = beats
         self._sent: deque[int] = deque()
         """With ack=auto: what was sent and is not settled."""
 
@@ -77,20 +78,21 @@ class EventStream(Response):
         session = pump.open_stream(self._delivery, window, alone=is_auto)
         try:
             async with Disconnect(receive) as gone:
-                with pump.waiter(self._delivery, session, gone.future) as woken:
-                    await self._send_all(session, send, gone, woken)
+                with pump.waiter(self._delivery, session, gone.future) as waiter:
+                    await self._send_all(session, send, gone, waiter)
         except OSError:
             pass  # the client went away in the middle of a message
         finally:
+            self._beats.ended(self)
             pump.close_stream(self._delivery, session)
 
-    async def _send_all(
-        self, session: Session, send: Send, gone: Disconnect, woken: Callable[[float], Awaitable[bool]]
-    ) -> None:
-        delivery, pump = self._delivery, self._pump
+    async def _send_all(self, session: Session, send: Send, gone: Disconnect, waiter: Waiter) -> None:
+        delivery, pump, beats = self._delivery, self._pump, self._beats
+        self._send = send
         # A comment at once lets the client know that the stream is open.
         await _send_part(send, b": fieldfare\n\n")
-        turn_s = sent_s = time.monotonic()
+        beats.sent(self)
+        turn_s = time.monotonic()
         step = FIRST_AT_ONCE
         while not (gone.happened or pump.closing or delivery.deleted or session.ended):
             now_s = time.monotonic()
@@ -102,15 +104,23 @@ class EventStream(Response):
             if keys:
                 pump.wake(delivery)  # others who wait must hear when these leases end
                 step = next_step(await self._send_messages(keys, session, send, gone), len(keys))
-                sent_s = now_s
+                beats.sent(self)
             else:
-                while not await woken(sent_s + self._heartbeat_s - time.monotonic()):
-                    await _send_part(send, b":\n\n")
-                    sent_s = time.monotonic()
+                await waiter.woken()
                 turn_s = time.monotonic()
         if delivery.deleted:
             await _send_part(send, b"event: deleted\ndata: {}\n\n")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def beat(self) -> None:
+        """Send a comment, unless the client has not read what was sent before.
+
+        Not by the stream's own task: to wake ten thousand of them costs more than all that they say.
+        """
+        sending = _send_part(self._send, b":\n\n")
+        with suppress(StopIteration, OSError):
+            sending.send(None)
+            sending.close()  # it would wait until there is room
 
     async def _send_messages(self, keys: list[int], session: Session, send: Send, gone: Disconnect) -> int:
         """Send messages in pieces; their bytes. What is not sent when the stream ends comes again."""

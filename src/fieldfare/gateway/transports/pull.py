@@ -43,8 +43,8 @@ async def pull_messages(
             left_s = until_s - time.monotonic()
             if answer.count or gone.happened or pump.closing or delivery.deleted or left_s <= 0:
                 return answer
-            with pump.waiter(delivery, session, gone.future) as woken:
-                await woken(left_s)
+            with pump.waiter(delivery, session, gone.future) as waiter:
+                await waiter.woken(left_s)
 
 
 async def _pulled(

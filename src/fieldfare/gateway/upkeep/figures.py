@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from fieldfare.gateway.admission.load import Load
@@ -21,6 +22,7 @@ from fieldfare.storage.event_log import EventLog
 from fieldfare.storage.quarantine import Quarantine
 
 
+@dataclass
 class Figures:
     """Looks at everything that a publisher and a subscriber need.
 
@@ -34,55 +36,45 @@ class Figures:
         What is told of it.
     """
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        log: EventLog,
-        quarantine: Quarantine,
-        tail: MatchTail,
-        writer: Writer,
-        subscriptions: Subscriptions,
-        pump: Pump,
-        maintenance: Maintenance,
-        load: Load,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._log = log
-        self._quarantine = quarantine
-        self._tail = tail
-        self._writer = writer
-        self._subscriptions = subscriptions
-        self._pump = pump
-        self._maintenance = maintenance
-        self._load = load
-        self._metrics = metrics
+    settings: GatewaySettings
+    log: EventLog
+    quarantine: Quarantine
+    tail: MatchTail
+    writer: Writer
+    subscriptions: Subscriptions
+    pump: Pump
+    maintenance: Maintenance
+    load: Load
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._log_end = 0
-        self._pipeline = PipelineWatch(settings.data / "run" / "pipeline.json", settings.pipeline_stale_s)
+        heartbeat = self.settings.data / "run" / "pipeline.json"
+        self._pipeline = PipelineWatch(heartbeat, self.settings.pipeline_stale_s)
         self._probes = (
-            WriterProbe("log", lambda: writer.probe()),
-            WriterProbe("registry", subscriptions.probe),
+            WriterProbe("log", lambda: self.writer.probe()),
+            WriterProbe("registry", self.subscriptions.probe),
         )
         self._read()
 
     async def observe(self) -> None:
         """Take in all that is matched by now, and the figures that change all the time."""
-        await self._tail.catch_up()
+        await self.tail.catch_up()
         await asyncio.to_thread(self._read)
-        metrics = self._metrics
+        metrics = self.metrics
         metrics.sample(time.monotonic())
-        metrics.lag.set(self._load.lag_events)
-        metrics.subscriptions.set(self._subscriptions.count)
-        metrics.connected.set(self._pump.connected)
-        metrics.queued_bytes.set(self._writer.queued_bytes)
+        metrics.lag.set(self.load.lag_events)
+        metrics.subscriptions.set(self.subscriptions.count)
+        metrics.connected.set(self.pump.connected)
+        metrics.queued_bytes.set(self.writer.queued_bytes)
 
     def _read(self) -> None:
         with self._lock:
-            tip = self._tail.tip
-            self._log_end = self._log.end()
-            self._load.lag_events = self._log.backlog(tip).events
-            self._load.disk_free_bytes = disk_free_bytes(self._settings.data)
+            tip = self.tail.tip
+            self._log_end = self.log.end()
+            self.load.lag_events = self.log.backlog(tip).events
+            self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
             self._pipeline.look(tip, self._log_end, time.monotonic(), time.time_ns() // 1_000_000)
 
     async def checks(self) -> dict[str, str]:
@@ -95,33 +87,33 @@ class Figures:
             "registry": registry,
             "disk": "ready",
         }
-        free_bytes = self._load.disk_free_bytes
-        if free_bytes < max(self._settings.disk_free_min_bytes, DISK_FULL_BYTES):
+        free_bytes = self.load.disk_free_bytes
+        if free_bytes < max(self.settings.disk_free_min_bytes, DISK_FULL_BYTES):
             checks["disk"] = f"{free_bytes >> 20} MiB are free"
         return checks
 
     async def stats(self) -> dict[str, Any]:
         """The document of ``/v1/stats``."""
         await self.observe()
-        log_bytes = await asyncio.to_thread(self._log.size_bytes)
-        quarantined = await asyncio.to_thread(self._quarantine.offsets)
-        metrics = self._metrics
+        log_bytes = await asyncio.to_thread(self.log.size_bytes)
+        quarantined = await asyncio.to_thread(self.quarantine.offsets)
+        metrics = self.metrics
         events_per_s, matches_per_s = metrics.rates()
         return {
             "log_end": self._log_end,
-            "matched_end": self._tail.tip,
-            "lag_events": self._load.lag_events,
+            "matched_end": self.tail.tip,
+            "lag_events": self.load.lag_events,
             "events_total": metrics.events_total,
             "matches_total": metrics.matches_total,
             "delivered_total": metrics.delivered_total,
-            "subscriptions": self._subscriptions.count,
-            "connected": self._pump.connected,
+            "subscriptions": self.subscriptions.count,
+            "connected": self.pump.connected,
             "events_per_s": round(events_per_s, 1),
             "matches_per_s": round(matches_per_s, 1),
             "match_latency_ms": metrics.match_latency_ms(),
             "log_bytes": log_bytes,
-            "disk_free_bytes": self._load.disk_free_bytes,
-            "notices": list(self._maintenance.notices),
+            "disk_free_bytes": self.load.disk_free_bytes,
+            "notices": list(self.maintenance.notices),
             "quarantined_records": len(quarantined),
             "pid": os.getpid(),
         }

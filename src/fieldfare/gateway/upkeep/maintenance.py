@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ COMPACTED_BLOCKS = 10_000
 """One round looks at about so many: more than come in its time, and a bound on the first after a start."""
 
 
+@dataclass
 class Maintenance:
     """Looks after the event log, the match log and the registry of one gateway.
 
@@ -62,28 +64,18 @@ class Maintenance:
         Say how much was set aside.
     """
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        log: EventLog,
-        registry: Registry,
-        match_log: MatchLog,
-        quarantine: Quarantine,
-        tail: MatchTail,
-        floor: Callable[[], int],
-        broken: set[Path],
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._log = log
-        self._registry = registry
-        self._match_log = match_log
-        self._quarantine = quarantine
-        self._tail = tail
-        self._floor = floor
-        self._broken = broken
-        self._metrics = metrics
-        self._heartbeat_path = settings.data / "run" / "pipeline.json"
+    settings: GatewaySettings
+    log: EventLog
+    registry: Registry
+    match_log: MatchLog
+    quarantine: Quarantine
+    tail: MatchTail
+    floor: Callable[[], int]
+    broken: set[Path]
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
+        self._heartbeat_path = self.settings.data / "run" / "pipeline.json"
         self._lock = threading.Lock()
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
@@ -92,7 +84,7 @@ class Maintenance:
     @property
     def is_asked(self) -> bool:
         """Whether `mend` has something to look at."""
-        return bool(self._broken) or self._tail.gap_seen
+        return bool(self.broken) or self.tail.gap_seen
 
     def round(self, elapsed_s: float) -> None:
         """One round of everything.
@@ -132,11 +124,11 @@ class Maintenance:
 
     @property
     def _retention_ms(self) -> int:
-        return max(1, round(self._settings.retention_s * 1000))
+        return max(1, round(self.settings.retention_s * 1000))
 
     def _observe(self, elapsed_ms: int) -> None:
         shortest_ms = min(self._retention_ms, PRODUCERS_KEPT_MS)
-        self._log.observe(
+        self.log.observe(
             elapsed_ms,
             every_ms=max(1, shortest_ms // AGES_NOTED),
             keep_ms=max(self._retention_ms, PRODUCERS_KEPT_MS),
@@ -145,38 +137,38 @@ class Maintenance:
     def _retain(self) -> None:
         """Remove old records, and then their matches: a match without its event does no harm."""
         # What the pipeline may still match again, or has matched and not made durable, stays.
-        keep_from = min(self._tail.tip, committed_offset(self._settings))
-        policy = RetentionPolicy(self._retention_ms, self._settings.retention_bytes)
-        before = policy.trim_before(self._log, keep_from)
+        keep_from = min(self.tail.tip, committed_offset(self.settings))
+        policy = RetentionPolicy(self._retention_ms, self.settings.retention_bytes)
+        before = policy.trim_before(self.log, keep_from)
         if before is not None:
-            removed = self._log.trim(before)
+            removed = self.log.trim(before)
             logger.info("retention removed %d records, up to 0-%d-0", removed, before)
         # Also when the last round was killed before it came to this.
-        self._match_log.trim(self._log.start())
+        self.match_log.trim(self.log.start())
 
     def _forget_producers(self) -> None:
-        log = self._log
+        log = self.log
         log.forget_producers(log.older_than(PRODUCERS_KEPT_MS))
 
     def _pass_over(self) -> None:
-        committed = committed_offset(self._settings)
-        if self._tail.tip < committed or self._tail.gap_seen:
-            self._tail.gap_seen = False
-            pass_over_lost(self._log, self._match_log, committed)
+        committed = committed_offset(self.settings)
+        if self.tail.tip < committed or self.tail.gap_seen:
+            self.tail.gap_seen = False
+            pass_over_lost(self.log, self.match_log, committed)
 
     def _set_aside(self) -> None:
         """Take broken blocks out of the match log, unless the pipeline may still write them again."""
-        committed = committed_offset(self._settings)
-        for path in list(self._broken):
+        committed = committed_offset(self.settings)
+        for path in list(self.broken):
             block = range_of(path)
-            trouble = None if block is None else self._match_log.trouble(block)
+            trouble = None if block is None else self.match_log.trouble(block)
             if block is not None and trouble is not None:
                 if block.end > committed and not self._is_pipeline_at_work():
                     continue
-                kept = self._match_log.set_aside(block)
+                kept = self.match_log.set_aside(block)
                 logger.error("%s; it is set aside as %s, and what it held is passed over", trouble, kept)
-            self._broken.discard(path)
-            self._match_log.forget(path)
+            self.broken.discard(path)
+            self.match_log.forget(path)
 
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match: before, it may match anew what is torn."""
@@ -186,8 +178,8 @@ class Maintenance:
             return False
 
     def _compact(self) -> None:
-        self._match_log.compact(
-            max(0, self._tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+        self.match_log.compact(
+            max(0, self.tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
         )
 
     def _forget_history(self) -> None:
@@ -202,24 +194,24 @@ class Maintenance:
             return
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
-            before = min(self._floor(), heartbeat.snapshot_revision)
-            waiting = self._log.lowest_stamp(heartbeat.offset)
-            self._registry.purge(before if waiting is None else min(before, waiting))
+            before = min(self.floor(), heartbeat.snapshot_revision)
+            waiting = self.log.lowest_stamp(heartbeat.offset)
+            self.registry.purge(before if waiting is None else min(before, waiting))
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""
-        self._quarantine.forget_before(self._log.start())
+        self.quarantine.forget_before(self.log.start())
 
     def _look_aside(self) -> None:
         self.notices = tuple(
             f"a block of the match log was broken and is set aside as {path}: the matches of records"
             f" {block.start} to {block.end - 1} are lost, for those who had not read them; delete the file to"
             " end this notice"
-            for path in self._match_log.aside()
+            for path in self.match_log.aside()
             if (block := range_of(path)) is not None
         )
-        self._metrics.set_aside.set(len(self.notices))
-        if records := len(self._quarantine.offsets()):
+        self.metrics.set_aside.set(len(self.notices))
+        if records := len(self.quarantine.offsets()):
             self.notices += (
                 f"{records} records could not be matched and are set aside: see fieldfare quarantine list",
             )
