@@ -124,18 +124,13 @@ class _Thread(Generic[_Operation]):
     def _write(self, group: Sequence[_Operation]) -> None:
         """Do a group's work, and resolve its futures."""
 
-    def _resolve(self, outcomes: Sequence[_Outcome]) -> None:
-        if not self._on_loop(_set_results, outcomes):
-            logger.warning("%d answers came after the gateway had ended", len(outcomes))
-
-    def _on_loop(self, work: Callable[..., None], *arguments: Any) -> bool:
-        """Have something done on the event loop; False when it has ended, and so nobody waits for it."""
+    def _resolve(self, outcomes: Sequence[_Outcome], then: Callable[[], None] | None = None) -> None:
+        """Tell the event loop, which may have ended."""
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(work, *arguments)
+            self._loop.call_soon_threadsafe(_set_results, outcomes, then)
         except RuntimeError:
-            return False
-        return True
+            logger.warning("%d answers came after the gateway had ended", len(outcomes))
 
 
 class _Changes(_Thread[_Change]):
@@ -186,9 +181,8 @@ class _Appends(_Thread[_Append]):
             stamp = self._appending = self._stamp()
         outcomes = self._append(group, stamp)
         self._appending = None
-        self._resolve(outcomes)
-        if self.end != before and self.on_append is not None:
-            self._on_loop(self.on_append)
+        # Heard together: to wake the event loop costs more than what is then done.
+        self._resolve(outcomes, self.on_append if self.end != before else None)
 
     def _append(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
         wanted = [append for append in appends if append.record is not None]
@@ -330,7 +324,7 @@ class Writer:
         await self._saves.submit(lambda future: _Save(cursors, future))
 
 
-def _set_results(outcomes: Sequence[_Outcome]) -> None:
+def _set_results(outcomes: Sequence[_Outcome], then: Callable[[], None] | None) -> None:
     for future, result, error in outcomes:
         if future.done():
             continue
@@ -339,3 +333,5 @@ def _set_results(outcomes: Sequence[_Outcome]) -> None:
             future.exception()  # seen: a client that went away leaves no warning behind
         else:
             future.set_result(result)
+    if then is not None:
+        then()

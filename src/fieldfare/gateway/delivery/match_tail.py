@@ -37,6 +37,11 @@ LATER_BY = 0.25
 LATER_MAX_S = 0.02
 """The longer nothing has come, the later is the next look: by this share of it, and by no more than that."""
 
+PACE_BY = 1 / 3
+PACE_MAX_S = 0.06
+"""Where blocks come faster one after the other than this, a look is later by that share of their pace: to
+wake a thread costs more than to look."""
+
 MATCHES_A_LOOKUP = 8_192
 """To look up one subscription costs about as much as to read the numbers of so many matches."""
 
@@ -107,6 +112,7 @@ class MatchTail:
         self._stirred = threading.Event()
         self._followed = Front(tip)
         self._is_idle = False
+        self._pace_s = 0.0
         self._closed = False
         self._asked = 0
         self._askers: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -183,6 +189,8 @@ class MatchTail:
             asked = self._asked
             found = self._look_for(front)
             if found is not None:
+                took_s = time.monotonic() - since_s
+                self._pace_s = (3 * self._pace_s + took_s) / 4 if took_s < PACE_MAX_S else 0.0
                 return found
             if self._askers:
                 with suppress(RuntimeError):  # the loop has ended, and nobody waits
@@ -195,8 +203,8 @@ class MatchTail:
                 self._stirred.wait(IDLE_LOOK_S)
                 since_s = time.monotonic()
             else:
-                later_s = min(LATER_BY * (time.monotonic() - since_s), LATER_MAX_S)
-                self._stirred.wait(max(self._poll_s, later_s))
+                later_s = max(LATER_BY * (time.monotonic() - since_s), PACE_BY * self._pace_s)
+                self._stirred.wait(max(self._poll_s, min(later_s, LATER_MAX_S)))
         return None
 
     def _is_looked_for(self) -> bool:

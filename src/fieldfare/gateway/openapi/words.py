@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 Json = dict[str, Any]
@@ -66,15 +67,54 @@ def body(schema: Json, example: Any, *, required: bool = True) -> Json:
     return {"required": required, "content": content(schema, example)}
 
 
-def path_parameter(name: str, description: str) -> Json:
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": description,
-        "schema": {"type": "string"},
-    }
-
-
 def parameter(name: str, place: str, schema: Json, description: str) -> Json:
-    return {"name": name, "in": place, "required": False, "description": description, "schema": schema}
+    required = place == "path"
+    return {"name": name, "in": place, "required": required, "description": description, "schema": schema}
+
+
+_IN_PATHS = {
+    "space": "The space's name.",
+    "id": "The subscription's id.",
+    "position": "Where the record stands, as the list says.",
+}
+_PROBLEMS = {
+    "400": "The request is wrong; the answer names the place.",
+    "404": "Unknown space or subscription.",
+    "413": "The body is too large, or there is too much in it.",
+    "415": "The content type is not taken.",
+    "429": "Too many changes of subscriptions wait: see Retry-After.",
+    "default": "Who asks, or how, is refused (403, 408, 421, 431), or the service cannot answer (500, 503).",
+}
+
+
+def path(template: str, **operations: Json) -> Json:
+    """What a path takes, by method."""
+    names = re.findall(r"\{(\w+)\}", template)
+    item: Json = {"parameters": [parameter(name, "path", string(), _IN_PATHS[name]) for name in names]}
+    return {template: {**(item if names else {}), **operations}}
+
+
+def operation(
+    name: str,
+    summary: str,
+    description: str = "",
+    *,
+    answers: Json,
+    problems: str = "",
+    parameters: list[Json] | None = None,
+    takes: Json | None = None,
+) -> Json:
+    """One operation; ``answers`` by status, or the one of 200, and the statuses of the usual problems."""
+    described: Json = {"operationId": name, "summary": summary}
+    if description:
+        described["description"] = description
+    if parameters:
+        described["parameters"] = parameters
+    if takes:
+        described["requestBody"] = takes
+    usual = [*problems.split(), *(("413", "415") if takes else ()), "default"]
+    described["responses"] = {
+        **({"200": answers} if "description" in answers else answers),
+        **{status: problem(_PROBLEMS[status]) for status in usual},
+    }
+    return described

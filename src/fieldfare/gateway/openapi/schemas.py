@@ -1,0 +1,253 @@
+"""What requests and answers hold, and an example of each."""
+
+from __future__ import annotations
+
+from fieldfare.filters.filter import DIALECTS
+from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
+
+FILTER: Json = {
+    "description": "The filter's text; in a dialect that is JSON the JSON itself, or its text.",
+    "type": ["string", "object", "array"],
+}
+DIALECT = string(enum=sorted(DIALECTS), default="sql")
+_TEXT = string("All of it as text for people.")
+_BOOLEAN: Json = {"type": "boolean"}
+_WARNING = record({"detail": string(), "hint": string()}, ["detail"])
+
+FILTER_SCHEMAS: Json = {
+    "FilterProblem": record(
+        {
+            "detail": string(),
+            "line": integer("From 1; missing where it is about the whole filter."),
+            "column": integer("From 1, in characters."),
+            "hint": string(),
+            "display": string("The line with a caret under the place."),
+        },
+        ["detail", "display"],
+    ),
+    "Check": record(
+        {
+            "valid": _BOOLEAN,
+            "dialect": string(),
+            "problems": array(ref("FilterProblem")),
+            "warnings": array(ref("FilterProblem")),
+            "text": _TEXT,
+        }
+    ),
+    "Statement": record({"text": string(), "parts": array(ref("Statement"))}, ["text"]),
+    "Explanation": record(
+        {
+            "dialect": string(),
+            "matches": string("What is certain of it.", enum=["never", "always", "sometimes"]),
+            "statement": ref("Statement"),
+            "functions": array(record({"call": string(), "summary": string()})),
+            "index": array(
+                record(
+                    {
+                        "predicates": array(
+                            record(
+                                {"attribute": string(), "values": string(), "sample_fits": integer()},
+                                ["attribute", "values"],
+                            )
+                        ),
+                        "exact": {
+                            "type": "boolean",
+                            "description": "Whether an event that fits matches; else it is a candidate.",
+                        },
+                        "sample_fits": integer("Events of the sample that fit."),
+                    },
+                    ["predicates", "exact"],
+                ),
+                description="An event that fits none of these cannot match.",
+            ),
+            "sample": {
+                "oneOf": [
+                    {"type": "null"},
+                    record({"events": integer(), "candidates": integer(), "matches": integer()}),
+                ]
+            },
+            "warnings": array(_WARNING),
+            "text": _TEXT,
+        }
+    ),
+    "Tested": record(
+        {
+            "matches": _BOOLEAN,
+            "value": {"type": ["boolean", "null"], "description": "null: unknown."},
+            "errors": array(string(), description="Kinds of errors, for dialects that have them."),
+            "failures": array(
+                record(
+                    {
+                        "part": string("The part of the filter, in sql."),
+                        "value": {"type": ["boolean", "null"]},
+                        "read": array(record({"name": string(), "value": string("As sql writes it.")})),
+                    }
+                ),
+                description="The innermost parts that made the filter fail.",
+            ),
+            "text": _TEXT,
+        },
+        ["matches"],
+    ),
+}
+
+EVENT: Json = {
+    "specversion": "1.0",
+    "id": "1",
+    "source": "/exchange",
+    "type": "trade",
+    "time": "2013-01-01T05:00:00Z",
+    "data": {"symbol": "YHOO", "price": 18.25},
+}
+SUBSCRIPTION: Json = {
+    "id": "cheap-yahoo",
+    "space": "default",
+    "filter": "data.symbol = 'YHOO' AND data.price < 18.5",
+    "dialect": "sql",
+    "revision": 1,
+    "valid_from": "0-0-0",
+}
+APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
+
+
+POSITION = string("Where an event stands: partition-offset-index.", pattern=r"^\d+-\d+-\d+$")
+_NULLABLE_NUMBER: Json = {"type": ["number", "null"]}
+
+_PLACE: Json = {
+    "pointer": string("A JSON pointer into the request or the event."),
+    "byte": integer("Byte of the request's body, from 0."),
+    "line": integer("Line of the text, from 1."),
+    "column": integer("Character of the line, from 1."),
+    "hint": string("What may have been meant."),
+    "display": string("The text with a caret under the place."),
+}
+
+SCHEMAS: Json = {
+    "Problem": record(
+        {
+            "type": string("The kind of problem, a URN."),
+            "title": string(),
+            "status": integer(),
+            "detail": string("What is wrong, for a person."),
+            **_PLACE,
+            "refused": array(ref("Refused")),
+        },
+        ["type", "title", "status", "detail"],
+    ),
+    "Refused": record(
+        {"index": integer("Place in the request, from 0."), "detail": string(), **_PLACE},
+        ["index", "detail"],
+    ),
+    "Event": record(
+        {
+            "specversion": string(enum=["1.0"]),
+            "id": string(minLength=1),
+            "source": string(minLength=1),
+            "type": string(minLength=1),
+            "subject": string(),
+            "time": string(format="date-time"),
+            "datacontenttype": string(),
+            "dataschema": string(),
+            "data": {"description": "Any JSON value."},
+            "data_base64": string(),
+        },
+        ["specversion", "id", "source", "type"],
+        additionalProperties={"type": ["string", "integer", "boolean", "null"]},
+    ),
+    "Appended": record(
+        {
+            "partition": integer(),
+            "offset": {
+                "type": ["integer", "null"],
+                "description": "Offset of the record; event i of it stands at partition-offset-i. An empty "
+                "batch makes none.",
+            },
+            "count": integer("Events appended."),
+            "stamp": {
+                "type": ["integer", "null"],
+                "description": "The events are matched against the subscriptions as of this revision.",
+            },
+            "duplicate": {"type": "boolean", "description": "A repeat: the first one's place."},
+        }
+    ),
+    "PartlyAppended": record(
+        {
+            "title": string(),
+            "partition": integer(),
+            "offset": integer(),
+            "count": integer(),
+            "stamp": integer(),
+            "duplicate": {"type": "boolean"},
+            "accepted": array(record({"index": integer(), "position": POSITION})),
+            "refused": array(ref("Refused")),
+        }
+    ),
+    "Space": taken({"name": string()}),
+    "Filter": taken(
+        {
+            "filter": FILTER,
+            "dialect": DIALECT,
+            "id": string(),
+        },
+        ["filter"],
+    ),
+    **FILTER_SCHEMAS,
+    "Subscription": record(
+        {
+            "id": string(),
+            "space": string(),
+            "filter": string(),
+            "dialect": string(),
+            "revision": integer(
+                "The registry revision that wrote this version: it counts from that stamp on."
+            ),
+            "valid_from": string(
+                "No event before this position meets this version.", pattern=POSITION["pattern"]
+            ),
+            "given_up_events": integer(
+                "For so many events, since the gateway's start, the filter was too much work to evaluate; "
+                "they were not matched. Only where one subscription is read, and only if there are any."
+            ),
+        },
+        ["id", "space", "filter", "dialect", "revision", "valid_from"],
+    ),
+    "BulkAnswer": record(
+        {
+            "created": integer(),
+            "replaced": integer(),
+            "unchanged": integer(),
+            "refused": array(ref("Refused")),
+        }
+    ),
+    "Message": record({"position": POSITION, "event": ref("Event")}),
+    "Stats": record(
+        {
+            "log_end": integer("The offset that the next record gets."),
+            "matched_end": integer("The records before this offset are matched."),
+            "lag_events": integer("Events appended and not matched yet."),
+            "events_total": integer("Events appended since the gateway's start."),
+            "matches_total": integer("Matches found since the gateway's start."),
+            "delivered_total": integer("Messages given to subscribers since the gateway's start."),
+            "subscriptions": integer(),
+            "connected": integer("Open streams."),
+            "events_per_s": number(),
+            "matches_per_s": number(),
+            "match_latency_ms": record({"p50": _NULLABLE_NUMBER, "p99": _NULLABLE_NUMBER}),
+            "log_bytes": integer(),
+            "disk_free_bytes": integer(),
+            "notices": {"type": "array", "items": string()},
+            "quarantined_records": integer("Records set aside because matching them failed."),
+            "pid": integer(),
+        }
+    ),
+}
+
+SET_ASIDE = record(
+    {
+        "position": string("Where the record stands: that of its first event."),
+        "space": string(),
+        "events": integer("How many events nobody was given."),
+        "error": string("Why it could not be matched, in short and without any event's text."),
+        "set_aside_ms": integer("When, in milliseconds since 1970."),
+    }
+)
