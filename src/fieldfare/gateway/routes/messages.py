@@ -22,7 +22,7 @@ from fieldfare.gateway.routes.requests import json_response, query_int, query_se
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.transports.beats import Beats
-from fieldfare.gateway.transports.event_stream import EventStream
+from fieldfare.gateway.transports.event_stream import HEADERS, EventStream
 from fieldfare.gateway.transports.pull import pull_messages
 from fieldfare.model import Subscription
 
@@ -120,7 +120,7 @@ class MessageRoutes:
         self.metrics.given(answer.count)
         return answer
 
-    async def stream(self, request: Request) -> Response:
+    async def stream(self, request: Request) -> EventStream:
         """The subscription's messages as server-sent events, from its cursor on."""
         _, delivery = await self._find(request)
         window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
@@ -143,8 +143,8 @@ class MessageRoutes:
     async def head_of_stream(self, request: Request) -> Response:
         """What a stream's answer would begin with."""
         await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
-        response = Response(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        del response.headers["content-length"]
+        response = Response()
+        response.raw_headers = HEADERS
         return response
 
     async def _settle_last(self, request: Request) -> None:

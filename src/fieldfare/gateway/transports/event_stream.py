@@ -14,8 +14,8 @@ import asyncio
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fieldfare.delivery.delivery import Delivery, Session
@@ -25,11 +25,18 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, PARTS, Disconnect, next_step
 
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
 TURN_MAX_S = 0.002
 """A stream that is always ready lets others have their turn this often."""
 
 
-class EventStream(Response):
+@dataclass(eq=False)
+class EventStream:
     """One open stream: sends what its session is given until somebody ends it.
 
     Parameters
@@ -46,48 +53,34 @@ class EventStream(Response):
         Say when the stream has been silent for too long.
     """
 
-    def __init__(
-        self,
-        pump: Pump,
-        metrics: Metrics,
-        delivery: Delivery,
-        window: int,
-        lease_s: float,
-        is_auto: bool,
-        beats: Beats,
-    ) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        )
-        del self.headers["content-length"]
-        self._pump = pump
-        self._metrics = metrics
-        self._delivery = delivery
-        self._window = window
-        self._lease_s = lease_s
-        self._is_auto = is_auto
-        self._beats = beats
-        self._sent: deque[int] = deque()
-        """With ack=auto: what was sent and is not settled."""
+    pump: Pump
+    metrics: Metrics
+    delivery: Delivery
+    window: int
+    lease_s: float
+    is_auto: bool
+    beats: Beats
+    sent: deque[int] = field(default_factory=deque, init=False)
+    """With ack=auto: what was sent and is not settled."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pump, is_auto = self._pump, self._is_auto
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        pump, is_auto = self.pump, self.is_auto
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         # An automatic stream never waits for acks: when its window is full it makes room itself.
-        window = 2 * self._window if is_auto else self._window
-        session = pump.open_stream(self._delivery, window, alone=is_auto)
+        window = 2 * self.window if is_auto else self.window
+        session = pump.open_stream(self.delivery, window, alone=is_auto)
         try:
             async with Disconnect(receive) as gone:
-                with pump.waiter(self._delivery, session, gone.future) as waiter:
+                with pump.waiter(self.delivery, session, gone.future) as waiter:
                     await self._send_all(session, send, gone, waiter)
         except OSError:
             pass  # the client went away in the middle of a message
         finally:
-            self._beats.ended(self)
-            pump.close_stream(self._delivery, session)
+            self.beats.ended(self)
+            pump.close_stream(self.delivery, session)
 
     async def _send_all(self, session: Session, send: Send, gone: Disconnect, waiter: Waiter) -> None:
-        delivery, pump, beats = self._delivery, self._pump, self._beats
+        delivery, pump, beats = self.delivery, self.pump, self.beats
         self._send = send
         # A comment at once lets the client know that the stream is open.
         await _send_part(send, b": fieldfare\n\n")
@@ -100,7 +93,7 @@ class EventStream(Response):
                 await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
                 turn_s = time.monotonic()
                 continue
-            keys = delivery.take(session, step, now_s, self._lease_s)
+            keys = delivery.take(session, step, now_s, self.lease_s)
             if keys:
                 pump.wake(delivery)  # others who wait must hear when these leases end
                 step = next_step(await self._send_messages(keys, session, send, gone), len(keys))
@@ -127,26 +120,26 @@ class EventStream(Response):
         size_bytes = at = 0
         while at < len(keys) and not (gone.happened or session.ended):
             parts: list[bytes] = []
-            done = await self._pump.compose(self._delivery, keys[at:], write_sse, parts)
+            done = await self.pump.compose(self.delivery, keys[at:], write_sse, parts)
             if session.ended:
                 break
             if parts:
                 body = b"".join(parts)
                 size_bytes += len(body)
-                self._metrics.given(len(parts) // PARTS)
+                self.metrics.given(len(parts) // PARTS)
                 await _send_part(send, body)
-            if self._is_auto and not session.ended:
+            if self.is_auto and not session.ended:
                 self._settle_oldest(keys[at : at + done])
             at += done
         return size_bytes
 
     def _settle_oldest(self, sent: list[int]) -> None:
         """With ack=auto: what has a whole window of younger ones behind it needs no acknowledgement."""
-        self._sent += sent
-        surplus = len(self._sent) - self._window
+        self.sent += sent
+        surplus = len(self.sent) - self.window
         if surplus > 0:
-            settled = self._delivery.ack([self._sent.popleft() for _ in range(surplus)])
-            self._metrics.acked.inc(settled)
+            settled = self.delivery.ack([self.sent.popleft() for _ in range(surplus)])
+            self.metrics.acked.inc(settled)
 
 
 async def _send_part(send: Send, body: bytes) -> None:
