@@ -98,8 +98,8 @@ class _Thread(Generic[_Operation]):
             raise WriterClosed
         future = self._loop.create_future()
         self._queue.put(make(future))
-        # The work is done even if the client goes away meanwhile; only its answer is dropped.
-        return await asyncio.shield(future)
+        # The work is done even if the client goes away meanwhile: only its answer is dropped.
+        return await future
 
     def _run(self) -> None:
         stopping = False
