@@ -68,8 +68,8 @@ def create_app(gateway: Gateway) -> Starlette:
         try:
             yield
         finally:
-            await gateway.close()
             filters.close()
+            await gateway.close()
 
     app = Starlette(
         routes=routes,
