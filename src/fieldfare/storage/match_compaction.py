@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldfare.files import remove_abandoned
 from fieldfare.storage.errors import BrokenBlockError
@@ -20,6 +21,12 @@ from fieldfare.storage.match_folder import SHARD_RECORDS, BlockRange, list_block
 
 MAX_COMPACTED_MATCHES = 8_000_000
 """Compaction makes no block with more matches: it bounds the memory that it takes to about 100 MB."""
+
+SMALL_MATCHES = 100
+"""A block with no more is read once, when its size is looked at: to open its file takes longer than that."""
+
+Content = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]
+"""The counts of a block, and its matches by event."""
 
 Size = tuple[int, int]
 """The events and matches of a block."""
@@ -51,10 +58,12 @@ class Compaction:
         self._broken = broken
         self._from: int | None = None
         self._lowest_shard: int | None = None
+        self._small: dict[BlockRange, Content] = {}
         self._sizes: dict[BlockRange, Size] = {}
 
     def compact(self, before: int, most_blocks: int) -> int:
         """Merge neighbours that end at or before an offset; returns how many files that saved."""
+        self._small.clear()
         blocks = self._window(before, most_blocks)
         saved = 0
         left: list[tuple[BlockRange, Size]] = []
@@ -146,6 +155,8 @@ class Compaction:
             return known
         try:
             opened = self._read(block)
+            if opened.matches <= SMALL_MATCHES:
+                self._small[block] = _content(opened)
         except BrokenBlockError as error:
             self._broken(error)
             return None
@@ -182,16 +193,15 @@ class Compaction:
         counts, lengths, subscriptions = [], [], []
         for block in run:
             try:
-                opened = self._read(block)
-                indptr, numbers = opened.by_event()
+                found, indptr, numbers = self._small.get(block) or _content(self._read(block))
             except BrokenBlockError as error:
                 self._broken(error)
                 return None
             except FileNotFoundError:
                 return None
             skipped = at - block.start
-            first_event = int(opened.counts[:skipped].sum())
-            counts.append(opened.counts[skipped:])
+            first_event = int(found[:skipped].sum())
+            counts.append(found[skipped:])
             lengths.append(np.diff(indptr[first_event:]))
             subscriptions.append(numbers[indptr[first_event] :])
             at = block.end
@@ -204,3 +214,8 @@ class Compaction:
         for block in blocks:
             block.path(self._folder).unlink(missing_ok=True)
         return len(blocks)
+
+
+def _content(block: MatchBlock) -> Content:
+    """What is merged of a block; it keeps no file open."""
+    return block.counts.copy(), *block.by_event()
