@@ -7,15 +7,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from naive_library import match_naive
-from pipeline_support import arrow_payload_of, payload_of, random_event, random_filter, typed_event
-from pyspark.sql import DataFrame, SparkSession
-
-from fieldfare.filters import compile_filter
-from fieldfare.matching.versions import IndexEntry
-from fieldfare.model import OPEN_END
-from fieldfare.partitioning import Extents
-from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.partitioned.log_matcher import LogMatcher, read_matches
 from fieldfare.runtimes.spark.partitioned.recutting import Recutting
 from fieldfare.runtimes.spark.partitioned.sliced_index import (
@@ -25,6 +16,15 @@ from fieldfare.runtimes.spark.partitioned.sliced_index import (
     read_extents,
 )
 from fieldfare.runtimes.spark.partitioned.tasks import POLICIES
+from naive_library import match_naive
+from pipeline_support import arrow_payload_of, payload_of, random_event, random_filter, typed_event
+from pyspark.sql import DataFrame, SparkSession
+
+from fieldfare.filters import compile_filter
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.model import OPEN_END
+from fieldfare.partitioning import Extents
+from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log
 from fieldfare.storage.event_log import NewRecord

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest, decode_manifest, encode_manifest
+from fieldfare.pipeline.manifest import (
+    Manifest,
+    SliceManifest,
+    Snapshot,
+    SpaceManifest,
+    decode_manifest,
+    encode_manifest,
+)
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError
 
@@ -23,18 +30,30 @@ def write(store: IndexStore, *names: str) -> None:
 
 
 def manifest(number: int, snapshot: str | None, *deltas: str, closings: str | None = None) -> Manifest:
-    return Manifest(number, number * 10, {"birds": SpaceManifest(snapshot, deltas, closings)})
+    built = Snapshot(snapshot, 3) if snapshot else None
+    birds = SliceManifest(snapshot=built, deltas=deltas, closings=closings)
+    return Manifest(number, number * 10, {"birds": SpaceManifest((birds,))})
 
 
 def test_a_manifest_reads_back_from_its_json() -> None:
-    written = Manifest(7, 4711, {"birds": SpaceManifest("s", ("d1", "d2"), "c"), "ants": SpaceManifest()})
+    birds = SliceManifest(2, "plain", Snapshot("s", 4000), ("d1", "d2"), "c", 40)
+    written = Manifest(7, 4711, {"birds": SpaceManifest((birds,)), "ants": SpaceManifest()})
     assert decode_manifest(encode_manifest(written)) == written
     assert written.files() == {"s", "d1", "d2", "c"}
+    assert written.snapshot_revision == 4000
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{}", b'{"format":2}', b'{"format":1,"number":1}', encode_manifest(manifest(1, "s"))[:-9]],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"format":3}',
+        b'{"format":2,"number":1}',
+        b'{"format":1,"number":1}',
+        encode_manifest(manifest(1, "s"))[:-9],
+    ],
 )
 def test_what_is_no_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="manifest"):

@@ -69,4 +69,5 @@ class IndexReader:
             raise UnknownSpaceError(space)
 
     def _index(self, space: str) -> Index:
-        return self._indexes.get(space) or Index()
+        found = self._indexes.get(space)
+        return found.whole if found is not None else Index()
