@@ -87,7 +87,7 @@ def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) 
     assert match_batch(record_batch(records), {"mine": slices}).lists() == expected
     size = len(slices.holders)
     loads = LoadTable.of_sizes(slices.sizes)
-    loads.take(LoadReport(i, 1.0, 0, random.random(), random.random(), 3) for i in range(size))
+    loads.take(LoadReport(i, 1.0, 0, random.random(), 0.5 + random.random(), 3) for i in range(size))
     given = random.choice([None, loads])
     forwarding = Forwarding(random.choice(POLICIES), given, 2.0, random.randrange(9))
     with pytest.MonkeyPatch.context() as patch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -212,6 +214,35 @@ def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
     assert not path.exists()
     assert not {file.name for file in (life.folder.index / "files").iterdir()} & rotted.files()
     life.check(since=passed)
+
+
+def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
+    life: Life, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A space was one index then, and a snapshot's name said of which revision it was."""
+    life.change(40)
+    life.check(since=0)
+    life.change(20)
+    life.check(since=0)
+    before = life.writer.manifest
+    life.writer.close()
+    spaces = {}
+    for name, space in before.spaces.items():
+        (only,) = space.slices
+        snapshot = only.snapshot and f"snapshot-{only.snapshot.revision}-1-0.part"
+        if only.snapshot:
+            shutil.copy(life.store.path(only.snapshot.file), life.store.path(snapshot))
+        spaces[name] = {"snapshot": snapshot, "deltas": list(only.deltas), "closings": only.closings}
+    older = {"format": 2, "number": before.number, "revision": before.revision, "spaces": spaces}
+    path = life.folder.index / "manifests" / f"{before.number:012d}.json"
+    path.write_text(json.dumps(older))
+    life.writer = life.open()
+    assert caplog.text.count("the index is built anew") == 1
+    assert life.writer.manifest.number > before.number
+    life.check(since=0)
+    assert not path.exists()
+    files = {path.name for path in (life.folder.index / "files").iterdir()}
+    assert files == life.writer.manifest.files()
 
 
 def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
