@@ -14,7 +14,7 @@ from pipeline_support import random_partitioning as any_partitioning
 
 from fieldfare.filters import compile_filter
 from fieldfare.forwarding import POLICIES, LoadReport, LoadTable
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription, merge_lists
+from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.matching.index import Index
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
@@ -23,6 +23,7 @@ from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, events_of, record_batch
 from fieldfare.pipeline.dispatch import Forwarding
+from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.manifest import (
     Manifest,

@@ -152,38 +152,6 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
     return MatchLists((present + lowest).astype(np.uint32), starts, ordinals[:kept])
 
 
-def merge_lists(parts: Sequence[MatchLists]) -> MatchLists:
-    """The lists of several, as one: what they say of the same subscription is put together."""
-    parts = [part for part in parts if len(part.numbers)]
-    if len(parts) < 2:
-        return parts[0] if parts else group_by_subscription([])
-    numbers = np.concatenate([part.numbers for part in parts])
-    order = np.argsort(numbers, kind="stable")
-    before = np.cumsum([0, *(len(part.ordinals) for part in parts)])
-    first = np.concatenate([part.starts[:-1] + at for part, at in zip(parts, before[:-1], strict=True)])[
-        order
-    ]
-    lengths = np.concatenate([np.diff(part.starts) for part in parts])[order]
-    ordinals = np.empty(int(before[-1]), np.uint16)
-    copy_lists(np.concatenate([part.ordinals for part in parts]), first, lengths, ordinals)
-    numbers = numbers[order]
-    heads = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
-    starts = np.append((np.cumsum(lengths) - lengths)[heads], before[-1]).astype(np.int64)
-    seen, words = np.zeros(LIST_EVENTS_MAX >> 6, np.uint64), np.zeros(LIST_EVENTS_MAX >> 12, np.uint64)
-    kept = settle_lists(starts, ordinals, seen, words)
-    return MatchLists(numbers[heads], starts, ordinals[:kept])
-
-
-@compiled
-def copy_lists(ordinals: Any, first: Any, lengths: Any, copied: Any) -> None:
-    """Write the lists that begin at `first` one after the other."""
-    end: Any = np.int64(0)
-    for n in range(len(first)):
-        for i in range(lengths[n]):
-            copied[end + i] = ordinals[first[n] + i]
-        end += lengths[n]
-
-
 def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
     """Some pairs and whose they are, tile by tile where chunks of events have the same tiles."""
     for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.run_ends))):

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription, merge_lists
+from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
 from fieldfare.pipeline.access_point import record_batch
+from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.folder import DataFolder

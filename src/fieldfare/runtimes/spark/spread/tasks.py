@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from fieldfare.forwarding import LoadTable
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.grouping import NONE_GIVEN_UP, MatchLists, Pairs, group_by_subscription
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, events_of, record_batch
@@ -176,7 +177,10 @@ class Dispatch:
             raise RecordsError(start, end, error) from error
 
     def _consign(self, events: SpaceEvents, slices: Slices, start: int) -> Iterator[dict[str, Any]]:
-        for some, columns in decoded(events, slices.partitioning.paths):
+        paths = slices.partitioning.paths
+        # Where events go whatever is in them, nobody here looks.
+        pieces = decoded(events, paths) if paths else [(events, ColumnBatch(events.size, {}))]
+        for some, columns in pieces:
             places = np.arange(some.size) if some.places is None else some.places
             for part in slices.dispatch(columns, self.spread.of(events.space), start):
                 yield {
