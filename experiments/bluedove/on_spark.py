@@ -59,12 +59,12 @@ from fieldfare.partitioning import Extents, extents_of
 from fieldfare.partitioning.choosing import choose_partitioning
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.index_files import write_space
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.runtimes.spark.spread.batches import BatchReport, LogBatches
 from fieldfare.storage import IndexStore, open_event_log
 from fieldfare.storage.event_log import NewRecord
 from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
+from fieldfare_lab.spark.batches import BatchReport, LogBatches
+from fieldfare_lab.spark.fixed_index import write_space
 from fieldfare_lab.workloads.synthetic import closed_range
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"

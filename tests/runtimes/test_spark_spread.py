@@ -20,13 +20,13 @@ from fieldfare.partitioning import Extents, HashPartitioning
 from fieldfare.partitioning.choosing import PARTITIONINGS, choose_partitioning, read_extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.index_files import write_space
-from fieldfare.runtimes.spark.spread.batches import LogBatches
-from fieldfare.runtimes.spark.spread.recutting import Recutting
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import IndexStore, MatchLog, open_event_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import NewRecord
+from fieldfare_lab.spark.batches import LogBatches
+from fieldfare_lab.spark.fixed_index import write_space
+from fieldfare_lab.spark.recutting import Recutting
 
 pytestmark = pytest.mark.spark
 

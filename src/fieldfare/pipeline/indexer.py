@@ -63,14 +63,14 @@ class _Slice:
 class _Space:
     """A space's slices by number, those left out that hold the same as another."""
 
-    partitioning: Partitioning
-    holders: Sequence[int]
     slices: Mapping[int, _Slice]
+    files: SpaceManifest
 
-    def manifest(self) -> SpaceManifest:
-        originals = zip(self.partitioning.originals, self.holders, strict=True)
-        slices = tuple(replace(self.slices[number].files, matcher=holder) for number, holder in originals)
-        return SpaceManifest(slices, self.partitioning)
+    def name_files(self) -> None:
+        """Name in `files` what the slices have now."""
+        held = zip(self.files.partitioning.originals, self.files.slices, strict=True)
+        slices = tuple(replace(self.slices[number].files, matcher=part.matcher) for number, part in held)
+        self.files = replace(self.files, slices=slices)
 
 
 class Indexer:
@@ -100,27 +100,27 @@ class Indexer:
         self._spaces: dict[str, _Space] = {}
         for name, parts in (snapshots or {}).items():
             files = manifest.spaces[name]
-            space = self._space(name, files.partitioning, [part.matcher for part in files.slices])
+            space = self._space(name, files)
             for number, slice_ in space.slices.items():
                 snapshot, part = files.slices[number].snapshot, parts[number]
                 if snapshot is not None and part is not None:
                     slice_.live = self._live(part, snapshot.revision)
                     slice_.files = replace(slice_.files, snapshot=snapshot, size=part.size)
+            space.name_files()
 
     def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
         return LiveIndex(snapshot, revision, library=self._library)
 
-    def _space(
-        self, name: str, partitioning: Partitioning = ONE_SLICE, holders: Sequence[int] | None = None
-    ) -> _Space:
+    def _space(self, name: str, cut: SpaceManifest | Partitioning = ONE_SLICE) -> _Space:
         """A new space, or an old one anew, without any versions."""
-        if holders is None:
-            holders = [part.matcher for part in partitioning.slices]
-        files = SliceManifest(library=self._library.name)
-        numbers = sorted(set(partitioning.originals))
-        slices = {number: _Slice(self._live(None, self._base_revision), files) for number in numbers}
-        found = self._spaces[name] = _Space(partitioning, holders, slices)
-        return found
+        if not isinstance(cut, SpaceManifest):
+            cut = SpaceManifest(tuple(SliceManifest(part.matcher) for part in cut.slices), cut)
+        empty = SliceManifest(library=self._library.name)
+        numbers = sorted(set(cut.partitioning.originals))
+        slices = {number: _Slice(self._live(None, self._base_revision), empty) for number in numbers}
+        space = self._spaces[name] = _Space(slices, cut)
+        space.name_files()
+        return space
 
     @property
     def _slices(self) -> Iterator[_Slice]:
@@ -164,6 +164,7 @@ class Indexer:
             for number, mine in self._by_slice(space, found):
                 slice_ = space.slices[number]
                 writer.take(slice_, slice_.live.apply(mine), slice_.files.snapshot)
+            space.name_files()
         self.revision = revision
         return self._step(writer)
 
@@ -174,7 +175,7 @@ class Indexer:
             return
         changes = [self._compiled(change) for change in changes]
         puts = [(at, change) for at, change in enumerate(changes) if change.compiled is not None]
-        placement = place(space.partitioning, [_Put(c.number, c.compiled or b"") for _, c in puts])
+        placement = place(space.files.partitioning, [_Put(c.number, c.compiled or b"") for _, c in puts])
         for number in space.slices:
             held = {puts[i][0] for i in placement.of(number).tolist()}
             yield (
@@ -222,7 +223,7 @@ class Indexer:
         for name in sorted({*snapshots, *self._spaces}):
             space = self._spaces.get(name) or self._space(name)
             # A space without versions has empty snapshots, so that all snapshots are of one revision.
-            parts = snapshots.get(name) or SlicesBuilder(space.partitioning, self._library).finish()
+            parts = snapshots.get(name) or SlicesBuilder(space.files.partitioning, self._library).finish()
             for number, slice_ in space.slices.items():
                 part = parts[number]
                 file = writer.name("snapshot-{}.part")
@@ -230,11 +231,12 @@ class Indexer:
                 applied = slice_.live.rebase(part, min(revision, slice_.live.revision))
                 writer.take(slice_, applied, Snapshot(file, revision))
                 writer.parts[file] = part
+            space.name_files()
         self.revision = max(self.revision, revision)
         return self._step(writer)
 
     def _step(self, writer: _StepWriter) -> Step:
-        spaces = {name: space.manifest() for name, space in self._spaces.items()}
+        spaces = {name: space.files for name, space in self._spaces.items()}
         return Step(writer.parts, writer.closings, Manifest(self._number, self.revision, spaces))
 
 

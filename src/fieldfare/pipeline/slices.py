@@ -68,7 +68,8 @@ class Slices:
     @cached_property
     def paths(self) -> tuple[Path, ...]:
         """The attributes that a batch of events must have as columns, whatever slices it visits."""
-        return self.paths_of(range(len(self.holders)))
+        numbers = range(len(self.holders))
+        return self.paths_of(numbers) if len(numbers) > 1 else self.index(0).paths
 
     def paths_of(self, numbers: Iterable[int]) -> tuple[Path, ...]:
         """The attributes that events must have to be routed, and to be matched in these slices."""

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.range_task import SUMMARY_SQL, MatchRanges
+from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 
@@ -65,7 +66,7 @@ def matched_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread | None 
     """
     if spread is not None:
         return spread_ranges(ranges, folder, spread)
-    return ranges.mapInArrow(MatchRanges(folder), SUMMARY_SQL)
+    return ranges.mapInArrow(MatchRanges(folder), from_arrow_schema(SUMMARY))
 
 
 def remove(path: Path) -> None:

@@ -56,7 +56,6 @@ WORK = pa.struct(
     ]
 )
 """What a matcher did for a block: at one slice, or, of no slice, besides. Nothing where nothing travels."""
-WORK_SQL = "array<struct<matcher:int,space:string,slice:int,events:long,seconds:double,sent_bytes:long>>"
 SUMMARY = pa.schema(
     [
         pa.field("start", pa.int64()),
@@ -69,7 +68,6 @@ SUMMARY = pa.schema(
     ]
 )
 """The one row that a task gives back."""
-SUMMARY_SQL = f"start long, end long, events long, matches long, bytes long, seconds double, work {WORK_SQL}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from fieldfare.forwarding import LoadTable
 from fieldfare.matching.events.columns import ColumnBatch
@@ -37,9 +38,7 @@ from fieldfare.runtimes.spark.range_task import (
     BLOCK_EVENTS_MAX,
     HELD_MATCHES,
     SUMMARY,
-    SUMMARY_SQL,
     WORK,
-    WORK_SQL,
     Block,
     RecordRange,
     RecordsError,
@@ -63,11 +62,6 @@ _CONSIGNMENTS = pa.schema(
         ),
     ]
 )
-_CONSIGNMENTS_SQL = (
-    "matcher int, exit int, start long, end long, oldest_ms long, manifest long, space string, counts binary,"
-    " stamps binary, sizes binary, events binary, slices binary, bounds binary, positions binary,"
-    " payload binary"
-)
 """Of no space: the block itself, with the number of events of each record. M passes it on."""
 _FINDINGS = pa.schema(
     [
@@ -76,10 +70,6 @@ _FINDINGS = pa.schema(
         *(pa.field(name, pa.binary()) for name in ("counts", "numbers", "starts", "ordinals", "given_up")),
         pa.field("work", pa.list_(WORK)),
     ]
-)
-_FINDINGS_SQL = (
-    "exit int, start long, end long, oldest_ms long, counts binary, numbers binary, starts binary,"
-    f" ordinals binary, given_up binary, work {WORK_SQL}"
 )
 
 
@@ -115,10 +105,12 @@ class Spread:
 
 def spread_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread) -> DataFrame:
     """Match ranges of a log at several matchers: a row of ``SUMMARY`` for each block."""
-    sent = ranges.mapInArrow(Dispatch(folder, spread), _CONSIGNMENTS_SQL)
+    sent = ranges.mapInArrow(Dispatch(folder, spread), from_arrow_schema(_CONSIGNMENTS))
     arrived = sent.repartitionById(spread.matchers, "matcher")
-    found = arrived.mapInArrow(MatchConsignments(folder), _FINDINGS_SQL)
-    return found.repartitionById(spread.exits, "exit").mapInArrow(WriteBlocks(folder), SUMMARY_SQL)
+    found = arrived.mapInArrow(MatchConsignments(folder), from_arrow_schema(_FINDINGS))
+    return found.repartitionById(spread.exits, "exit").mapInArrow(
+        WriteBlocks(folder), from_arrow_schema(SUMMARY)
+    )
 
 
 _caches: dict[Path, IndexCache] = {}
@@ -210,7 +202,8 @@ def _row(schema: pa.Schema, **values: Any) -> pa.RecordBatch:
 
 
 def _array(row: dict[str, Any], name: str, kind: Any) -> NDArray[Any]:
-    return np.frombuffer(row[name].as_buffer(), kind)
+    # A copy is aligned, as kernels want it, and does not keep the other rows of its batch in memory.
+    return np.frombuffer(row[name].as_buffer(), kind).copy()
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -231,6 +224,8 @@ class MatchConsignments:
             if row["space"].is_valid:
                 try:
                     yield from self._match(row, block)
+                except OSError:
+                    raise  # a slice's file
                 except Exception as error:
                     raise RecordsError(block["start"], block["end"], error) from error
             else:
@@ -318,7 +313,7 @@ class WriteBlocks:
         try:
             for row in _rows(batches):
                 start = row["start"].as_py()
-                block = blocks.setdefault(start, Block(start, log.folder))
+                block = blocks.get(start) or blocks.setdefault(start, Block(start, log.folder))
                 work.setdefault(start, []).extend(row["work"].as_py() or [])
                 if row["counts"].is_valid:
                     counts = _array(row, "counts", np.int32).tolist()

@@ -10,8 +10,8 @@ from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning import Extents
 from fieldfare.partitioning.planning import PlanSettings, Recutter, plan
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.spark.index_files import write_space
 from fieldfare.storage import IndexStore
+from fieldfare_lab.spark.fixed_index import write_space
 
 
 class Recutting:

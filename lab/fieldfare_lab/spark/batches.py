@@ -17,10 +17,10 @@ from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.range_task import grouped
-from fieldfare.runtimes.spark.spread.recutting import Recutting
 from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage import IndexStore, open_event_log
 from fieldfare.storage.errors import IndexStoreError
+from fieldfare_lab.spark.recutting import Recutting
 
 SAMPLE_EVENTS = 4_096
 """So many events of a batch are looked at to see whether the load has drifted."""
