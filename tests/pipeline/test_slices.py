@@ -20,6 +20,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated
 from fieldfare.partitioning.axis import place_before
+from fieldfare.partitioning.choosing import place
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, events_of, record_batch
 from fieldfare.pipeline.dispatch import Forwarding
@@ -47,6 +48,9 @@ def slices_of(entries: list[IndexEntry], partitioning: Partitioning) -> Slices:
     step = Indexer().rebase({"mine": builder.finish()}, 0, {"mine": partitioning})
     space = decode_manifest(encode_manifest(step.manifest)).spaces["mine"]
     assert len(step.parts) == len(set(partitioning.originals)), "copies are one file"
+    placement = place(partitioning, entries)
+    for number, original in enumerate(partitioning.originals):
+        assert placement.of(number).tolist() == placement.of(original).tolist()
     return Slices(space, lambda files: Index([step.parts[name] for name in files.parts]))
 
 
