@@ -216,6 +216,21 @@ def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
     life.check(since=passed)
 
 
+def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
+    """Its manifests and files are numbered from 1 on again; who had them mapped went on with the old ones."""
+    life.change(40)
+    life.check(since=0)
+    life.writer.close()
+    shutil.rmtree(life.folder.index)
+    passed = life.floor = life.registry.revision()
+    life.change(20)
+    life.writer = life.open()
+    life.change(20)
+    life.check(since=passed)
+    life.change(20)
+    life.check(since=passed)
+
+
 def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,24 +18,31 @@ from fieldfare.storage.errors import IndexStoreError
 OPEN_TRIES = 5
 
 
+Parts = dict[tuple[str, int], Part]
+"""By the name and the inode of their files. An inode is not given again while its file is mapped; a name is,
+when an index is lost and built anew, from manifest 1 on."""
+
+
 def slice_opener(
-    path_of: Callable[[str], Path], parts: dict[str, Part] | None = None
+    path_of: Callable[[str], Path], parts: Parts | None = None
 ) -> Callable[[SliceManifest], Index]:
     """What opens the index of a slice, for `Slices`.
 
     Parameters
     ----------
     path_of : where the index file of a name lies
-    parts : those that are mapped already, by name; what is opened is added
+    parts : those that are mapped already; what is opened is added
     """
-    known = parts if parts is not None else {}
+    known: Parts = parts if parts is not None else {}
+
+    def open_part(name: str) -> Part:
+        path = path_of(name)
+        key = name, path.stat().st_ino
+        return known.get(key) or known.setdefault(key, Part.open(path))
 
     def open_index(files: SliceManifest) -> Index:
-        for name in files.parts:
-            if name not in known:
-                known[name] = Part.open(path_of(name))
         closings = Closings.open(path_of(files.closings)) if files.closings else Closings()
-        return Index([known[name] for name in files.parts], closings)
+        return Index([open_part(name) for name in files.parts], closings)
 
     return open_index
 
@@ -54,7 +61,7 @@ class IndexCache:
         self._store = store
         self._every_slice = every_slice
         self._number = self._revision = -1
-        self._parts: dict[str, Part] = {}
+        self._parts: Parts = {}
         self._indexes: dict[str, Slices] = {}
 
     def indexes(self, number: int, stamp: int) -> Mapping[str, Slices]:
@@ -87,7 +94,8 @@ class IndexCache:
         return newest
 
     def _open(self, manifest: Manifest) -> None:
-        parts = {name: part for name in manifest.files() if (part := self._parts.get(name)) is not None}
+        named = manifest.files()
+        parts = {key: part for key, part in self._parts.items() if key[0] in named}
         open_index = slice_opener(self._store.path, parts)
         indexes = {space: Slices(files, open_index) for space, files in manifest.spaces.items()}
         if self._every_slice:
