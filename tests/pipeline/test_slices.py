@@ -91,7 +91,7 @@ def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) 
         expected += found if space == "mine" else [[] for _ in events]
     assert match_batch(record_batch(records), {"mine": slices}).lists() == expected
     size = len(slices.holders)
-    loads = LoadTable.of_sizes(slices.sizes)
+    loads = LoadTable(size)
     loads.take(LoadReport(i, 1.0, 0, random.random(), 0.5 + random.random(), 3) for i in range(size))
     given = random.choice([None, loads])
     forwarding = Forwarding(random.choice(POLICIES), given, 2.0, random.randrange(9))

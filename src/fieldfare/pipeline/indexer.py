@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 from fieldfare.matching.index import Applied, Change, LiveIndex
 from fieldfare.matching.libraries import PLAIN
@@ -20,7 +20,7 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.partitioning import ONE_SLICE, Partitioning
-from fieldfare.partitioning.choosing import place
+from fieldfare.partitioning.choosing import Placed, place
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, Snapshot, SpaceManifest
 from fieldfare.pipeline.placing import SlicesBuilder
 
@@ -173,23 +173,22 @@ class Indexer:
         if len(space.slices) == 1:
             yield next(iter(space.slices)), changes
             return
-        changes = [self._compiled(change) for change in changes]
-        puts = [(at, change) for at, change in enumerate(changes) if change.compiled is not None]
-        placement = place(space.files.partitioning, [_Put(c.number, c.compiled or b"") for _, c in puts])
+        puts = [
+            (at, self._compiled(change)) for at, change in enumerate(changes) if change.filter is not None
+        ]
+        placement = place(space.files.partitioning, cast("list[Placed]", [put for _, put in puts]))
         for number in space.slices:
-            held = {puts[i][0] for i in placement.of(number).tolist()}
-            yield (
-                number,
-                [
-                    change if at in held else Change(change.revision, change.number, None)
-                    for at, change in enumerate(changes)
-                ],
-            )
+            held = {puts[i][0]: puts[i][1] for i in placement.of(number).tolist()}
+            mine = [
+                held.get(at) or Change(change.revision, change.number, None)
+                for at, change in enumerate(changes)
+            ]
+            yield number, mine
 
     def _compiled(self, change: Change) -> Change:
-        if change.filter is None or change.compiled is not None:
+        if change.compiled is not None:
             return change
-        return replace(change, compiled=self._library.compile(change.filter, change.dialect or "sql"))
+        return replace(change, compiled=self._library.compile(change.filter or "", change.dialect or "sql"))
 
     def rebase(
         self,
@@ -238,14 +237,6 @@ class Indexer:
     def _step(self, writer: _StepWriter) -> Step:
         spaces = {name: space.files for name, space in self._spaces.items()}
         return Step(writer.parts, writer.closings, Manifest(self._number, self.revision, spaces))
-
-
-@dataclass(frozen=True, slots=True)
-class _Put:
-    """A subscription as `place` takes it."""
-
-    number: int
-    compiled: bytes
 
 
 class _StepWriter:

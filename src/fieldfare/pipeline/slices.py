@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfare.forwarding import LoadTable
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import Matches, Pairs
+from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.matching.versions import Closings
 from fieldfare.model import Path
@@ -47,7 +47,6 @@ class Slices:
     def __init__(self, space: SpaceManifest, open_index: Callable[[SliceManifest], Index]) -> None:
         self.partitioning = space.partitioning
         self.holders = tuple(part.matcher for part in space.slices)
-        self.sizes = tuple(part.size for part in space.slices)
         self._manifests = space.slices
         self._open_index = open_index
         self._indexes: dict[int, Index] = {}
@@ -80,8 +79,12 @@ class Slices:
         self, columns: ColumnBatch, forwarding: Forwarding = FORWARDING, draw: int = 0
     ) -> list[Consignment]:
         """Divide a batch of events among the matchers; see ``dispatch.dispatch``."""
-        loads = forwarding.loads or LoadTable.of_sizes(self.sizes)
+        loads = forwarding.loads or self._unmeasured
         return dispatch(columns, self.partitioning, self.holders, loads, forwarding, draw)
+
+    @cached_property
+    def _unmeasured(self) -> LoadTable:
+        return LoadTable.of_sizes([part.size for part in self._manifests])
 
     def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
         """Which subscriptions each event matches, as they are found; see ``Index.match``."""
@@ -101,10 +104,6 @@ class Slices:
             return
         for pairs in self.index(number).find(columns.take(visitors), stamps[visitors]):
             yield pairs.moved(visitors)
-
-    def match(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Matches:
-        """Which subscriptions each event matches; see ``Index.match``."""
-        return Matches.from_pairs(columns.size, list(self.find(columns, stamps)))
 
     @property
     def whole(self) -> Index:
