@@ -48,7 +48,8 @@ import numpy as np
 
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, Client, NewSubscription
-from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log, open_registry
+from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
+from fieldfare.storage.files.match_log import FileMatchLog
 
 BULK = 2_500
 OPENED_AT_ONCE = 200
@@ -150,7 +151,7 @@ def match(data: str, streams: int) -> None:
     log, registry = open_event_log(f"sqlite:///{data}/log.db"), open_registry(f"sqlite:///{data}/registry.db")
     subscriptions = [registry.get("default", name_of(number)) for number in range(streams)]
     numbers = [each.number for each in subscriptions if each is not None]
-    matches = MatchLog(f"{data}/matches")
+    matches = FileMatchLog(f"{data}/matches")
     at = log.start()
     while True:
         found = list(log.read(at, log.end()))

@@ -17,6 +17,9 @@ A string step is a member of an object, an integer step an element of an array.
 
 DEFAULT_SPACE = "default"
 
+Offsets = tuple[int, ...]
+"""An offset in each partition of the log, by the partition's number."""
+
 OPEN_END = (1 << 63) - 1
 """The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
 

@@ -13,7 +13,8 @@ from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_registry
+from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.registry import Put, Registry, Remove
 
 FILTERS = {f"city{i}": f"data.city = 'c{i}' AND data.price < {i}" for i in range(200)} | {
@@ -39,7 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_data(root: Path, filters: dict[str, str]) -> Path:
     folder = DataFolder(root)
     folder.make()
-    registry, store, indexer = open_registry(folder.registry_url), IndexStore(folder.index), Indexer()
+    registry, store, indexer = open_registry(folder.registry_url), FileIndexStore(folder.index), Indexer()
     registry.create_space("default")
     registry.create_space("empty")
     _put(registry, filters)

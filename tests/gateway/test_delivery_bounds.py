@@ -17,8 +17,8 @@ from test_publish_http import problem
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway import pump
 from fieldfare.gateway.app import Gateway
+from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.match_block import NewMatchBlock
 
 JSON = {"content-type": "application/json"}
 NOWHERE = [

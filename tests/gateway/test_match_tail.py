@@ -13,7 +13,8 @@ from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.frontier import Front
 from fieldfare.gateway import match_tail
 from fieldfare.gateway.match_tail import MatchTail
-from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage import NewMatchBlock, open_event_log
+from fieldfare.storage.files.match_log import FileMatchLog
 
 
 def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
@@ -24,7 +25,7 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
     monkeypatch.setattr(match_tail, "IDLE_LOOK_S", 600.0)
 
     async def work() -> None:
-        log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), MatchLog(tmp_path / "matches")
+        log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), FileMatchLog(tmp_path / "matches")
         end = 0
 
         def log_end() -> int:

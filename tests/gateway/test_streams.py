@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, encode, event, served, until
 
-from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage import NewMatchBlock
 
 
 class Stream:

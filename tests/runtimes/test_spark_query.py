@@ -18,8 +18,9 @@ from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import reason, start_query
-from fieldfare.storage import MatchLog, open_event_log, open_registry
+from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.spark
@@ -83,7 +84,7 @@ class Service:
 
     def check(self) -> None:
         """Everything in the match log is what a naive replay finds, and nothing is missing."""
-        matches = MatchLog(self.folder.matches)
+        matches = FileMatchLog(self.folder.matches)
         assert matches.end() == len(self.records)
         for offset, (space, stamp, events) in enumerate(self.records):
             block = matches.block_at(offset)

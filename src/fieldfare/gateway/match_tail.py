@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from fieldfare.delivery.frontier import Front
 from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.storage import MatchBlock, MatchLog
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError, StorageError
-from fieldfare.storage.event_log import EventLog
-from fieldfare.storage.match_block import MatchBlock
-from fieldfare.storage.match_log import MatchLog
 
 logger = logging.getLogger("fieldfare.gateway.matches")
 

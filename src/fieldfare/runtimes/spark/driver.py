@@ -47,7 +47,7 @@ from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
-from fieldfare.storage import EventLog, MatchLog, open_event_log
+from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.quarantine import brief
 
@@ -172,10 +172,10 @@ class Pipeline:
 
 def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
-    log: EventLog = open_event_log(folder.log_url)
-    match_log = MatchLog(folder.matches)
-    recovery = Recovery(folder, log, match_log, batches)
-    return Pipeline(folder, spark, batches, stop, Heartbeat(folder, log, match_log), recovery).run()
+    log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
+    recovery = Recovery(folder, log.partitions[0], match_log.partition(0), batches)
+    heartbeat = Heartbeat(folder, log.partitions[0], match_log.partition(0))
+    return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from fieldfare.files import write_file
 from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import EventLog, IndexStore, MatchLog
+from fieldfare.storage import LogPartition, MatchPartition, open_index_store
 from fieldfare.storage.errors import IndexStoreError, StorageError
 
 HEARTBEAT_S = 1.0
@@ -32,8 +32,8 @@ class Heartbeat:
     Parameters
     ----------
     folder : DataFolder
-    log : EventLog
-    match_log : MatchLog
+    log : LogPartition
+    match_log : MatchPartition
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class Heartbeat:
         Up to where that one said that everything was matched, if it is known.
     """
 
-    def __init__(self, folder: DataFolder, log: EventLog, match_log: MatchLog) -> None:
+    def __init__(self, folder: DataFolder, log: LogPartition, match_log: MatchPartition) -> None:
         self._path = folder.heartbeat
-        self._store = IndexStore(folder.index)
+        self._store = open_index_store(folder.index_url)
         self._log = log
         self._match_log = match_log
         self._due_s = 0.0

@@ -23,9 +23,9 @@ from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage import NewMatchBlock, open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import Record
-from fieldfare.storage.match_block import GIVEN_UP
+from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
@@ -105,9 +105,10 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log: EventLog = open_event_log(folder.log_url)
-        self._match_log = MatchLog(folder.matches)
-        self._indexes = IndexCache(IndexStore(folder.index))
+        self._log = open_event_log(folder.log_url).partitions[0]
+        self._match_log = open_match_log(folder.matches_url).partition(0)
+        self._scratch = folder.matches
+        self._indexes = IndexCache(open_index_store(folder.index_url))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
     def open_index(self, manifest: int) -> None:
@@ -117,8 +118,10 @@ class RangeMatcher:
     def match(self, wanted: RecordRange) -> dict[str, float]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
+        if self._log.end() < wanted.end:
+            raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
         events = matches = size_bytes = 0
-        block = _Block(wanted.start, self._match_log.folder)
+        block = _Block(wanted.start, self._scratch)
 
         def finish(block: _Block) -> None:
             nonlocal matches, size_bytes
@@ -129,21 +132,27 @@ class RangeMatcher:
 
         for records in grouped(self._log.read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
-            if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
+            behind = records[-1].offset + 1
+            if block.events and (
+                block.events + group_events > BLOCK_EVENTS_MAX or behind - block.start > MAX_BLOCK_RECORDS
+            ):
                 finish(block)
-                block = _Block(records[0].offset, self._match_log.folder)
+                block = _Block(block.end, self._scratch)
+            if behind - block.start > MAX_BLOCK_RECORDS:
+                self._match_log.fill(block.start, records[0].offset)
+                block = _Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
             block.add(records, _match(records, indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:
                 finish(block)
-                block = _Block(block.end, self._match_log.folder)
+                block = _Block(block.end, self._scratch)
         if block.events:
+            if wanted.end - block.start <= MAX_BLOCK_RECORDS:
+                block.pass_over(wanted.end)
             finish(block)
-        if block.end != wanted.end:
-            raise RuntimeError(
-                f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
-            )
+        # No reader is to wait at a hole.
+        self._match_log.fill(block.end, wanted.end)
         return {
             "start": wanted.start,
             "end": wanted.end,
@@ -193,8 +202,10 @@ class _Block:
         """Take in records and what their events match, counted from the first of them."""
         oldest_ms = min(record.appended_ms for record in records)
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
-        self.end = records[-1].offset + 1
-        self.counts += [record.count for record in records]
+        for record in records:
+            self.pass_over(record.offset)
+            self.counts.append(record.count)
+            self.end = record.offset + 1
         for pairs in found:
             if self._held and self._held + len(pairs.pairs) > HELD_MATCHES:
                 self._put_away()
@@ -203,6 +214,12 @@ class _Block:
             self._held += len(pairs.pairs)
             self.most_matches += len(pairs.pairs)
         self.events += sum(record.count for record in records)
+
+    def pass_over(self, offset: int) -> None:
+        """There are no more records before this one: what lies between is a hole."""
+        if offset > self.end:
+            self.counts += [0] * (offset - self.end)
+            self.end = offset
 
     def _put_away(self) -> None:
         lists = group_by_subscription(self._found)
@@ -250,7 +267,9 @@ def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Itera
     group: list[Record] = []
     events = 0
     for record in records:
-        if group and events + record.count > most_events:
+        if group and (
+            events + record.count > most_events or record.offset - group[0].offset >= MAX_BLOCK_RECORDS
+        ):
             yield group
             group, events = [], 0
         group.append(record)

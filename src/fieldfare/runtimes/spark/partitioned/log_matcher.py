@@ -18,7 +18,6 @@ from fieldfare.forwarding import LoadMeter, LoadTable
 from fieldfare.matching.grouping import Matches
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
-from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.partitioned.recutting import Recutting
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex
 from fieldfare.runtimes.spark.partitioned.tasks import (
@@ -31,7 +30,7 @@ from fieldfare.runtimes.spark.partitioned.tasks import (
     policy_of,
 )
 from fieldfare.runtimes.spark.range_task import grouped
-from fieldfare.storage import MatchLog, open_event_log
+from fieldfare.storage import open_event_log, open_match_log
 
 SAMPLE_EVENTS = 4_096
 """So many events of a batch are looked at to see whether the load has drifted."""
@@ -143,7 +142,7 @@ class LogMatcher:
     def _recut(self, recutting: Recutting, start: int, end: int) -> None:
         log = open_event_log(self._log_url)
         try:
-            records = next(grouped(log.read(start, end), SAMPLE_EVENTS), [])
+            records = next(grouped(log.partitions[0].read(start, end), SAMPLE_EVENTS), [])
             mine = [events for events in by_space(record_batch(records)) if events.space == self._space]
             new = recutting.observe(decode(mine[0], recutting.paths)) if mine else None
         finally:
@@ -157,10 +156,9 @@ class LogMatcher:
         """The ranges of the tasks of AP, one a core, of about the same bytes each."""
         log = open_event_log(self._log_url)
         try:
-            sizes = [record.size_bytes for record in log.sizes(start) if record.offset < end]
+            ranges = log.partitions[0].split(start, end, self._session.sparkContext.defaultParallelism, 0)
         finally:
             log.close()
-        ranges = split_evenly(start, sizes, self._session.sparkContext.defaultParallelism, 0)
         rows = self._session.sparkContext.parallelize(ranges, len(ranges))
         return rows.toDF("start long, end long")
 
@@ -197,7 +195,8 @@ def read_matches(folder: str | Path, start: int, end: int) -> Matches:
 
     Blocks must begin at `start` and end at `end`, as they do for a range that was matched at once.
     """
-    logs = [MatchLog(path) for path in sorted(Path(folder).glob("matcher-*"))]
+    paths = sorted(Path(folder).absolute().glob("matcher-*"))
+    logs = [open_match_log(path.as_uri()).partition(0) for path in paths]
     indptr, numbers, at = [np.zeros(1, np.int64)], [np.zeros(0, np.uint32)], start
     while at < end:
         blocks = [block for log in logs if (block := log.block_at(at)) is not None]

@@ -38,7 +38,7 @@ from fieldfare.pipeline.dispatch import Consignment, dispatch
 from fieldfare.pipeline.exit_point import Found
 from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, holders_of
 from fieldfare.runtimes.spark.range_task import grouped
-from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 
 POLICIES = ("adaptive", "response_time", "subscription_count", "random", "balanced")
@@ -142,7 +142,7 @@ def _blocks(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
     try:
         for batch in batches:
             for row in batch.to_pylist():
-                for records in grouped(log.read(row["start"], row["end"]), most_events):
+                for records in grouped(log.partitions[0].read(row["start"], row["end"]), most_events):
                     yield from _blocks_of(records, assignment.space)
     finally:
         log.close()
@@ -284,9 +284,13 @@ class MatchConsignments:
             found = search(self.sliced, columns, stamps, visits, reporter)
         found = [part.moved(places) for part in found]
         lists = Found(len(places), found).by_subscription()
-        log = MatchLog(Path(self.folder) / f"matcher-{matcher:04d}")
+        log = _match_log(self.folder, matcher)
         size_bytes = log.write(NewMatchBlock(start, end, arrays["counts"], lists))
         return reporter.finish(len(places), len(lists.ordinals), size_bytes, _size(row))
+
+
+def _match_log(folder: str, matcher: int) -> MatchPartition:
+    return open_match_log((Path(folder) / f"matcher-{matcher:04d}").as_uri()).partition(0)
 
 
 def _size(row: dict[str, Any]) -> int:
@@ -303,7 +307,7 @@ class MatchFused:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         job = self.assignment
-        log = MatchLog(Path(self.folder) / "matcher-0000")
+        log = _match_log(self.folder, 0)
         paths = job.sliced.paths_of(range(len(job.sliced.sizes)))
         for block in _blocks(job, batches):
             reporter = _Reporter(0)

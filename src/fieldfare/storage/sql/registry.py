@@ -25,7 +25,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from fieldfare.model import OPEN_END, Position, Subscription
-from fieldfare.storage import sql_restored
 from fieldfare.storage.errors import (
     DiskFullError,
     FormatError,
@@ -34,7 +33,8 @@ from fieldfare.storage.errors import (
     UnknownSpaceError,
 )
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
-from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
+from fieldfare.storage.sql import restored
+from fieldfare.storage.sqlite.connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
 
 FORMAT = 1
 MAX_NUMBER = (1 << 32) - 1
@@ -282,15 +282,15 @@ class SqlRegistry:
 
     def greatest_offset(self) -> int:
         with self._read() as connection:
-            return sql_restored.greatest_offset(connection)
+            return restored.greatest_offset(connection)
 
     def set_cursors_back(self, end: int) -> int:
         with self._write() as connection:
-            return sql_restored.set_cursors_back(connection, end)
+            return restored.set_cursors_back(connection, end)
 
     def raise_revision(self, to: int) -> None:
         with self._write() as connection:
-            sql_restored.raise_revision(connection, to)
+            restored.raise_revision(connection, to)
 
     def close(self) -> None:
         if self._process == os.getpid():
