@@ -58,7 +58,7 @@ class Readers:
     looked: int = 0
 
     def __post_init__(self) -> None:
-        self.frontier = Frontier(0)
+        self.frontier = Frontier((0,))
         self.carry_out(self.frontier.start(0.0))
 
     def hand_in(self, message: Message) -> None:
@@ -87,7 +87,7 @@ class Readers:
 
     def wait(self, number: int, offset: int = 0) -> None:
         if number not in self.deliveries:
-            self.deliveries[number] = Delivery(number, offset << INDEX_BITS)
+            self.deliveries[number] = Delivery(number, [offset << INDEX_BITS])
             self.sessions[number] = Session(1000)
         self.hand_in(Wait(self.deliveries[number]))
 

@@ -21,7 +21,7 @@ def acked_runs(delivery: Delivery) -> list[tuple[int, int]]:
 
 
 def fed(*values: int, read_to: int | None = None) -> Delivery:
-    delivery = Delivery(1, 0)
+    delivery = Delivery(1, [0])
     delivery.feed(keys(*values), values[-1] + 1 if read_to is None else read_to)
     return delivery
 
@@ -35,17 +35,17 @@ def test_keys_order_as_positions_do():
 
 def test_messages_come_in_order_once_and_the_cursor_follows_the_acks():
     delivery, session = fed(3, 5, 9, read_to=20), Session(10)
-    assert delivery.cursor_key == 3, "what did not match needs no ack"
+    assert delivery.cursor_keys[0] == 3, "what did not match needs no ack"
     assert delivery.take(session, 2, 0.0, 30.0) == [3, 5]
     assert delivery.take(session, 5, 0.0, 30.0) == [9]
     assert delivery.take(session, 5, 0.0, 30.0) == []
     assert delivery.ack([5])
-    assert (delivery.cursor_key, acked_runs(delivery)) == (3, [(5, 5)])
+    assert (delivery.cursor_keys[0], acked_runs(delivery)) == (3, [(5, 5)])
     assert delivery.ack([3])
-    assert (delivery.cursor_key, delivery.cursor().acked) == (9, ())
+    assert (delivery.cursor_keys[0], delivery.cursor().acked) == (9, ())
     assert not delivery.ack([3, 5]), "an ack repeated changes nothing"
     delivery.ack([9])
-    assert delivery.cursor_key == 20
+    assert delivery.cursor_keys[0] == 20
     assert session.held == 0
 
 
@@ -91,10 +91,10 @@ def test_ack_up_to_settles_what_was_given_and_what_was_not():
     delivery, session = fed(1, 2, 3, 4, 5, read_to=100), Session(10)
     delivery.take(session, 2, 0.0, 30.0)
     assert delivery.ack_up_to(3)
-    assert (delivery.cursor_key, session.held) == (4, 0)
+    assert (delivery.cursor_keys[0], session.held) == (4, 0)
     assert delivery.take(session, 10, 0.0, 30.0) == [4, 5]
     delivery.ack_up_to(200)
-    assert delivery.cursor_key == 201
+    assert delivery.cursor_keys[0] == 201
     delivery.feed(keys(150, 201, 205), 300)
     assert delivery.take(session, 10, 0.0, 30.0) == [201, 205], "what was acked before it was read is skipped"
 
@@ -103,24 +103,24 @@ def test_after_a_restart_what_was_acked_beyond_the_cursor_does_not_come():
     delivery, session = fed(1, 2, 3, 4), Session(10)
     delivery.take(session, 4, 0.0, 30.0)
     delivery.ack([2, 4])
-    again = Delivery.from_cursor(1, delivery.cursor())
+    again = Delivery.from_cursor(1, delivery.cursor(), (0,))
     again.feed(keys(1, 2, 3, 4), 5)
     assert again.take(session, 10, 0.0, 30.0) == [1, 3]
     again.ack([1, 3])
-    assert (again.cursor_key, again.cursor().acked) == (5, ())
+    assert (again.cursor_keys[0], again.cursor().acked) == (5, ())
 
 
 def test_an_ack_from_before_a_restart_counts_although_nobody_was_given_the_message_since():
-    delivery, session = Delivery(1, 0), Session(10)
+    delivery, session = Delivery(1, [0]), Session(10)
     assert delivery.ack([2])
     delivery.feed(keys(1, 2, 3), 5)
     assert delivery.take(session, 10, 0.0, 30.0) == [1, 3]
 
 
 def test_a_cursor_that_meets_nothing_but_non_matches_moves_on():
-    delivery = Delivery(1, 0)
+    delivery = Delivery(1, [0])
     delivery.feed(keys(), 7 << INDEX_BITS)
-    assert position_of(delivery.cursor_key) == Position(0, 7, 0)
+    assert position_of(delivery.cursor_keys[0]) == Position(0, 7, 0)
     assert delivery.wants_feed
 
 
@@ -128,7 +128,7 @@ def test_what_was_read_and_not_given_may_be_forgotten_and_is_read_again():
     delivery, session = fed(1, 2, 3, read_to=10), Session(2)
     delivery.take(session, 2, 0.0, 30.0)
     delivery.forget_unread()
-    assert delivery.read_to == 3
+    assert delivery.lanes[0].read_to == 3
     delivery.feed(keys(1, 2, 3), 10)
     delivery.ack([1, 2])
     assert delivery.take(session, 2, 0.0, 30.0) == [3]
@@ -139,7 +139,7 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.delivery = Delivery(1, 0)
+        self.delivery = Delivery(1, [0])
         self.sessions = [Session(4), Session(100)]
         self.now_s = 0.0
         self.matches: set[int] = set()
@@ -210,18 +210,18 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.delivery = Delivery.from_cursor(1, self.delivery.cursor())
+        self.delivery = Delivery.from_cursor(1, self.delivery.cursor(), (0,))
         self.sessions = [Session(4), Session(100)]
         self.held = {}
         self._feed_all()
 
     @invariant()
     def the_cursor_passes_nothing_that_is_not_acked(self) -> None:
-        assert all(key in self.acked for key in self.matches if key < self.delivery.cursor_key)
+        assert all(key in self.acked for key in self.matches if key < self.delivery.cursor_keys[0])
         runs = acked_runs(self.delivery)
         assert runs == sorted(runs) and all(first <= last for first, last in runs)
         beyond = {key for key in self.matches if any(first <= key <= last for first, last in runs)}
-        assert beyond == {key for key in self.acked if key >= self.delivery.cursor_key}
+        assert beyond == {key for key in self.acked if key >= self.delivery.cursor_keys[0]}
         assert self.delivery.in_flight == sum(session.held for session in self.sessions)
 
     def teardown(self) -> None:

@@ -43,7 +43,7 @@ def test_ten_thousand_who_wait_are_not_touched_by_what_does_not_match_them(monke
     assert fed == [77]
     assert readers.take(77, 10) == [key(49)]
     readers.frontier.bring(readers.deliveries[1])
-    assert readers.deliveries[1].cursor_key == key(100), "it costs nothing, and is known all the same"
+    assert readers.deliveries[1].cursor_keys[0] == key(100), "it costs nothing, and is known all the same"
 
 
 def test_all_come_back_to_the_same_place_and_are_looked_for_together():
@@ -58,7 +58,7 @@ def test_all_come_back_to_the_same_place_and_are_looked_for_together():
         readers.wait(number)
     readers.look()
     assert readers.looked <= 51
-    assert len(readers.frontier.leader.members) == 10_000
+    assert len(readers.frontier.fronts[0].leader.members) == 10_000
 
 
 def test_very_many_deadlines_that_are_given_up_leave_memory():
@@ -152,7 +152,7 @@ class FrontierAgainstModel(RuleBasedStateMachine):
             matched = [each for block in self.readers.blocks for each in block.keys.get(number, [])]
             assert self.given[number] == [each for each in matched if each >= key(offset)]
             self.readers.frontier.bring(self.readers.deliveries[number])
-            assert self.readers.deliveries[number].read_to == max(key(offset), key(self.end))
+            assert self.readers.deliveries[number].lanes[0].read_to == max(key(offset), key(self.end))
 
 
 TestFrontierAgainstModel = FrontierAgainstModel.TestCase

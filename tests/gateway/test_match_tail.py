@@ -41,9 +41,9 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
                 tail.stir()
             return before
 
-        tail = MatchTail(matches, log, log_end, 0, poll_s=0.001, on_broken=lambda error: None)
-        front = Front(0)
-        front.join(7, Delivery(7, 0))
+        tail = MatchTail(matches, log, log_end, (0,), poll_s=0.001, on_broken=lambda error: None)
+        front = Front(0, 0)
+        front.join(7, Delivery(7, [0]))
         try:
             found = await asyncio.wait_for(tail.follow(front), 20)
             assert found is not None and found.end == 1

@@ -160,7 +160,7 @@ def test_a_cursor_behind_the_logs_end_is_set_back_to_it(tmp_path):
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 2, 1)
             number = r.gateway.registry.get("default", "a").number
-            r.gateway.registry.save_cursors([(number, Cursor(Position(0, 70_000, 3)))])
+            r.gateway.registry.save_cursors([(number, Cursor((Position(0, 70_000, 3),)))])
         async with running(tmp_path) as r:
             await publish_and_match(r, 1, 1)
             assert await pull_all(r, "a") == ["0-2-0"]

@@ -159,7 +159,7 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
         blocked = asyncio.ensure_future(writer.append(record()))
         await asyncio.sleep(0)
         saves = [
-            asyncio.ensure_future(writer.save_cursors([(5, Cursor(Position(0, offset, 0)))]))
+            asyncio.ensure_future(writer.save_cursors([(5, Cursor((Position(0, offset, 0),)))]))
             for offset in range(3)
         ]
         await asyncio.sleep(0)
@@ -167,7 +167,7 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
         await asyncio.sleep(0)
         log.gate.set()
         await asyncio.gather(blocked, *saves, closing)
-        assert registry.load_cursor(5) == Cursor(Position(0, 2, 0))
+        assert registry.load_cursor(5) == Cursor((Position(0, 2, 0),))
         with pytest.raises(WriterClosed):
             await writer.append(record())
 
@@ -184,10 +184,10 @@ def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores)
         writer.start()
         blocked = asyncio.ensure_future(writer.append(record()))
         await asyncio.sleep(0)
-        good = Cursor(Position(0, 1, 0))
+        good = Cursor((Position(0, 1, 0),))
         saves = [
             asyncio.ensure_future(writer.save_cursors([each]))
-            for each in [(1, good), (2, Cursor(Position(0, 0, 10**30))), (3, good)]
+            for each in [(1, good), (2, Cursor((Position(0, 0, 10**30),))), (3, good)]
         ]
         await asyncio.sleep(0)
         log.gate.set()
@@ -262,7 +262,7 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
         log.gate.clear()
         blocked = asyncio.ensure_future(writer.append(record()))
         assert await asyncio.to_thread(log.entered.wait, 10)
-        await writer.save_cursors([(1, Cursor(Position(0, 1, 0)))])
+        await writer.save_cursors([(1, Cursor((Position(0, 1, 0),)))])
         stored = await writer.change(put(registry, "a"))
         assert stored.valid_from == 1
         assert writer.floor() == 0, "the append that hangs was stamped before"
@@ -310,10 +310,10 @@ def test_acks_do_not_starve_beside_changes_without_end(stores):
 
         changes = asyncio.ensure_future(change())
         for offset in range(20):
-            await asyncio.wait_for(writer.save_cursors([(7, Cursor(Position(0, offset, 0)))]), 30)
+            await asyncio.wait_for(writer.save_cursors([(7, Cursor((Position(0, offset, 0),)))]), 30)
         changing = False
         await changes
-        assert registry.load_cursor(7) == Cursor(Position(0, 19, 0))
+        assert registry.load_cursor(7) == Cursor((Position(0, 19, 0),))
         await writer.close()
 
     run(work)

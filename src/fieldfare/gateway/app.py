@@ -88,7 +88,7 @@ class Gateway:
         self.tail = MatchTail(
             self.match_log,
             self.log,
-            lambda: self.writer.log_end,
+            lambda: self.writer.log_ends,
             matched,
             poll_s=settings.poll_ms / 1000,
             on_broken=self.maintenance.report,

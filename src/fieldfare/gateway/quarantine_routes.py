@@ -72,7 +72,7 @@ async def retry(request: Request) -> Response:
 
 
 def _read(gateway: Gateway, offset: int) -> Record:
-    return next(iter(gateway.log.read(offset, offset + 1)))
+    return next(iter(gateway.log.partitions[0].read(offset, offset + 1)))
 
 
 def _document(record: SetAside) -> dict[str, Any]:

@@ -11,7 +11,7 @@ What lies between two blocks is not matched yet, or lost; see `MatchWriter.fill`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, Self
 
@@ -287,7 +287,7 @@ class MatchWriter(Protocol):
         """
         ...
 
-    def fill(self, start: int, end: int) -> list[BlockRange]:
+    def fill(self, start: int, end: int) -> Sequence[BlockRange]:
         """Write blocks that say nothing wherever no block holds a record; which ones those are."""
         ...
 
