@@ -28,7 +28,7 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
         log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), FileMatchLog(tmp_path / "matches")
         end = 0
 
-        def log_end() -> int:
+        def log_ends() -> tuple[int]:
             nonlocal end
             before = end
             if before == 0:  # it is appended, and matched, at this very moment
@@ -39,9 +39,9 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
                     )
                 )
                 tail.stir()
-            return before
+            return (before,)
 
-        tail = MatchTail(matches, log, log_end, (0,), poll_s=0.001, on_broken=lambda error: None)
+        tail = MatchTail(matches, log, log_ends, (0,), poll_s=0.001, on_broken=lambda error: None)
         front = Front(0, 0)
         front.join(7, Delivery(7, [0]))
         try:

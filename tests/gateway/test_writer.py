@@ -31,8 +31,9 @@ class Log:
         self.groups: list[int] = []
         self.fail = False
 
-    def end(self):
-        return self.log.end()
+    @property
+    def partitions(self):
+        return self.log.partitions
 
     def append(self, records):
         self.entered.set()
@@ -81,12 +82,12 @@ def test_a_change_is_told_the_logs_end_and_its_error_is_its_own(stores):
             raise RuntimeError("no")
 
         results = await asyncio.gather(
-            writer.change(lambda end: end),
+            writer.change(lambda ends: ends),
             writer.change(fail),
-            writer.change(lambda end: end + 1),
+            writer.change(lambda ends: ends[0] + 1),
             return_exceptions=True,
         )
-        assert results[0] == 1 and results[2] == 2
+        assert results[0] == (1,) and results[2] == 2
         assert isinstance(results[1], RuntimeError)
         await writer.close()
 
@@ -228,7 +229,7 @@ def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowle
 
         async def subscribe(name: int) -> None:
             for n in range(30):
-                acknowledged, end = max(stamps), writer.log_end
+                acknowledged, end = max(stamps), writer.log_ends
                 stored = await writer.change(put(registry, f"{name}-{n % 5}"))
                 assert stored.revision > acknowledged
                 assert stored.valid_from >= end
@@ -241,9 +242,9 @@ def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowle
 
     run(work)
     first = {subscription.id: subscription for subscription in registry.list("default")}
-    for found in log.log.read(0, log.end()):
+    for found in log.log.read(0, log.log.end()):
         for subscription in first.values():
-            assert found.offset >= subscription.valid_from or found.stamp < subscription.revision
+            assert found.offset >= subscription.valid_from[0] or found.stamp < subscription.revision
 
 
 def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(stores):
@@ -264,7 +265,7 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
         assert await asyncio.to_thread(log.entered.wait, 10)
         await writer.save_cursors([(1, Cursor((Position(0, 1, 0),)))])
         stored = await writer.change(put(registry, "a"))
-        assert stored.valid_from == 1
+        assert stored.valid_from == (1,)
         assert writer.floor() == 0, "the append that hangs was stamped before"
         log.gate.set()
         assert (await blocked).stamp == 0
