@@ -28,7 +28,7 @@ FILTERS = {f"city{i}": f"data.city = 'c{i}' AND data.price < {i}" for i in range
 
 def _put(registry: Registry, filters: dict[str, str]) -> None:
     puts = [Put("default", id, text, "sql", compile_filter(text).compiled) for id, text in filters.items()]
-    registry.apply(puts, 0, 0)
+    registry.apply(puts, (0,), 0)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def make_data(root: Path, filters: dict[str, str]) -> Path:
     registry.create_space("empty")
     _put(registry, filters)
     if "gone" in filters:
-        registry.apply([Remove("default", "gone")], 0, 0)
+        registry.apply([Remove("default", "gone")], (0,), 0)
     revision = registry.revision()
     step = indexer.apply(registry.changes(0, revision), revision)
     for name, part in step.parts.items():

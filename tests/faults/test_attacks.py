@@ -187,7 +187,7 @@ def service_with_an_index(root: Path) -> DataFolder:
     registry.create_space("default")
     index_of(folder)
     compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
-    registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], 0, 0)
+    registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], (0,), 0)
     index_of(folder)
     log.append([NewRecord("default", b'{"n": 1}\n', 1, stamp=1)])
     registry.close()

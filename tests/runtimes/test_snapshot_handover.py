@@ -59,7 +59,7 @@ class Life:
             else:
                 compiled = encode_normal_form(compile_filter(text).normal_form)
                 change = Put(space, id, text, "sql", compiled)
-            (result,) = self.registry.apply([change], 0, 0)
+            (result,) = self.registry.apply([change], (0,), 0)
             if isinstance(result, Subscription):
                 self.history.change(space, result.number, text)
 

@@ -83,7 +83,7 @@ def test_a_killed_pipeline_leaves_no_process_and_the_next_one_goes_on(tmp_path: 
     log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
     registry.create_space("default")
     compiled = encode_normal_form(compile_filter("n > 1").normal_form)
-    registry.apply([Put("default", "s", "n > 1", "sql", compiled)], 0, 0)
+    registry.apply([Put("default", "s", "n > 1", "sql", compiled)], (0,), 0)
     matches = FileMatchLog(folder.matches)
     driver = start(tmp_path)
     try:

@@ -25,6 +25,7 @@ from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
+from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_registry
@@ -96,7 +97,7 @@ def open_service(root: Path) -> tuple[DataFolder, EventLog]:
     for space in ("default", "other"):
         registry.create_space(space)
         compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
-        registry.apply([Put(space, "s", "n >= 0", "sql", compiled)], 0, 0)
+        registry.apply([Put(space, "s", "n >= 0", "sql", compiled)], (0,), 0)
     return folder, log
 
 
@@ -270,14 +271,15 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
         suspects, _ = SuspectsFile(folder.suspects).load()
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets() == []
-    planner = BatchPlanner(folder, BatchSettings())
+    planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
     at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
-    while at["offset"] < 3:
+    while at["offset"] < log.end():
         end = planner.next_end(at)
-        planner.ranges(at["offset"], end["offset"])
+        for first, last in planner.ranges(at["offset"], end["offset"]):
+            matcher.match(RecordRange(first, last, end["manifest"]))
         at = end
     planner.close()
-    assert FileMatchLog(folder.matches).end(0) == at["offset"] == 3
+    assert FileMatchLog(folder.matches).end(0) == 4
 
 
 def test_a_torn_note_about_suspects_is_as_none(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
         id = chance.choice("abcde")
         put = chance.random() < 0.7
         change = Put("birds", id, "a = 1", "sql", b"") if put else Remove("birds", id)
-        registry.apply([change], end, 0)
+        registry.apply([change], (end,), 0)
         if put or id in standing:
             revision = registry.revision()
             if id in standing:
