@@ -163,9 +163,10 @@ class Delivery:
     @property
     def wants_feed(self) -> bool:
         """Whether nothing can be given until more of the match log is read."""
-        self._drop_settled()
         if self._again:
-            return False
+            self._drop_settled()
+            if self._again:
+                return False
         for lane in self._turns:  # noqa: SIM110 - for one lane all() takes three times as long
             if not lane.wants_feed:
                 return False
@@ -173,21 +174,24 @@ class Delivery:
 
     def to_read(self) -> list[int]:
         """From which keys on the match log is to be read for it, one a partition at most."""
-        self._drop_settled()
+        if self._again:
+            self._drop_settled()
         return [] if self._again else [lane.read_to for lane in self._turns if lane.wants_feed]
 
     def is_to_read(self, partition: int) -> bool:
         """Whether a partition is to be read for it."""
-        self._drop_settled()
+        if self._again:
+            self._drop_settled()
         return not self._again and self.lanes[partition].wants_feed
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
         if session.room <= 0:
             return False
-        self._drop_settled()
         if self._again:
-            return True
+            self._drop_settled()
+            if self._again:
+                return True
         for lane in self._turns:  # noqa: SIM110 - as above
             if lane.can_give:
                 return True
@@ -210,7 +214,7 @@ class Delivery:
             if self._is_to_come_again(key):
                 keys.append(key)
         for lane in self._turns:
-            keys += lane.give(room - len(keys))
+            lane.give(keys, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
         if keys:
@@ -231,7 +235,7 @@ class Delivery:
             Those that were given since the last restart are settled, the others are not.
         """
         count = 0
-        others: dict[int, list[int]] = {}
+        others: dict[Lane, list[int]] | None = None
         for key in keys:
             lane = self.lanes.get(key >> PARTITION_SHIFT)
             if lane is None:
@@ -240,14 +244,19 @@ class Delivery:
                 self._end_lease(key)
                 count += 1
             elif key >= lane.cursor_key:
-                others.setdefault(key >> PARTITION_SHIFT, []).append(key)
-        self._version += count > 0
-        self._advance()
-        for partition, early in others.items():
-            fresh = self.lanes[partition].ack_early(early)
-            self._version += fresh > 0
-            self._advance()
-            count += fresh
+                others = {} if others is None else others
+                others.setdefault(lane, []).append(key)
+        if count:
+            self._version += 1
+            for lane in self._turns:
+                lane.advance()
+        for lane, early in others.items() if others else ():
+            count += self._ack_early(lane, early)
+        return count
+
+    def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
+        count = lane.ack_early(keys)
+        self._version += (count > 0) + lane.advance()
         return count
 
     def ack_up_to(self, key: int) -> int:
@@ -334,4 +343,5 @@ class Delivery:
 
     def _advance(self) -> None:
         for lane in self._turns:
-            self._version += lane.advance()
+            if lane.advance():
+                self._version += 1

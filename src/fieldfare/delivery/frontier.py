@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.delivery.delivery import EXPIRED_AT_ONCE, Delivery
-from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT, key_at, offset_of
+from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS, OFFSET_MASK, PARTITION_SHIFT, key_at
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.model import Offsets
 
@@ -59,11 +59,12 @@ class Front:
         How many have ever joined.
     """
 
-    __slots__ = ("joined", "late", "members", "offset", "partition")
+    __slots__ = ("_begin", "joined", "late", "members", "offset", "partition")
 
     def __init__(self, partition: int, offset: int) -> None:
         self.partition = partition
         self.offset = offset
+        self._begin = key_at(partition, 0)
         self.members: dict[int, Delivery] = {}
         self.joined = 0
         self.late: dict[int, int] = {}
@@ -77,7 +78,7 @@ class Front:
     @property
     def key(self) -> int:
         """Where it stands."""
-        return key_at(self.partition, self.offset)
+        return self._begin + (self.offset << INDEX_BITS)
 
     def take_over(self, other: Front) -> None:
         """All of another front join this one."""
@@ -186,26 +187,18 @@ class _Fronts:
         return self._next_look()
 
     def join(self, delivery: Delivery, offset: int) -> list[Effect]:
-        number = delivery.number
-        if number in self.front_of:
-            return []
-        front = self._front_at(offset)
+        number, front = delivery.number, self.leader
+        if offset < front.offset:
+            front = self._front_at(offset)
         front.join(number, delivery)
         self.front_of[number] = front
         return [] if front is self.leader else self._next_look()
 
     def _front_at(self, offset: int) -> Front:
-        if offset >= self.leader.offset:
-            return self.leader
         front = self._behind.get(offset)
         if front is None:
             front = self._behind[offset] = Front(self.partition, offset)
         return front
-
-    def leave(self, number: int) -> None:
-        front = self.front_of.pop(number, None)
-        if front is not None:
-            del front.members[number]
 
     def feed(self, found: Matched) -> list[Effect]:
         effects: list[Effect] = []
@@ -248,9 +241,7 @@ class _Fronts:
             # Who was fed what the look found, and has given it already, may be at its end too.
             if delivery is not None and delivery.lanes[self.partition].read_to < front.key:
                 del front.members[number]
-                other = self._behind.get(begun)
-                if other is None:
-                    other = self._behind[begun] = Front(self.partition, begun)
+                other = self._front_at(begun)
                 other.join(number, delivery)
                 self.front_of[number] = other
 
@@ -330,14 +321,19 @@ class Frontier:
     def _join(self, delivery: Delivery) -> list[Effect]:
         effects: list[Effect] = []
         for key in delivery.to_read():
-            effects += self.fronts[key >> PARTITION_SHIFT].join(delivery, offset_of(key))
+            fronts = self.fronts[key >> PARTITION_SHIFT]
+            if delivery.number not in fronts.front_of:
+                effects += fronts.join(delivery, key >> INDEX_BITS & OFFSET_MASK)
         return effects
 
     def _leave(self, delivery: Delivery) -> None:
-        self.bring(delivery)
-        self._due.pop(delivery.number, None)
+        number = delivery.number
+        self._due.pop(number, None)
         for fronts in self.fronts:
-            fronts.leave(delivery.number)
+            front = fronts.front_of.pop(number, None)
+            if front is not None:
+                delivery.feed(NO_KEYS, front.key)
+                del front.members[number]
 
     def _mind_deadline(self, delivery: Delivery, now: float) -> list[Effect]:
         due_s, number = delivery.next_deadline_s, delivery.number

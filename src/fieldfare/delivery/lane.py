@@ -96,18 +96,17 @@ class Lane:
         bool
             Whether the cursor has moved, as for all that follow.
         """
-        keys = keys[np.searchsorted(keys, self.read_to) :]
-        if len(keys):
+        if len(keys) and len(keys := keys[np.searchsorted(keys, self.read_to) :]):
             self._fed = np.concatenate((self._fed[self._fed_at :], keys))
             self._fed_at = 0
-        self.read_to = max(self.read_to, read_to)
+        if read_to > self.read_to:
+            self.read_to = read_to
         return self.advance()
 
-    def give(self, most: int) -> list[int]:
-        """Up to so many new matches, in order; `advance` is to be called then."""
-        given: list[int] = []
-        while len(given) < most and self._fed_at < len(self._fed):
-            count = min(most - len(given), SPREAD_MAX - len(self.given))
+    def give(self, keys: list[int], room: int) -> None:
+        """Add new matches to others, in order, up to so many in all; `advance` is to be called then."""
+        while len(keys) < room and self._fed_at < len(self._fed):
+            count = min(room - len(keys), SPREAD_MAX - len(self.given))
             if count <= 0:
                 break
             fresh: list[int] = self._fed[self._fed_at : self._fed_at + count].tolist()
@@ -115,8 +114,7 @@ class Lane:
             if self._early:  # Acked before a restart, or before it was read.
                 fresh = [key for key in fresh if not self._is_early(key)]
             self.given.extend(fresh)
-            given += fresh
-        return given
+            keys += fresh
 
     def ack_up_to(self, key: int) -> tuple[list[int], int]:
         """Settle every match up to and including a key: those that were open, and how many were not given."""
@@ -153,14 +151,15 @@ class Lane:
         while self._early and self._fed_at < size and self._is_early(key := int(fed[self._fed_at])):
             last = self._early[bisect_right(self._early, (key, math.inf)) - 1][1]
             self._fed_at += int(np.searchsorted(fed[self._fed_at :], last, side="right"))
-        if self._fed_at >= size:
-            self._fed, self._fed_at = NO_KEYS, 0
-        if len(self.given):
-            cursor_key = self.given.front
-        elif self._fed_at < len(self._fed):
-            cursor_key = int(self._fed[self._fed_at])
+        cursor_key = self.given.front
+        if self._fed_at < size:
+            if cursor_key is None:
+                cursor_key = int(fed[self._fed_at])
         else:
-            cursor_key = self.read_to
+            if size:
+                self._fed, self._fed_at = NO_KEYS, 0
+            if cursor_key is None:
+                cursor_key = self.read_to
         if cursor_key == self.cursor_key:
             return False
         self.cursor_key = cursor_key
