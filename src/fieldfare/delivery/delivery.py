@@ -214,7 +214,7 @@ class Delivery:
             if self._is_to_come_again(key):
                 keys.append(key)
         for lane in self._turns:
-            lane.give(keys, room)
+            self._version += lane.give(keys, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
         if keys:
@@ -223,7 +223,6 @@ class Delivery:
             if lease.deadline_s != math.inf:
                 heapq.heappush(self._deadlines, lease)
             session.held += len(keys)
-        self._advance()
         return keys
 
     def ack(self, keys: Iterable[int]) -> int:

@@ -94,7 +94,7 @@ class Lane:
         Returns
         -------
         bool
-            Whether the cursor has moved, as for all that follow.
+            Whether the cursor has moved, as `give` and `advance` say too.
         """
         if len(keys) and len(keys := keys[np.searchsorted(keys, self.read_to) :]):
             self._fed = np.concatenate((self._fed[self._fed_at :], keys))
@@ -103,8 +103,8 @@ class Lane:
             self.read_to = read_to
         return self.advance()
 
-    def give(self, keys: list[int], room: int) -> None:
-        """Add new matches to others, in order, up to so many in all; `advance` is to be called then."""
+    def give(self, keys: list[int], room: int) -> bool:
+        """Add new matches to others, in order, up to so many in all."""
         while len(keys) < room and self._fed_at < len(self._fed):
             count = min(room - len(keys), SPREAD_MAX - len(self.given))
             if count <= 0:
@@ -115,6 +115,8 @@ class Lane:
                 fresh = [key for key in fresh if not self._is_early(key)]
             self.given.extend(fresh)
             keys += fresh
+        # The cursor stands at the first that is given all the same, unless that was acked early.
+        return bool(self._early) and self.advance()
 
     def ack_up_to(self, key: int) -> tuple[list[int], int]:
         """Settle every match up to and including a key: those that were open, and how many were not given."""
