@@ -10,6 +10,7 @@ from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log, open_registry
+from fieldfare.storage.event_log import only_partition
 
 
 class BatchPlanner:
@@ -19,7 +20,7 @@ class BatchPlanner:
         self._settings = settings
         self._end_at: int | None = None
         self._log = open_event_log(folder.log_url)
-        self.log = self._log.partitions[0]
+        self.log = only_partition(self._log)
         self._registry = open_registry(folder.registry_url)
         self._match_log = open_match_log(folder.matches_url).partition(0)
         self._suspects_file = SuspectsFile(folder.suspects)

@@ -4,13 +4,14 @@ It runs the streaming query over one data directory until SIGTERM (exit status 0
 itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
 query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340,
-     "snapshot_revision": 7, "newest_manifest": 9, "error": null}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
+     "log_end": 340, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `offset` everything is matched, and on disk for good. `newest_manifest` tells that
+recovering or failed. Up to `matched` everything is, by partition, and on disk for good; `offset` and `log_end`
+are sums over all partitions. `newest_manifest` tells that
 an index is being built, and `snapshot_revision` is that of its snapshots: no change up to it, and no version
-for records before `offset` alone, is asked for again, not even after a crash.
+for records before `matched` alone, is asked for again, not even after a crash.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
@@ -49,6 +50,7 @@ from fieldfare.runtimes.spark.session import SparkSettings, service_session, sta
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
+from fieldfare.storage.event_log import only_partition
 from fieldfare.storage.quarantine import brief
 
 EXIT_FORMAT = 4
@@ -173,8 +175,8 @@ class Pipeline:
 def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
-    recovery = Recovery(folder, log.partitions[0], match_log.partition(0), batches)
-    heartbeat = Heartbeat(folder, log.partitions[0], match_log.partition(0))
+    recovery = Recovery(folder, only_partition(log), match_log.partition(0), batches)
+    heartbeat = Heartbeat(folder, log, match_log)
     return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
 
 

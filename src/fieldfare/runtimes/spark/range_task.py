@@ -24,7 +24,7 @@ from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import NewMatchBlock, open_event_log, open_index_store, open_match_log
-from fieldfare.storage.event_log import Record
+from fieldfare.storage.event_log import Record, only_partition
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 
@@ -105,7 +105,7 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log = open_event_log(folder.log_url).partitions[0]
+        self._log = only_partition(open_event_log(folder.log_url))
         self._match_log = open_match_log(folder.matches_url).partition(0)
         self._scratch = folder.matches
         self._indexes = IndexCache(open_index_store(folder.index_url))
