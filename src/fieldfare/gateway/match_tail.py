@@ -288,5 +288,5 @@ def _matched(
 def keys_in(block: MatchBlock, partition: int, number: int) -> NDArray[np.int64]:
     """A subscription's matches in a block, as keys in order."""
     offsets, indexes = block.matches_of(number)
-    keys: NDArray[np.int64] = (offsets << INDEX_BITS) + (key_at(partition, 0) + indexes)
+    keys: NDArray[np.int64] = (offsets << INDEX_BITS) + key_at(partition, 0) + indexes
     return keys
