@@ -82,7 +82,7 @@ async def pull_all(r: Any, id: str, wait_s: float = 0.0) -> list[dict[str, Any]]
 
 
 def test_every_message_comes_once_in_its_partitions_order_over_restarts(tmp_path, stores):
-    """Publishers, a pipeline in pieces, a reader who acks some, and a gateway that is restarted in between."""
+    """Publishers, a pipeline in pieces, a reader who acks some; the gateway is restarted in between."""
 
     async def work() -> None:
         published: dict[str, int] = {}

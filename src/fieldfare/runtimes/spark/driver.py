@@ -8,10 +8,10 @@ query that fails is started again here: see `recovery`. Every second it writes `
      "log_end": 340, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `matched` everything is, by partition, and on disk for good; `offset` and `log_end`
-are sums over all partitions. `newest_manifest` tells that
-an index is being built, and `snapshot_revision` is that of its snapshots: no change up to it, and no version
-for records before `matched` alone, is asked for again, not even after a crash.
+recovering or failed. Up to `matched`, by partition, everything is matched, and on disk for good; `offset` and
+`log_end` are sums over all partitions. `newest_manifest` tells that an index is being built, and
+`snapshot_revision` is that of its snapshots: no change up to it, and no version for records before `matched`
+alone, is asked for again, not even after a crash.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
