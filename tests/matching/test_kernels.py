@@ -111,7 +111,10 @@ TWINS = {
         "partitioning/test_partitioning.py",
         "test_an_axis_locates_a_batch_as_it_locates_one_value",
     ),
-    "storage/files/match_kernels.py": ("storage/test_file_match_log.py", "test_any_block_equals_the_naive_one"),
+    "storage/files/match_kernels.py": (
+        "storage/test_file_match_log.py",
+        "test_any_block_equals_the_naive_one",
+    ),
 }
 """For each module with compiled loops the test that compares what they give with a naive twin."""
 
