@@ -60,8 +60,8 @@ from fieldfare.partitioning.choosing import choose_partitioning
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.storage import IndexStore, open_event_log
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage import open_event_log, open_index_store
+from fieldfare.storage.event_log import NewRecord, only_partition
 from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
 from fieldfare_lab.spark.batches import BatchReport, LogBatches
 from fieldfare_lab.spark.fixed_index import write_space
@@ -201,7 +201,7 @@ class Bench:
         self.form = form
         self.folder = DataFolder(root / form)
         self.folder.make()
-        self.store = IndexStore(self.folder.index)
+        self.store = open_index_store(self.folder.index_url)
         self.entries, self.extents = workload.entries, workload.extents
         self._manifests: dict[tuple[str, int], Manifest] = {}
         log, count = open_event_log(self.folder.log_url), len(workload.values)
@@ -213,7 +213,7 @@ class Bench:
                     for start, end in bounds[first : first + 40]
                 ]
             )
-        self.end = log.end()
+        self.end = only_partition(log).end()
         log.close()
 
     def cut(self, partitioning: str, matchers: int) -> None:

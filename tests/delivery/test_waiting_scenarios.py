@@ -67,7 +67,7 @@ class Story(Readers):
             self.frontier.bring(delivery)
             keys_said = [int(word) << INDEX_BITS for word in words[1:]]
             count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said)
-            self.lines.append(f"         {count}; the cursor is {delivery.cursor_key >> INDEX_BITS}")
+            self.lines.append(f"         {count}; the cursor is {delivery.cursor_keys[0] >> INDEX_BITS}")
         elif verb == "fronts":
             self._show_fronts()
         elif verb == "break":
@@ -85,7 +85,7 @@ class Story(Readers):
 
     def _show_fronts(self) -> None:
         places: dict[int, list[int]] = {}
-        for number, front in self.frontier._front_of.items():
+        for number, front in self.frontier.fronts[0].front_of.items():
             places.setdefault(front.offset, []).append(number)
         for offset in sorted(places):
             self.lines.append(f"         at {offset}: {', '.join(map(str, sorted(places[offset])))}")

@@ -21,7 +21,7 @@ from fieldfare.gateway.app import Gateway, create_app
 from fieldfare.gateway.connections import server_config
 from fieldfare.gateway.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage import NewMatchBlock
 
 DEADLINE_S = 20.0
 EVENTS = "/v1/spaces/default/events"

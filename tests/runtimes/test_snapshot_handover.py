@@ -23,8 +23,9 @@ from fieldfare.runtimes.spark import index_writer
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.runtimes.spark.index_writer import IndexWriter, SnapshotSettings
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_registry
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.registry import Put, Remove
 
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
@@ -42,7 +43,7 @@ class Life:
             self.registry.create_space(space)
         self.random = Random(2011)
         self.history = History()
-        self.store = IndexStore(self.folder.index)
+        self.store = FileIndexStore(self.folder.index)
         self.cache = IndexCache(self.store)
         self.floor = 0
         self.writer = self.open()
@@ -60,7 +61,7 @@ class Life:
             else:
                 compiled = encode_normal_form(compile_filter(text).normal_form)
                 change = Put(space, id, text, "sql", compiled)
-            (result,) = self.registry.apply([change], 0, 0)
+            (result,) = self.registry.apply([change], (0,), 0)
             if isinstance(result, Subscription):
                 self.history.change(space, result.number, text)
 

@@ -21,9 +21,9 @@ from fieldfare.partitioning.choosing import PARTITIONINGS, choose_partitioning, 
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.spark import Partitioned, match, save_index
-from fieldfare.storage import IndexStore, MatchLog, open_event_log
+from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.event_log import NewRecord, only_partition
 from fieldfare_lab.spark.batches import LogBatches
 from fieldfare_lab.spark.fixed_index import write_space
 from fieldfare_lab.spark.recutting import Recutting
@@ -36,7 +36,7 @@ MATCHERS = 3
 
 def written(folder: DataFolder, end: int) -> list[list[int]]:
     """What the match log says of each event."""
-    log, found, at = MatchLog(folder.matches), [], 0
+    log, found, at = open_match_log(folder.matches_url).partition(0), [], 0
     while at < end:
         block = log.block_at(at)
         assert block is not None and block.start == at, "there is one block for each range"
@@ -76,10 +76,12 @@ class Scene:
             sample += events if space == "mine" else []
         with_log = open_event_log(self.folder.log_url)
         with_log.append(records)
-        self.end = with_log.end()
+        self.end = only_partition(with_log).end()
         self.extents: Extents = read_extents(self.entries)
         mine = [
-            events for events in by_space(record_batch(with_log.read(0, self.end))) if events.space == "mine"
+            events
+            for events in by_space(record_batch(only_partition(with_log).read(0, self.end)))
+            if events.space == "mine"
         ]
         self.sample = decode(mine[0], tuple(self.extents.attributes))
         with_log.close()
@@ -96,7 +98,7 @@ def test_matchers_together_find_what_a_naive_matcher_does(
 ) -> None:
     """And what they write is one match log, whoever matched."""
     partitioning = choose_partitioning(name, MATCHERS, scene.extents, scene.sample, 2)
-    write_space(IndexStore(scene.folder.index), "mine", scene.entries, partitioning, scene.extents)
+    write_space(open_index_store(scene.folder.index_url), "mine", scene.entries, partitioning, scene.extents)
     policies = POLICIES if name == "attribute_space" else POLICIES[:1]
     for policy in (*policies, None):
         for path in scene.folder.matches.rglob("*.arrow"):
@@ -129,9 +131,9 @@ def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_p
     log = open_event_log(folder.log_url)
     log.append(records)
     extents = read_extents(entries)
-    sample = decode(next(by_space(record_batch(log.read(0, 1)))), tuple(extents.attributes))
+    sample = decode(next(by_space(record_batch(only_partition(log).read(0, 1)))), tuple(extents.attributes))
     log.close()
-    recutting = Recutting(IndexStore(folder.index), "mine", entries, extents, sample, 2, patience=1)
+    recutting = Recutting(open_index_store(folder.index_url), "mine", entries, extents, sample, 2, patience=1)
     first = recutting.manifest
     batches = LogBatches(session, folder, forwarding="balanced", recutting=recutting)
     cuts = []
@@ -161,7 +163,7 @@ def test_a_record_that_no_matcher_can_read_is_named(session: SparkSession, tmp_p
     folder.make()
     f = compile_filter("data.x > 1")
     entries = [IndexEntry(1, 1, 0, OPEN_END, f.compiled, f.text, "sql")]
-    write_space(IndexStore(folder.index), "mine", entries, HashPartitioning(2))
+    write_space(open_index_store(folder.index_url), "mine", entries, HashPartitioning(2))
     log = open_event_log(folder.log_url)
     log.append([NewRecord("mine", payload, 1, None, None, 0) for payload in (b'{"data":{"x":2}}\n', b"{]\n")])
     log.close()

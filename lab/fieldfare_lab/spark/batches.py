@@ -13,13 +13,13 @@ from fieldfare.forwarding import LoadMeter, LoadTable, policy_of
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.range_task import grouped
 from fieldfare.runtimes.spark.spread.tasks import Spread
-from fieldfare.storage import IndexStore, open_event_log
+from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.event_log import only_partition
 from fieldfare_lab.spark.recutting import Recutting
 
 SAMPLE_EVENTS = 4_096
@@ -91,7 +91,7 @@ class LogBatches:
             policy_of(forwarding, [0], np.random.default_rng(seed))
         self._session = session
         self._folder = folder
-        self._store = IndexStore(folder.index)
+        self._store = open_index_store(folder.index_url)
         self._forwarding = forwarding
         self._seed = seed
         self._recutting = recutting
@@ -139,7 +139,7 @@ class LogBatches:
     def _recut(self, recutting: Recutting, start: int, end: int) -> None:
         log = open_event_log(self._folder.log_url)
         try:
-            records = next(grouped(log.read(start, end), SAMPLE_EVENTS), [])
+            records = next(grouped(only_partition(log).read(start, end), SAMPLE_EVENTS), [])
             mine = [events for events in by_space(record_batch(records)) if events.space == recutting.space]
             if mine:
                 recutting.observe(decode(mine[0], recutting.paths))
@@ -150,10 +150,9 @@ class LogBatches:
         """The ranges of the tasks that read the log, one a core, of about the same bytes each."""
         log = open_event_log(self._folder.log_url)
         try:
-            sizes = [record.size_bytes for record in log.sizes(start) if record.offset < end]
+            ranges = only_partition(log).split(start, end, self._session.sparkContext.defaultParallelism, 0)
         finally:
             log.close()
-        ranges = split_evenly(start, sizes, self._session.sparkContext.defaultParallelism, 0)
         rows = [(first, last, self.manifest.number) for first, last in ranges]
         return self._session.sparkContext.parallelize(rows, len(rows)).toDF(
             "start long, end long, manifest long"

@@ -44,9 +44,8 @@ from fieldfare.gateway.settings import ANY, GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage import open_event_log, open_match_log, open_registry
 from fieldfare.storage.errors import DiskFullError, StorageError
-from fieldfare.storage.match_log import MatchLog
 from fieldfare.storage.quarantine import Quarantine
 
 logger = logging.getLogger("fieldfare.gateway")
@@ -70,7 +69,7 @@ class Gateway:
         self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
-        self.match_log = MatchLog(data / "matches")
+        self.match_log = open_match_log((data / "matches").absolute().as_uri())
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.quarantine = Quarantine(data / "quarantine")
         self.heartbeat_path = data / "run" / "pipeline.json"
@@ -89,7 +88,7 @@ class Gateway:
         self.tail = MatchTail(
             self.match_log,
             self.log,
-            lambda: self.writer.log_end,
+            lambda: self.writer.log_ends,
             matched,
             poll_s=settings.poll_ms / 1000,
             on_broken=self.maintenance.report,

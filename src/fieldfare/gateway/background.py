@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fieldfare.gateway.readiness import PipelineWatch, WriterProbe, disk_free_bytes
+from fieldfare.storage.event_log import ends_of
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
@@ -29,13 +30,13 @@ class Background:
         self._tasks: list[asyncio.Task[None]] = []
         self._maintained_s = time.monotonic()
         self.lag_events = 0
-        self.log_end = gateway.log.end()
+        self.log_end = sum(ends_of(gateway.log))
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
         self.pipeline = PipelineWatch(gateway.heartbeat_path, gateway.settings.pipeline_stale_s)
         self.probes = (
             WriterProbe("log", lambda: gateway.writer.probe()),
             WriterProbe(
-                "registry", lambda: gateway.writer.change(lambda end: gateway.registry.apply([], end, 0))
+                "registry", lambda: gateway.writer.change(lambda ends: gateway.registry.apply([], ends, 0))
             ),
         )
         self._take_figures()
@@ -73,8 +74,8 @@ class Background:
 
     def _take_figures(self) -> None:
         gateway = self._gateway
-        self.log_end = gateway.log.end()
-        self.lag_events = gateway.log.backlog(gateway.tail.tip).events
+        self.log_end = sum(ends_of(gateway.log))
+        self.lag_events = gateway.tail.lag_events()
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
         now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.pipeline.look(gateway.tail.tip, self.log_end, now_s, now_ms)

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
-from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, offset_of, position_of
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.records import PIECE_BYTES, write_pulled
 from fieldfare.gateway.requests import read_json
 from fieldfare.gateway.subscription_routes import json_response
-from fieldfare.model import Position, Subscription
+from fieldfare.model import Position, Subscription, positions_text
 from fieldfare.storage.event_log import MAX_RECORD_EVENTS
 
 if TYPE_CHECKING:
@@ -82,19 +82,26 @@ def parse_key(gateway: Gateway, text: str) -> int:
     key = key_of(position)
     if position.index >= MAX_RECORD_EVENTS:
         raise ValueError(f"no record has {position.index + 1} events, so nothing is at {position}")
-    if position.offset >= gateway.writer.log_end and position.offset >= (end := gateway.log.end()):
-        raise ValueError(f"{position} lies beyond the log's end, 0-{end}-0")
+    partition, ends = position.partition, gateway.writer.log_ends
+    if partition >= len(ends):
+        raise ValueError(f"the log's last partition is {len(ends) - 1}; {position} names another")
+    if position.offset >= ends[partition] and (
+        position.offset >= (end := gateway.log.partitions[partition].end())
+    ):
+        raise ValueError(f"{position} lies beyond the log's end, {Position(partition, end, 0)}")
     return key
 
 
 async def parse_key_up_to(gateway: Gateway, text: str) -> int:
     """The same for all up to a position: what was not matched yet nobody has been given, let alone done."""
     key, tail = parse_key(gateway, text), gateway.tail
-    offset = key >> INDEX_BITS
-    if offset >= tail.tip:
+    partition = key >> PARTITION_SHIFT
+    if offset_of(key) >= tail.tips[partition]:
         await tail.catch_up()
-    if offset >= tail.tip:
-        raise ValueError(f"{text} has not been matched yet, let alone delivered: 0-{tail.tip}-0 is next")
+    if offset_of(key) >= (tip := tail.tips[partition]):
+        raise ValueError(
+            f"{text} has not been matched yet, let alone delivered: {Position(partition, tip, 0)} is next"
+        )
     return key
 
 
@@ -149,7 +156,7 @@ async def ack(request: Request) -> Response:
     await gateway.pump.save(delivery)
     if delivery.deleted:
         raise deleted(subscription)
-    return json_response({"cursor": str(position_of(delivery.cursor_key))})
+    return json_response({"cursor": positions_text(map(position_of, delivery.cursor_keys))})
 
 
 async def nack(request: Request) -> Response:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.delivery.keys import place_of
 from fieldfare.gateway import events
 from fieldfare.gateway.arrow_bodies import decode_arrow
 from fieldfare.gateway.door import HEADERS, header
@@ -89,7 +90,7 @@ async def publish(request: Request) -> Response:
         gateway.metrics.duplicates.inc()
     else:
         gateway.metrics.appended(record.count, len(record.payload))
-        gateway.records.put(place.offset, record.payload)
+        gateway.records.put(place_of(place.partition, place.offset), record.payload)
     if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
         return await asyncio.to_thread(_answer, decoded, place)
     return _answer(decoded, place)
@@ -203,7 +204,7 @@ def _nothing_taken(decoded: DecodedEvents) -> Problem:
 
 def _answer(decoded: DecodedEvents, place: Appended) -> Response:
     document: dict[str, Any] = {
-        "partition": 0,
+        "partition": place.partition,
         "offset": place.offset,
         "count": place.count,
         "stamp": place.stamp,
@@ -218,7 +219,7 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         "detail": f"{decoded.count} events were accepted, {len(decoded.refused)} refused.",
         **document,
         "accepted": [
-            {"index": index, "position": f"0-{place.offset}-{place_in_record}"}
+            {"index": index, "position": f"{place.partition}-{place.offset}-{place_in_record}"}
             for place_in_record, index in enumerate(decoded.accepted)
         ],
         "refused": [each.document() for each in decoded.refused],

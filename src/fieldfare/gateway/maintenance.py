@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fieldfare.gateway.readiness import PIPELINE_WORKS, read_heartbeat
-from fieldfare.gateway.restored import committed_offset, pass_over_lost
+from fieldfare.gateway.restored import committed_offsets, pass_over_all_lost
+from fieldfare.model import Offsets
 from fieldfare.storage.errors import BrokenBlockError, StorageError
-from fieldfare.storage.event_log import RetentionPolicy
-from fieldfare.storage.match_folder import range_of
+from fieldfare.storage.event_log import RetentionPolicy, starts_of
 
 if TYPE_CHECKING:
     from fieldfare.gateway.app import Gateway
@@ -23,9 +22,6 @@ logger = logging.getLogger("fieldfare.gateway")
 
 PRODUCERS_KEPT_MS = 7 * 86_400_000
 """So long a producer's last sequences are remembered at least."""
-
-AGES_NOTED = 500
-"""How exact retention is: to one part in so many of its time."""
 
 ROUND_MAX_S = 900.0
 """By more than this one round makes nothing older: the process may have been stopped for a week, or its whole
@@ -48,7 +44,8 @@ class Maintenance:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._lock = threading.Lock()
-        self._broken: set[Path] = set()
+        self._broken: set[tuple[int, tuple[int, int]]] = set()
+        """Blocks, by partition and range."""
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
         gateway.match_log.on_broken = self.report
@@ -56,7 +53,7 @@ class Maintenance:
 
     def report(self, error: BrokenBlockError) -> None:
         """A block cannot be read: `mend` will look at it."""
-        self._broken.add(error.path)
+        self._broken.add((error.partition, error.block))
 
     @property
     def is_asked(self) -> bool:
@@ -76,7 +73,6 @@ class Maintenance:
             for name, step in (
                 ("telling ages", lambda: self._observe(elapsed_ms)),
                 ("retention", self._retain),
-                ("forgetting producers", self._forget_producers),
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
@@ -100,55 +96,51 @@ class Maintenance:
             logger.error("%s failed, and will be tried again: %s", name, error)
 
     @property
-    def _retention_ms(self) -> int:
-        return max(1, round(self._gateway.settings.retention_s * 1000))
+    def _policy(self) -> RetentionPolicy:
+        settings = self._gateway.settings
+        return RetentionPolicy(
+            max(1, round(settings.retention_s * 1000)), settings.retention_bytes, PRODUCERS_KEPT_MS
+        )
+
+    def _committed(self) -> Offsets:
+        return committed_offsets(self._gateway.settings, self._gateway.log)
 
     def _observe(self, elapsed_ms: int) -> None:
-        shortest_ms = min(self._retention_ms, PRODUCERS_KEPT_MS)
-        self._gateway.log.observe(
-            elapsed_ms,
-            every_ms=max(1, shortest_ms // AGES_NOTED),
-            keep_ms=max(self._retention_ms, PRODUCERS_KEPT_MS),
-        )
+        self._gateway.log.grow_older(elapsed_ms, self._policy)
 
     def _retain(self) -> None:
         """Remove old records, and then their matches: a match without its event does no harm."""
         gateway = self._gateway
+        before = starts_of(gateway.log)
         # What the pipeline may still match again, or has matched and not made durable, stays.
-        keep_from = min(gateway.tail.tip, committed_offset(gateway.settings))
-        policy = RetentionPolicy(self._retention_ms, gateway.settings.retention_bytes)
-        before = policy.trim_before(gateway.log, keep_from)
-        if before is not None:
-            removed = gateway.log.trim(before)
-            logger.info("retention removed %d records, up to 0-%d-0", removed, before)
-        # Also when the last round was killed before it came to this.
-        gateway.match_log.trim(gateway.log.start())
-
-    def _forget_producers(self) -> None:
-        log = self._gateway.log
-        log.forget_producers(log.older_than(PRODUCERS_KEPT_MS))
+        keep_from = tuple(map(min, gateway.tail.tips, self._committed()))
+        gateway.log.retain(self._policy, keep_from)
+        for partition, start in enumerate(starts_of(gateway.log)):
+            if start > before[partition]:
+                logger.info("retention removed the records before %d-%d-0", partition, start)
+            # Also when the last round was killed before it came to this.
+            gateway.match_log.partition(partition).trim(start)
 
     def _pass_over(self) -> None:
         gateway = self._gateway
-        committed = committed_offset(gateway.settings)
-        if gateway.tail.tip < committed or gateway.tail.gap_seen:
+        committed = self._committed()
+        if gateway.tail.gap_seen or any(map(int.__lt__, gateway.tail.tips, committed)):
             gateway.tail.gap_seen = False
-            pass_over_lost(gateway.log, gateway.match_log, committed)
+            pass_over_all_lost(gateway.log, gateway.match_log, committed)
 
     def _set_aside(self) -> None:
         """Take broken blocks out of the match log, unless the pipeline may still write them again."""
-        gateway = self._gateway
-        committed = committed_offset(gateway.settings)
-        for path in list(self._broken):
-            block = range_of(path)
-            trouble = None if block is None else gateway.match_log.trouble(block)
-            if block is not None and trouble is not None:
-                if block.end > committed and not self._is_pipeline_at_work():
+        committed = self._committed()
+        for partition, block in list(self._broken):
+            matches = self._gateway.match_log.partition(partition)
+            trouble = matches.trouble(block)
+            if trouble is not None:
+                if block[1] > committed[partition] and not self._is_pipeline_at_work():
                     continue
-                kept = gateway.match_log.set_aside(block)
+                kept = matches.set_aside(block)
                 logger.error("%s; it is set aside as %s, and what it held is passed over", trouble, kept)
-            self._broken.discard(path)
-            gateway.match_log.forget(path)
+            self._broken.discard((partition, block))
+            matches.forget(block)
 
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match: before, it may match anew what is torn."""
@@ -159,9 +151,10 @@ class Maintenance:
 
     def _compact(self) -> None:
         gateway = self._gateway
-        gateway.match_log.compact(
-            max(0, gateway.tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
-        )
+        for partition, tip in enumerate(gateway.tail.tips):
+            gateway.match_log.partition(partition).compact(
+                max(0, tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+            )
 
     def _forget_history(self) -> None:
         """Purge from the registry what the pipeline, however it may crash, will not ask for again.
@@ -176,20 +169,22 @@ class Maintenance:
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
             before = min(self._gateway.writer.floor(), heartbeat.snapshot_revision)
-            waiting = self._gateway.log.lowest_stamp(heartbeat.offset)
-            self._gateway.registry.purge(before if waiting is None else min(before, waiting))
+            partitions = self._gateway.log.partitions
+            for partition, offset in zip(partitions, heartbeat.offsets(len(partitions)), strict=True):
+                waiting = partition.lowest_stamp(offset)
+                before = before if waiting is None else min(before, waiting)
+            self._gateway.registry.purge(before)
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""
-        self._gateway.quarantine.forget_before(self._gateway.log.start())
+        self._gateway.quarantine.forget_before(self._gateway.log.partitions[0].start())
 
     def _look_aside(self) -> None:
         self.notices = tuple(
-            f"a block of the match log was broken and is set aside as {path}: the matches of records"
+            f"a block of the match log was broken and is set aside as {block.kept}: the matches of records"
             f" {block.start} to {block.end - 1} are lost, for those who had not read them; delete the file to"
             " end this notice"
-            for path in self._gateway.match_log.aside()
-            if (block := range_of(path)) is not None
+            for block in self._gateway.match_log.lost()
         )
         self._gateway.metrics.set_aside.set(len(self.notices))
         if records := len(self._gateway.quarantine.offsets()):

@@ -25,15 +25,15 @@ from fieldfare.delivery.frontier import (
     Ready,
     Wait,
 )
-from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS
+from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.match_tail import MatchTail
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Position, Subscription
+from fieldfare.model import Subscription
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import EventLog
-from fieldfare.storage.registry import Cursor, Registry
+from fieldfare.storage.event_log import EventReader, starts_of
+from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.pump")
 
@@ -70,7 +70,7 @@ class Pump:
 
     def __init__(
         self,
-        log: EventLog,
+        log: EventReader,
         registry: Registry,
         tail: MatchTail,
         writer: Writer,
@@ -84,7 +84,7 @@ class Pump:
         self._writer = writer
         self._metrics = metrics
         self._window_max = window_max
-        self._frontier = Frontier(tail.tip)
+        self._frontier = Frontier(tail.tips)
         self._deliveries: dict[int, Delivery] = {}
         self._pullers: dict[int, Session] = {}
         self._used_s: dict[int, float] = {}
@@ -125,9 +125,10 @@ class Pump:
         delivery = self._deliveries.get(number)
         if delivery is None:
             cursor = self._registry.load_cursor(number)
-            if cursor is None:
-                cursor = Cursor(Position(0, subscription.valid_from, 0))
-            delivery = self._deliveries[number] = Delivery.from_cursor(number, cursor)
+            # A partition that came later than the subscription is read from its start.
+            begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
+            delivery = Delivery.from_cursor(number, cursor, begins[: len(self._log.partitions)])
+            self._deliveries[number] = delivery
         else:
             self._frontier.bring(delivery)
         self._used_s[number] = time.monotonic()
@@ -182,7 +183,7 @@ class Pump:
 
     def skip_trimmed(self, delivery: Delivery) -> None:
         """Retention took events that the delivery stood at: it goes on where the log begins."""
-        delivery.ack_up_to((self._log.start() << INDEX_BITS) - 1)
+        delivery.skip_to(starts_of(self._log))
 
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""
@@ -226,16 +227,18 @@ class Pump:
 
         Those who wait are read for by themselves; this is for who does not, and wants what is there now.
         """
-        while delivery.wants_feed and not delivery.deleted:
-            offset = delivery.read_to >> INDEX_BITS
-            found = await self._tail.look_for_one(offset, delivery.number)
-            if delivery.number in self._used_s:
-                self._used_s[delivery.number] = time.monotonic()
-            if delivery.read_to >> INDEX_BITS < offset:
-                continue  # what was read meanwhile, and not given, was forgotten
-            if found is None:
-                return
-            delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.end << INDEX_BITS)
+        is_end = False
+        while delivery.wants_feed and not delivery.deleted and not is_end:
+            is_end = True
+            for key in delivery.to_read():
+                found = await self._tail.look_for_one(key, delivery.number)
+                if delivery.number in self._used_s:
+                    self._used_s[delivery.number] = time.monotonic()
+                if delivery.lanes[key >> PARTITION_SHIFT].read_to < key:
+                    is_end = False  # what was read meanwhile, and not given, was forgotten
+                elif found is not None:
+                    is_end = False
+                    delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
 
     async def save(self, delivery: Delivery) -> None:
         """Save the delivery's cursor; durable on return."""
@@ -323,7 +326,7 @@ class Pump:
             self._hand_in(Matched(front, some, found.end))
             await asyncio.sleep(0)
         if look.follow:
-            self._tail.tip = found.end
+            self._tail.take_in(found)
             if found.block is not None:
                 self._metrics.block_seen(found.block)
         self._hand_in(Looked(front, found.joined, found.end))

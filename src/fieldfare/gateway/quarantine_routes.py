@@ -14,7 +14,7 @@ from fieldfare.gateway.subscription_routes import json_response
 from fieldfare.gateway.writer import WriterOverloaded
 from fieldfare.model import Position
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import NewRecord, Record
+from fieldfare.storage.event_log import NewRecord, Record, only_partition
 from fieldfare.storage.quarantine import SetAside, brief
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def retry(request: Request) -> Response:
 
 
 def _read(gateway: Gateway, offset: int) -> Record:
-    return next(iter(gateway.log.read(offset, offset + 1)))
+    return next(iter(only_partition(gateway.log).read(offset, offset + 1)))
 
 
 def _document(record: SetAside) -> dict[str, Any]:

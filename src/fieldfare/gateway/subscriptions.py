@@ -21,7 +21,7 @@ from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Subscription
+from fieldfare.model import Offsets, Position, Subscription, positions_text
 from fieldfare.storage.errors import SpaceExistsError
 from fieldfare.storage.registry import Conflict, Put, Registry, Remove
 
@@ -145,7 +145,7 @@ class Subscriptions:
         if not NAME.fullmatch(name):
             raise Problem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
-        def create(end: int) -> None:
+        def create(ends: Offsets) -> None:
             self._registry.create_space(name)
 
         try:
@@ -225,8 +225,8 @@ class Subscriptions:
         """Remove a subscription; Problem 404 when there is none."""
         self.check_space(space)
 
-        def remove(end: int) -> Any:
-            return self._registry.apply([Remove(space, id)], end, _now_ms())[0]
+        def remove(ends: Offsets) -> Any:
+            return self._registry.apply([Remove(space, id)], ends, _now_ms())[0]
 
         with self._queued([]):
             removed = await self._writer.change(remove)
@@ -238,8 +238,8 @@ class Subscriptions:
         return removed
 
     async def _store(self, checked: Sequence[Checked], *, replace: bool) -> list[Stored]:
-        def apply(end: int) -> list[Stored]:
-            return _apply(self._registry, checked, end, replace=replace)
+        def apply(ends: Offsets) -> list[Stored]:
+            return _apply(self._registry, checked, ends, replace=replace)
 
         stored = await self._writer.change(apply)
         for each in stored:
@@ -374,20 +374,20 @@ def make_up_id() -> str:
     return f"sub-{secrets.token_hex(16)}"
 
 
-def _apply(registry: Registry, checked: Sequence[Checked], end: int, *, replace: bool) -> list[Stored]:
+def _apply(registry: Registry, checked: Sequence[Checked], ends: Offsets, *, replace: bool) -> list[Stored]:
     """Create what is new; then, where asked, replace what exists with another filter.
 
     An id that was made up is never one that exists: whoever that belongs to asked for nothing.
     """
     now_ms = _now_ms()
     puts = [each.put for each in checked]
-    answers = registry.apply(puts, end, now_ms)
+    answers = registry.apply(puts, ends, now_ms)
     stored: dict[int, Stored] = {}
     others: list[tuple[int, Subscription]] = []
     for index, answer in enumerate(answers):
         while isinstance(answer, Conflict) and not checked[index].is_named:
             puts[index] = replace_fields(puts[index], id=make_up_id())
-            answer = registry.apply([puts[index]], end, now_ms)[0]
+            answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
             held = answer.existing
             stored[index] = Stored(held, created=False, replaced=False)
@@ -398,7 +398,7 @@ def _apply(registry: Registry, checked: Sequence[Checked], end: int, *, replace:
             stored[index] = Stored(answer, created=True, replaced=False)
     if replace and others:
         changes = [replace_fields(puts[index], if_absent=False) for index, _ in others]
-        for (index, _), answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
+        for (index, _), answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=False, replaced=True)
     return [stored[index] for index in range(len(puts))]
@@ -412,7 +412,9 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
         "filter": subscription.filter,
         "dialect": subscription.dialect,
         "revision": subscription.revision,
-        "valid_from": f"0-{subscription.valid_from}-0",
+        "valid_from": positions_text(
+            Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
+        ),
     }
 
 

@@ -24,9 +24,9 @@ from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
-from fieldfare.storage.event_log import Record
-from fieldfare.storage.match_block import GIVEN_UP
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
+from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
@@ -118,9 +118,10 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log: EventLog = open_event_log(folder.log_url)
-        self._match_log = MatchLog(folder.matches)
-        self._indexes = IndexCache(IndexStore(folder.index))
+        self._log = only_partition(open_event_log(folder.log_url))
+        self._match_log = open_match_log(folder.matches_url).partition(0)
+        self._scratch = folder.matches
+        self._indexes = IndexCache(open_index_store(folder.index_url))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
     def open_index(self, manifest: int) -> None:
@@ -130,8 +131,10 @@ class RangeMatcher:
     def match(self, wanted: RecordRange) -> dict[str, Any]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
+        if self._log.end() < wanted.end:
+            raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
         events = matches = size_bytes = 0
-        block = Block(wanted.start, self._match_log.folder)
+        block = Block(wanted.start, self._scratch)
 
         def finish(block: Block) -> None:
             nonlocal matches, size_bytes
@@ -141,21 +144,27 @@ class RangeMatcher:
 
         for records in grouped(self._log.read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
-            if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
+            behind = records[-1].offset + 1
+            if block.events and (
+                block.events + group_events > BLOCK_EVENTS_MAX or behind - block.start > MAX_BLOCK_RECORDS
+            ):
                 finish(block)
-                block = Block(records[0].offset, self._match_log.folder)
+                block = Block(block.end, self._scratch)
+            if behind - block.start > MAX_BLOCK_RECORDS:
+                self._match_log.fill(block.start, records[0].offset)
+                block = Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
             block.add(records, _match(records, indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:
                 finish(block)
-                block = Block(block.end, self._match_log.folder)
+                block = Block(block.end, self._scratch)
         if block.events:
+            if wanted.end - block.start <= MAX_BLOCK_RECORDS:
+                block.pass_over(wanted.end)
             finish(block)
-        if block.end != wanted.end:
-            raise RuntimeError(
-                f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
-            )
+        # No reader is to wait at a hole.
+        self._match_log.fill(block.end, wanted.end)
         return {
             "start": wanted.start,
             "end": wanted.end,
@@ -203,16 +212,21 @@ class Block:
             self._hold(len(pairs.pairs))
         self.add_records(
             records[-1].offset + 1,
-            [record.count for record in records],
+            counts_from(self.end, records),
             min(record.appended_ms for record in records),
         )
 
     def add_records(self, end: int, counts: Sequence[int], oldest_ms: int) -> None:
-        """Take in records up to an offset: how many events each has, and when the oldest was appended."""
+        """Take in records: how many events each offset up to `end` has, and when the oldest was appended."""
         self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
         self.end = end
         self._counts += counts
         self.events += sum(counts)
+
+    def pass_over(self, end: int) -> None:
+        """There are no more records before this offset: what lies between is a hole."""
+        self._counts += [0] * (end - self.end)
+        self.end = max(self.end, end)
 
     def add_lists(self, lists: MatchLists, given_up: NDArray[np.uint32]) -> None:
         """Take in what a matcher found; events are counted as in the block."""
@@ -240,7 +254,7 @@ class Block:
         self._found, self._lists, self.held = [], [], 0
         return merge_lists([group_by_subscription(found), *lists]) if lists else group_by_subscription(found)
 
-    def write(self, log: MatchLog, matched_ms: float) -> tuple[int, int]:
+    def write(self, log: MatchPartition, matched_ms: float) -> tuple[int, int]:
         """Write it to the match log, and be done; gives how many matches it has, and its size."""
         try:
             lists: MatchLists | MatchRuns
@@ -291,12 +305,23 @@ class _GivenUp:
         return {GIVEN_UP: int(self._counts.sum()), **{f"{GIVEN_UP} {n}": count for n, count in named}}
 
 
+def counts_from(start: int, records: Sequence[Record]) -> list[int]:
+    """How many events each offset from `start` on has: none in a hole."""
+    counts: list[int] = []
+    for record in records:
+        counts += [0] * (record.offset - start - len(counts))
+        counts.append(record.count)
+    return counts
+
+
 def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:
     """Cut records into groups of at most so many events (a record with more is one of its own)."""
     group: list[Record] = []
     events = 0
     for record in records:
-        if group and events + record.count > most_events:
+        if group and (
+            events + record.count > most_events or record.offset - group[0].offset >= MAX_BLOCK_RECORDS
+        ):
             yield group
             group, events = [], 0
         group.append(record)

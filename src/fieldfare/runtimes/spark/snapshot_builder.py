@@ -25,7 +25,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.pipeline.manifest import SpaceManifest
 from fieldfare.pipeline.placing import SlicesBuilder
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.registry import Registry, Version
 
 NICENESS = 10
@@ -149,7 +149,7 @@ def main() -> int:
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     registry = open_registry(DataFolder(options.data).registry_url)
-    newest = IndexStore(DataFolder(options.data).index).newest()
+    newest = open_index_store(DataFolder(options.data).index_url).newest()
     built = build_snapshots(registry, options.revision, options.floor, newest.spaces if newest else None)
     files: dict[str, list[str]] = {}
     for place, (space, parts) in enumerate(built.items()):

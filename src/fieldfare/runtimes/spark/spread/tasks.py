@@ -42,10 +42,11 @@ from fieldfare.runtimes.spark.range_task import (
     Block,
     RecordRange,
     RecordsError,
+    counts_from,
     grouped,
 )
-from fieldfare.storage import IndexStore, MatchLog, open_event_log
-from fieldfare.storage.event_log import Record
+from fieldfare.storage import open_event_log, open_index_store, open_match_log
+from fieldfare.storage.event_log import Record, only_partition
 
 FINDING_MATCHES = 1 << 22
 """A matcher sends its matches on when it has about so many: 8 MB. One window of events may have more."""
@@ -120,7 +121,7 @@ def _cache_of(folder: DataFolder) -> IndexCache:
     """This process's indexes of a service; a slice is mapped when it is first searched here."""
     cache = _caches.get(folder.root)
     if cache is None:
-        cache = _caches[folder.root] = IndexCache(IndexStore(folder.index), every_slice=False)
+        cache = _caches[folder.root] = IndexCache(open_index_store(folder.index_url), every_slice=False)
     return cache
 
 
@@ -135,25 +136,27 @@ class Dispatch:
         context = TaskContext.get()
         exit_number = context.partitionId() if context is not None else 0
         log = open_event_log(self.folder.log_url)
+        match_log = open_match_log(self.folder.matches_url).partition(0)
         try:
+            partition = only_partition(log)
             for batch in batches:
                 for row in batch.to_pylist():
                     wanted = RecordRange(**row)
-                    end = wanted.start
-                    for records in grouped(log.read(wanted.start, wanted.end), BLOCK_EVENTS_MAX):
-                        end = records[-1].offset + 1
+                    at = wanted.start
+                    if partition.end() < wanted.end:
+                        raise RuntimeError(f"the log ends before record {wanted.end}, which is to be matched")
+                    for records in grouped(partition.read(wanted.start, wanted.end), BLOCK_EVENTS_MAX):
+                        match_log.fill(at, records[0].offset)
+                        at = records[-1].offset + 1
                         yield from self._block(records, wanted.manifest, exit_number)
-                    if end != wanted.end:
-                        raise RuntimeError(
-                            f"the log has no records {end} to {wanted.end}, which are to be matched"
-                        )
+                    match_log.fill(at, wanted.end)  # no reader is to wait at a hole
         finally:
             log.close()
 
     def _block(self, records: list[Record], manifest: int, exit_number: int) -> Iterator[pa.RecordBatch]:
         start, end = records[0].offset, records[-1].offset + 1
         row: dict[str, Any] = {"exit": exit_number, "start": start, "end": end, "manifest": manifest}
-        counts = np.array([record.count for record in records], np.int32)
+        counts = np.array(counts_from(start, records), np.int32)
         oldest_ms = min(record.appended_ms for record in records)
         yield _row(
             _CONSIGNMENTS, **row, matcher=start % self.spread.matchers, oldest_ms=oldest_ms, counts=counts
@@ -306,14 +309,15 @@ class WriteBlocks:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log = MatchLog(self.folder.matches)
+        log = open_match_log(self.folder.matches_url).partition(0)
+        scratch = self.folder.matches
         blocks: dict[int, Block] = {}
         work: dict[int, list[dict[str, Any]]] = {}
         held = 0
         try:
             for row in _rows(batches):
                 start = row["start"].as_py()
-                block = blocks.get(start) or blocks.setdefault(start, Block(start, log.folder))
+                block = blocks.get(start) or blocks.setdefault(start, Block(start, scratch))
                 work.setdefault(start, []).extend(row["work"].as_py() or [])
                 if row["counts"].is_valid:
                     counts = _array(row, "counts", np.int32).tolist()
@@ -344,7 +348,7 @@ class WriteBlocks:
                     ],
                     schema=SUMMARY,
                 )
-                blocks[start] = Block(start, log.folder)  # what was held is in the log now
+                blocks[start] = Block(start, scratch)  # what was held is in the log now
         finally:
             for block in blocks.values():
                 block.close()
