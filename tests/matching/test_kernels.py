@@ -111,6 +111,7 @@ TWINS = {
         "partitioning/test_partitioning.py",
         "test_an_axis_locates_a_batch_as_it_locates_one_value",
     ),
+    "pipeline/exit_point.py": ("pipeline/test_slices.py", "test_merged_lists_say_what_the_lists_say"),
     "storage/match_kernels.py": ("storage/test_match_log.py", "test_any_block_equals_the_naive_one"),
 }
 """For each module with compiled loops the test that compares what they give with a naive twin."""
