@@ -115,6 +115,7 @@ TWINS = {
         "storage/test_file_match_log.py",
         "test_any_block_equals_the_naive_one",
     ),
+    "pipeline/exit_point.py": ("pipeline/test_slices.py", "test_merged_lists_say_what_the_lists_say"),
 }
 """For each module with compiled loops the test that compares what they give with a naive twin."""
 
