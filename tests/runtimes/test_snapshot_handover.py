@@ -16,13 +16,18 @@ from pipeline_support import SPACES, History, payload_of, random_event, random_f
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
+from fieldfare.partitioning import AttributeSpace, Axis, Replicated
+from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
-from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.pipeline.indexer import Indexer, snapshot_revision
+from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark import index_writer
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.index_files import write_step
 from fieldfare.runtimes.spark.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.runtimes.spark.snapshot_builder import build_snapshots
 from fieldfare.storage import open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.index_store import FileIndexStore
@@ -215,6 +220,35 @@ def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
     assert not path.exists()
     assert not {file.name for file in (life.folder.index / "files").iterdir()} & rotted.files()
     life.check(since=passed)
+
+
+def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life) -> None:
+    life.change(40)
+    life.check(since=0)
+    life.writer.close()
+    revision, number = life.registry.revision(), life.writer.manifest.number
+    axis = Axis(("data", "x"), (place_before(2), place_before(4)))
+    cut = {SPACES[0]: AttributeSpace((axis,), ((0, 1, 0),), (1,)), SPACES[1]: Replicated(2)}
+    spaces = {space: SpaceManifest(partitioning=partitioning) for space, partitioning in cut.items()}
+    parts = build_snapshots(life.registry, revision, 0, spaces)
+    write_step(life.store, Indexer(Manifest(number, 0)).rebase(parts, revision, cut))
+    life.floor = revision
+    life.writer = life.open()
+    life.change(250)
+
+    def moved_over() -> bool:
+        life.change(3)
+        life.check(since=revision)
+        return snapshot_revision(life.writer.manifest) > revision
+
+    until(moved_over)
+    life.writer.close()
+    life.change(20)
+    life.writer = life.open()
+    life.check(since=revision)
+    found = life.writer.manifest.spaces
+    assert {space: files.partitioning for space, files in found.items()} == cut
+    assert all(part.snapshot for files in found.values() for part in files.slices)
 
 
 def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
