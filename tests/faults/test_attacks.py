@@ -218,7 +218,10 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     assert block.matches == 1
 
 
-def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hole", [7, 200_000])
+def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_log(
+    tmp_path: Path, hole: int
+) -> None:
     """An older log.db was put back some time ago, so its offsets have a hole; now matches/ is deleted.
 
     The documentation allows that: matches that were not delivered are lost, or made again. The pipeline must
@@ -228,8 +231,10 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
     log = open_event_log(folder.log_url)
     if not hasattr(log, "raise_end"):
         pytest.skip("this log has no holes")
-    log.raise_end(7)
-    log.append([NewRecord("default", b'{"n": 2}\n', 1)])
+    for _ in range(2):
+        log.raise_end(log.end() + hole)
+        log.append([NewRecord("default", b'{"n": 2}\n', 1, stamp=1)] * 2)
+    log.raise_end(log.end() + hole)
     planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
     at = {"offset": planner.first(), "manifest": 0}
     try:
@@ -239,7 +244,14 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
             at = end
     finally:
         planner.close()
-    assert FileMatchLog(folder.matches).end(0) == log.end() == 8
+    matches = FileMatchLog(folder.matches)
+    assert matches.end(0) == log.end() == 3 * hole + 5
+    found: list[int] = []
+    offset = 0
+    while (block := matches.block_at(offset)) is not None:
+        found += block.matches_of(1, offset)[0].tolist()
+        offset = block.end
+    assert found == [0, hole + 1, hole + 2, 2 * hole + 3, 2 * hole + 4]
 
 
 def test_a_machine_that_was_paused_finds_nobody_hanging(tmp_path: Path) -> None:
