@@ -9,10 +9,11 @@
 
 Without options it does all of this but for the million, after each other.
 
-Events lie in the log, as JSON or as Arrow; a run ends when all their matches are in match logs on disk.
-`fused` is the shape for one machine: the task that reads events matches them, against an index that all
-workers map. The others send events to two matchers, through a shuffle: on ``local[2]`` two Python workers of
-one Java process, on ``local-cluster`` executors of their own. All systems must find equally many matches.
+Events lie in a service's log, as JSON or as Arrow; a run ends when all their matches are in its match log on
+disk. `fused` is the service's shape on one machine: the task that reads events matches them, against slices
+that all workers map. The others send events to two matchers, and what these find to the tasks that write the
+blocks, through two shuffles: on ``local[2]`` between two Python workers of one Java process, on
+``local-cluster`` between executors. All systems must find equally many matches.
 
 Workloads: ``paper`` (every range moved inside the axis, as the paper crops its distributions), ``uncropped``
 (centres may leave the axis: a fifth of the subscriptions can never match), ``traffic`` (METR-LA's week, where
@@ -35,7 +36,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,15 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, extents_of
-from fieldfare.runtimes.spark.partitioned.log_matcher import BatchReport, LogMatcher
-from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning
+from fieldfare.partitioning.choosing import choose_partitioning
+from fieldfare.pipeline.manifest import Manifest, SpaceManifest
+from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
-from fieldfare.storage import open_event_log
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage import open_event_log, open_index_store
+from fieldfare.storage.event_log import NewRecord, only_partition
 from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
+from fieldfare_lab.spark.batches import BatchReport, LogBatches
+from fieldfare_lab.spark.fixed_index import write_space
 from fieldfare_lab.workloads.synthetic import closed_range
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -68,6 +72,7 @@ DATA = Path(os.environ.get("FIELDFARE_SHARED_DATA", DEFAULT_FOLDER)) / "metr_la_
 PARTS = ["pipeline", "spread", "lost"]
 SUBSCRIPTIONS = 40_000
 RECORD_EVENTS = 5_000
+SPACE = "default"
 MATCHERS = 2
 MASTERS = {"local": "local[2]", "cluster": "local-cluster[2,1,1024]"}
 POLICIES = ("adaptive", "response_time", "subscription_count", "random")
@@ -189,49 +194,42 @@ def _between(low: float, high: float) -> ValueSet:
 
 
 class Bench:
-    """One workload in a log, and its runs."""
+    """One workload in a service's directory, and its runs."""
 
     def __init__(self, workload: Workload, root: Path, form: str = "json") -> None:
         self.workload = workload
-        self.root = root
         self.form = form
-        self.log_url = f"sqlite:///{root / f'{form}.db'}"
+        self.folder = DataFolder(root / form)
+        self.folder.make()
+        self.store = open_index_store(self.folder.index_url)
         self.entries, self.extents = workload.entries, workload.extents
-        self._sliced: dict[tuple[str, int], SlicedIndex] = {}
-        log, count = open_event_log(self.log_url), len(workload.values)
+        self._manifests: dict[tuple[str, int], Manifest] = {}
+        log, count = open_event_log(self.folder.log_url), len(workload.values)
         bounds = [(start, min(count, start + RECORD_EVENTS)) for start in range(0, count, RECORD_EVENTS)]
         for first in range(0, len(bounds), 40):
             log.append(
                 [
-                    NewRecord("default", workload.payload(start, end, form), end - start, None, None, 0)
+                    NewRecord(SPACE, workload.payload(start, end, form), end - start, None, None, 0)
                     for start, end in bounds[first : first + 40]
                 ]
             )
-        self.end = log.end()
+        self.end = only_partition(log).end()
         log.close()
 
-    def sliced(self, partitioning: str, matchers: int) -> SlicedIndex:
-        known = self._sliced.get((partitioning, matchers))
-        if known is None:
-            chosen = choose_partitioning(partitioning, matchers, self.extents, self.workload.sample())
-            folder = self.root / f"{partitioning}-{matchers}"
-            known = SlicedIndex.write(folder, self.entries, self.extents, chosen)
-            self._sliced[partitioning, matchers] = known
-        return known
+    def cut(self, partitioning: str, matchers: int) -> None:
+        """Make slices cut like this what is matched with: written once, and named by a new manifest."""
+        known = self._manifests.get((partitioning, matchers))
+        if known is not None:
+            self.store.write_manifest(replace(known, number=self.store.greatest_number() + 1))
+            return
+        chosen = choose_partitioning(partitioning, matchers, self.extents, self.workload.sample())
+        known = write_space(self.store, SPACE, self.entries, chosen, self.extents)
+        self._manifests[partitioning, matchers] = known
 
-    def matcher(self, session: SparkSession, partitioning: str, policy: str) -> LogMatcher:
+    def batches(self, session: SparkSession, partitioning: str, policy: str) -> LogBatches:
         fused = policy == "fused"
-        sliced = self.sliced(partitioning, 1 if fused else MATCHERS)
-        forwarding = "random" if fused else policy
-        return LogMatcher(
-            session,
-            self.log_url,
-            "default",
-            sliced,
-            self.root / "matches",
-            forwarding=forwarding,
-            fused=fused,
-        )
+        self.cut(partitioning, 1 if fused else MATCHERS)
+        return LogBatches(session, self.folder, forwarding=None if fused else policy)
 
     def ranges(self, batch_events: int) -> list[tuple[int, int]]:
         step = max(1, batch_events // RECORD_EVENTS)
@@ -239,26 +237,29 @@ class Bench:
 
     def run(self, session: SparkSession, partitioning: str, policy: str, batch_events: int) -> dict[str, Any]:
         """Match everything, after a first batch that warms up and lets the policy learn."""
-        matcher = self.matcher(session, partitioning, policy)
+        batches = self.batches(session, partitioning, policy)
         ranges = self.ranges(batch_events)
-        matcher.match(*ranges[0])
-        reports = [matcher.match(*each) for each in ranges]
-        shutil.rmtree(self.root / "matches")
-        return self.row(session, partitioning, policy, matcher, reports)
+        batches.match(*ranges[0])
+        reports = [batches.match(*each) for each in ranges]
+        self.forget_matches()
+        return self.row(session, partitioning, policy, batches.manifest.spaces[SPACE], reports)
+
+    def forget_matches(self) -> None:
+        shutil.rmtree(self.folder.matches)
 
     def row(
         self,
         session: SparkSession,
         partitioning: str,
         policy: str,
-        matcher: LogMatcher,
+        cut: SpaceManifest,
         reports: list[BatchReport],
     ) -> dict[str, Any]:
         events, seconds = len(self.workload.values), sum(report.seconds for report in reports)
         matches = sum(report.matches for report in reports)
         busy_s = sum(report.busy_s for report in reports)
-        sliced = self.sliced(partitioning, 1 if policy == "fused" else MATCHERS)
-        visited = sum(report.visits for report in reports)
+        sizes = [part.size for part in cut.slices]
+        visited = sum(sizes[n] * count for report in reports for (_, n), count in report.visits.items())
         return {
             "spark": session.sparkContext.master,
             "workload": self.workload.name,
@@ -272,8 +273,8 @@ class Bench:
             "busy_s": [round(float(each), 1) for each in busy_s],
             "busy_us": round(1e6 * float(busy_s.sum()) / events, 2),
             "imbalance": round(float(np.std(busy_s) / np.mean(busy_s)), 3),
-            "searched": round(float(visited @ np.array(sliced.sizes)) / events),
-            "copies": round(sum(sliced.sizes) / len(self.entries), 2),
+            "searched": round(visited / events) if visited else sizes[0],
+            "copies": round(sum(sizes) / len(self.entries), 2),
             "shuffled_bytes": round(sum(report.sent_bytes for report in reports) / events),
             "match_log_bytes": round(sum(report.size_bytes for report in reports) / events),
         }
@@ -339,17 +340,17 @@ def executors(session: SparkSession) -> list[int]:
 
 def lose_executor(bench: Bench, session: SparkSession, batch_events: int) -> dict[str, Any]:
     """Kill one of two executors in the middle of a batch: how long that batch takes, and the next ones."""
-    matcher = bench.matcher(session, "attribute_space", "adaptive")
+    batches = bench.batches(session, "attribute_space", "adaptive")
     batch = bench.ranges(batch_events)[0]
-    calm = [matcher.match(*batch) for _ in range(4)][1:]
+    calm = [batches.match(*batch) for _ in range(4)][1:]
     usual_s = statistics.median(report.seconds for report in calm)
     victim = executors(session)[0]
     timer = threading.Timer(usual_s / 2, os.kill, (victim, signal.SIGKILL))
     timer.start()
-    hit = matcher.match(*batch)
+    hit = batches.match(*batch)
     timer.join()
-    after = [matcher.match(*batch) for _ in range(3)]
-    shutil.rmtree(bench.root / "matches")
+    after = [batches.match(*batch) for _ in range(3)]
+    bench.forget_matches()
     if any(report.matches != calm[0].matches for report in (hit, *after)):
         raise RuntimeError("matches were lost with the executor")
     return {

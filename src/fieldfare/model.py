@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ A string step is a member of an object, an integer step an element of an array.
 """
 
 DEFAULT_SPACE = "default"
+
+Offsets = tuple[int, ...]
+"""An offset in each partition of the log, by the partition's number."""
 
 OPEN_END = (1 << 63) - 1
 """The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
@@ -53,12 +56,17 @@ class Position:
         return cls(*map(int, parts))
 
 
+def positions_text(positions: Iterable[Position]) -> str:
+    """One position for each partition of the log, as text: of a log with one, the position."""
+    return ",".join(map(str, positions))
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """One standing filter as it stands now.
 
     ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
-    is the registry revision that wrote this version.
+    is the registry revision that wrote this version. No record before ``valid_from`` meets it.
     """
 
     id: str
@@ -67,4 +75,4 @@ class Subscription:
     dialect: str
     number: int
     revision: int
-    valid_from: int
+    valid_from: Offsets

@@ -9,6 +9,6 @@ compiled subscriptions for the next time; ``Partitioned`` spreads them over a cl
 
 from fieldfare.runtimes.spark.compile import SubscriptionsError
 from fieldfare.runtimes.spark.match import match, save_index
-from fieldfare.runtimes.spark.partitioned.rows import Partitioned
+from fieldfare.runtimes.spark.spread.rows import Partitioned
 
 __all__ = ["Partitioned", "SubscriptionsError", "match", "save_index"]

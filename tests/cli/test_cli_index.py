@@ -13,7 +13,8 @@ from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_registry
+from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.registry import Put, Registry, Remove
 
 FILTERS = {f"city{i}": f"data.city = 'c{i}' AND data.price < {i}" for i in range(200)} | {
@@ -27,7 +28,7 @@ FILTERS = {f"city{i}": f"data.city = 'c{i}' AND data.price < {i}" for i in range
 
 def _put(registry: Registry, filters: dict[str, str]) -> None:
     puts = [Put("default", id, text, "sql", compile_filter(text).compiled) for id, text in filters.items()]
-    registry.apply(puts, 0, 0)
+    registry.apply(puts, (0,), 0)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_data(root: Path, filters: dict[str, str]) -> Path:
     folder = DataFolder(root)
     folder.make()
-    registry, store, indexer = open_registry(folder.registry_url), IndexStore(folder.index), Indexer()
+    registry, store, indexer = open_registry(folder.registry_url), FileIndexStore(folder.index), Indexer()
     registry.create_space("default")
     registry.create_space("empty")
     _put(registry, filters)
     if "gone" in filters:
-        registry.apply([Remove("default", "gone")], 0, 0)
+        registry.apply([Remove("default", "gone")], (0,), 0)
     revision = registry.revision()
     step = indexer.apply(registry.changes(0, revision), revision)
     for name, part in step.parts.items():

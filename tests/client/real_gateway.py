@@ -16,10 +16,9 @@ import numpy as np
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
-from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
-from fieldfare.storage.match_block import NewMatchBlock
-from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import Version
 
 READY = "ready on "
@@ -74,7 +73,7 @@ class NaivePipeline:
     def __init__(self, data: Path) -> None:
         self._log = open_event_log(f"sqlite:///{data / 'log.db'}")
         self._registry = open_registry(f"sqlite:///{data / 'registry.db'}")
-        self._matches = MatchLog(data / "matches")
+        self._matches = FileMatchLog(data / "matches")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.frontier import (
     Expire,
+    Front,
     Frontier,
     Leave,
     Look,
@@ -19,14 +20,15 @@ from fieldfare.delivery.frontier import (
     Ready,
     Wait,
 )
-from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.delivery.keys import keys_at
 from fieldfare.effects import Ask, Effect, Tell, Timer
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What some records matched: keys by subscription."""
+    """What some records of a partition matched: keys by subscription."""
 
+    partition: int
     start: int
     end: int
     keys: dict[int, list[int]]
@@ -49,6 +51,7 @@ class Readers:
     blocks: list[Block] = field(default_factory=list)
     deliveries: dict[int, Delivery] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)
+    partitions: int = 1
     now: float = 0.0
     unreadable: set[int] = field(default_factory=set)
     kept_from: int = 0
@@ -58,7 +61,7 @@ class Readers:
     looked: int = 0
 
     def __post_init__(self) -> None:
-        self.frontier = Frontier(0)
+        self.frontier = Frontier((0,) * self.partitions)
         self.carry_out(self.frontier.start(0.0))
 
     def hand_in(self, message: Message) -> None:
@@ -81,13 +84,18 @@ class Readers:
 
     # What happens
 
-    def matched(self, end: int, keys: dict[int, list[int]]) -> None:
-        start = self.blocks[-1].end if self.blocks else 0
-        self.blocks.append(Block(start, end, keys))
+    def end(self, partition: int = 0) -> int:
+        """Up to where a partition is matched."""
+        return max((block.end for block in self.blocks if block.partition == partition), default=0)
 
-    def wait(self, number: int, offset: int = 0) -> None:
+    def matched(self, end: int, keys: dict[int, list[int]], partition: int = 0) -> None:
+        self.blocks.append(Block(partition, self.end(partition), end, keys))
+
+    def wait(self, number: int, *offsets: int) -> None:
+        """Somebody waits, who begins at these offsets the first time: at 0 where nothing is said."""
         if number not in self.deliveries:
-            self.deliveries[number] = Delivery(number, offset << INDEX_BITS)
+            begins = (*offsets, *(0,) * self.partitions)[: self.partitions]
+            self.deliveries[number] = Delivery(number, keys_at(begins))
             self.sessions[number] = Session(1000)
         self.hand_in(Wait(self.deliveries[number]))
 
@@ -116,7 +124,7 @@ class Readers:
         for look in self.looks:
             front = look.front
             joined, members = front.joined, set(front.members)
-            block = self._block_at(front.offset)
+            block = self._block_at(front)
             if block is not None and block.start not in self.unreadable:
                 found = [(number, block.keys[number]) for number in sorted(members & block.keys.keys())]
                 self.seen.append(Seen(look, joined, found, block.end))
@@ -147,7 +155,10 @@ class Readers:
         while self.see():
             self.answer()
 
-    def _block_at(self, offset: int) -> Block | None:
-        if offset < self.kept_from:
+    def _block_at(self, front: Front) -> Block | None:
+        if front.offset < self.kept_from:
             return None
-        return next((block for block in self.blocks if block.start <= offset < block.end), None)
+        for block in self.blocks:
+            if block.partition == front.partition and block.start <= front.offset < block.end:
+                return block
+        return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fieldfare.delivery.delivery import Delivery, Session
-from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
+from fieldfare.delivery.keys import INDEX_BITS, PARTITION_SHIFT, key_at, key_of, keys_at, position_of
 from fieldfare.model import Position
+from fieldfare.storage.registry import Cursor
 
 
 def keys(*values: int) -> np.ndarray:
@@ -21,31 +23,36 @@ def acked_runs(delivery: Delivery) -> list[tuple[int, int]]:
 
 
 def fed(*values: int, read_to: int | None = None) -> Delivery:
-    delivery = Delivery(1, 0)
+    delivery = Delivery(1, [0])
     delivery.feed(keys(*values), values[-1] + 1 if read_to is None else read_to)
     return delivery
 
 
 def test_keys_order_as_positions_do():
     positions = [Position(0, 0, 9999), Position(0, 1, 0), Position(0, 1, 1), Position(0, 1 << 40, 5)]
+    positions += [Position(1, 0, 0), Position(126, (1 << 42) - 1, 9999)]
     assert [position_of(key_of(each)) for each in positions] == positions
     assert sorted(map(key_of, positions)) == list(map(key_of, positions))
     assert str(position_of(key_of(positions[0]))) == "0-0-9999"
+    assert key_of(positions[-1]) < 1 << 63
+    for none in (Position(127, 0, 0), Position(0, 1 << 42, 0), Position(0, 0, 1 << 14), Position(0, -1, 0)):
+        with pytest.raises(ValueError, match="no event can be at"):
+            key_of(none)
 
 
 def test_messages_come_in_order_once_and_the_cursor_follows_the_acks():
     delivery, session = fed(3, 5, 9, read_to=20), Session(10)
-    assert delivery.cursor_key == 3, "what did not match needs no ack"
+    assert delivery.cursor_keys[0] == 3, "what did not match needs no ack"
     assert delivery.take(session, 2, 0.0, 30.0) == [3, 5]
     assert delivery.take(session, 5, 0.0, 30.0) == [9]
     assert delivery.take(session, 5, 0.0, 30.0) == []
     assert delivery.ack([5])
-    assert (delivery.cursor_key, acked_runs(delivery)) == (3, [(5, 5)])
+    assert (delivery.cursor_keys[0], acked_runs(delivery)) == (3, [(5, 5)])
     assert delivery.ack([3])
-    assert (delivery.cursor_key, delivery.cursor().acked) == (9, ())
+    assert (delivery.cursor_keys[0], delivery.cursor().acked) == (9, ())
     assert not delivery.ack([3, 5]), "an ack repeated changes nothing"
     delivery.ack([9])
-    assert delivery.cursor_key == 20
+    assert delivery.cursor_keys[0] == 20
     assert session.held == 0
 
 
@@ -91,10 +98,10 @@ def test_ack_up_to_settles_what_was_given_and_what_was_not():
     delivery, session = fed(1, 2, 3, 4, 5, read_to=100), Session(10)
     delivery.take(session, 2, 0.0, 30.0)
     assert delivery.ack_up_to(3)
-    assert (delivery.cursor_key, session.held) == (4, 0)
+    assert (delivery.cursor_keys[0], session.held) == (4, 0)
     assert delivery.take(session, 10, 0.0, 30.0) == [4, 5]
     delivery.ack_up_to(200)
-    assert delivery.cursor_key == 201
+    assert delivery.cursor_keys[0] == 201
     delivery.feed(keys(150, 201, 205), 300)
     assert delivery.take(session, 10, 0.0, 30.0) == [201, 205], "what was acked before it was read is skipped"
 
@@ -103,24 +110,24 @@ def test_after_a_restart_what_was_acked_beyond_the_cursor_does_not_come():
     delivery, session = fed(1, 2, 3, 4), Session(10)
     delivery.take(session, 4, 0.0, 30.0)
     delivery.ack([2, 4])
-    again = Delivery.from_cursor(1, delivery.cursor())
+    again = Delivery.from_cursor(1, delivery.cursor(), (0,))
     again.feed(keys(1, 2, 3, 4), 5)
     assert again.take(session, 10, 0.0, 30.0) == [1, 3]
     again.ack([1, 3])
-    assert (again.cursor_key, again.cursor().acked) == (5, ())
+    assert (again.cursor_keys[0], again.cursor().acked) == (5, ())
 
 
 def test_an_ack_from_before_a_restart_counts_although_nobody_was_given_the_message_since():
-    delivery, session = Delivery(1, 0), Session(10)
+    delivery, session = Delivery(1, [0]), Session(10)
     assert delivery.ack([2])
     delivery.feed(keys(1, 2, 3), 5)
     assert delivery.take(session, 10, 0.0, 30.0) == [1, 3]
 
 
 def test_a_cursor_that_meets_nothing_but_non_matches_moves_on():
-    delivery = Delivery(1, 0)
+    delivery = Delivery(1, [0])
     delivery.feed(keys(), 7 << INDEX_BITS)
-    assert position_of(delivery.cursor_key) == Position(0, 7, 0)
+    assert position_of(delivery.cursor_keys[0]) == Position(0, 7, 0)
     assert delivery.wants_feed
 
 
@@ -128,38 +135,74 @@ def test_what_was_read_and_not_given_may_be_forgotten_and_is_read_again():
     delivery, session = fed(1, 2, 3, read_to=10), Session(2)
     delivery.take(session, 2, 0.0, 30.0)
     delivery.forget_unread()
-    assert delivery.read_to == 3
+    assert delivery.lanes[0].read_to == 3
     delivery.feed(keys(1, 2, 3), 10)
     delivery.ack([1, 2])
     assert delivery.take(session, 2, 0.0, 30.0) == [3]
 
 
+def test_partitions_take_turns_and_each_has_its_own_cursor():
+    delivery, session = Delivery(1, keys_at((0, 5))), Session(100)
+    first, second = [key_at(0, offset) for offset in range(6)], [key_at(1, offset) for offset in range(5, 8)]
+    delivery.feed(keys(*first), key_at(0, 9))
+    delivery.feed(keys(*second), key_at(1, 9))
+    given = [delivery.take(session, 2, 0.0, 30.0) for _ in range(4)]
+    assert given[:3] == [first[:2], second[:2], first[2:4]], "one with a backlog keeps no other waiting"
+    assert delivery.ack_up_to(first[4]) == 5
+    assert delivery.cursor_keys == (first[5], second[0]), "up to a position: of its partition"
+    delivery.ack([second[1]])
+    cursor = delivery.cursor()
+    assert cursor.positions == (Position(0, 5, 0), Position(1, 5, 0))
+    assert cursor.acked == ((Position(1, 6, 0), Position(1, 6, 0)),)
+    assert delivery.ack([key_at(7, 3)]) == delivery.ack_up_to(key_at(7, 3)) == 0, "there is no such partition"
+
+
+def test_what_retention_took_of_one_partition_is_passed_over_in_no_other():
+    """A partition that still begins at its first record must not be taken for the end of the one before."""
+    delivery = Delivery(1, keys_at((0, 0, 0)))
+    delivery.skip_to((0, 4, 0))
+    assert delivery.cursor_keys == (key_at(0, 0), key_at(1, 4), key_at(2, 0))
+
+
+def test_a_partition_that_a_cursor_has_no_place_for_is_read_from_where_the_subscription_began():
+    cursor = Cursor((Position(0, 5, 2), Position(9, 1, 0)))
+    delivery = Delivery.from_cursor(1, cursor, (0, 7))
+    assert delivery.cursor_keys == (key_of(Position(0, 5, 2)), key_at(1, 7))
+    assert Delivery.from_cursor(1, None, (3, 7)).cursor_keys == (key_at(0, 3), key_at(1, 7))
+
+
 class DeliveryAgainstModel(RuleBasedStateMachine):
     """Random feeds, takes, acks, nacks, lapses of time and restarts, held against plain sets."""
 
+    partitions = 1
+
     def __init__(self) -> None:
         super().__init__()
-        self.delivery = Delivery(1, 0)
+        self.begins = (0,) * self.partitions
+        self.delivery = Delivery(1, keys_at(self.begins))
         self.sessions = [Session(4), Session(100)]
         self.now_s = 0.0
         self.matches: set[int] = set()
         self.acked: set[int] = set()
         self.held: dict[int, float] = {}
-        self.fed_to = 0
+        self.fed_to = keys_at(self.begins)
 
-    @rule(gaps=st.lists(st.integers(1, 5), max_size=6), beyond=st.integers(0, 5))
-    def feed(self, gaps: list[int], beyond: int) -> None:
+    @rule(data=st.data(), gaps=st.lists(st.integers(1, 5), max_size=6), beyond=st.integers(0, 5))
+    def feed(self, data: st.DataObject, gaps: list[int], beyond: int) -> None:
+        partition = data.draw(st.integers(0, self.partitions - 1))
         values = []
-        at = self.fed_to
+        at = self.fed_to[partition]
         for gap in gaps:
             values.append(at + gap - 1)
             at += gap
-        self.fed_to = at + beyond
+        self.fed_to[partition] = at + beyond
         self.matches.update(values)
         self._feed_all()
 
     def _feed_all(self) -> None:
-        self.delivery.feed(keys(*sorted(self.matches)), self.fed_to)
+        for partition, fed_to in enumerate(self.fed_to):
+            own = sorted(key for key in self.matches if key >> PARTITION_SHIFT == partition)
+            self.delivery.feed(keys(*own), fed_to)
 
     @rule(which=st.integers(0, 1), limit=st.integers(0, 10), lease_s=st.integers(1, 20))
     def take(self, which: int, limit: int, lease_s: int) -> None:
@@ -167,7 +210,9 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
         self._lapse()
         could = self.delivery.has_message(session)
         given = self.delivery.take(session, limit, self.now_s, lease_s)
-        assert given == sorted(set(given))
+        for partition in range(self.partitions):
+            own = [key for key in given if key >> PARTITION_SHIFT == partition]
+            assert own == sorted(set(own))
         for key in given:
             assert key in self.matches and key not in self.acked and key not in self.held
             self.held[key] = self.now_s + lease_s
@@ -198,8 +243,13 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
     def ack_up_to(self, data: st.DataObject) -> None:
         chosen = data.draw(st.sampled_from(sorted(self.matches)))
         self.delivery.ack_up_to(chosen)
-        self.acked.update(key for key in self.matches if key <= chosen)
-        self.held = {key: end_s for key, end_s in self.held.items() if key > chosen}
+        passed = {
+            key
+            for key in self.matches
+            if key <= chosen and key >> PARTITION_SHIFT == chosen >> PARTITION_SHIFT
+        }
+        self.acked |= passed
+        self.held = {key: end_s for key, end_s in self.held.items() if key not in passed}
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -210,18 +260,20 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.delivery = Delivery.from_cursor(1, self.delivery.cursor())
+        self.delivery = Delivery.from_cursor(1, self.delivery.cursor(), self.begins)
         self.sessions = [Session(4), Session(100)]
         self.held = {}
         self._feed_all()
 
     @invariant()
     def the_cursor_passes_nothing_that_is_not_acked(self) -> None:
-        assert all(key in self.acked for key in self.matches if key < self.delivery.cursor_key)
+        cursors = self.delivery.cursor_keys
+        behind = {key for key in self.matches if key < cursors[key >> PARTITION_SHIFT]}
+        assert behind <= self.acked
         runs = acked_runs(self.delivery)
         assert runs == sorted(runs) and all(first <= last for first, last in runs)
         beyond = {key for key in self.matches if any(first <= key <= last for first, last in runs)}
-        assert beyond == {key for key in self.acked if key >= self.delivery.cursor_key}
+        assert beyond == self.acked - behind
         assert self.delivery.in_flight == sum(session.held for session in self.sessions)
 
     def teardown(self) -> None:
@@ -231,7 +283,11 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
         assert set(given) == self.matches - self.acked
 
 
+class PartitionsAgainstModel(DeliveryAgainstModel):
+    partitions = 3
+
+
 TestDeliveryAgainstModel = DeliveryAgainstModel.TestCase
-TestDeliveryAgainstModel.settings = settings(
-    max_examples=80, stateful_step_count=40, derandomize=True, deadline=None
-)
+TestPartitionsAgainstModel = PartitionsAgainstModel.TestCase
+for case in (TestDeliveryAgainstModel, TestPartitionsAgainstModel):
+    case.settings = settings(max_examples=80, stateful_step_count=40, derandomize=True, deadline=None)

@@ -14,13 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from delivery_support import Readers
 
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_at
 
 NUMBERS = st.integers(0, 4)
 
 
 def key(offset: int) -> int:
-    return offset << INDEX_BITS
+    return key_at(0, offset)
 
 
 def test_ten_thousand_who_wait_are_not_touched_by_what_does_not_match_them(monkeypatch):
@@ -43,7 +43,7 @@ def test_ten_thousand_who_wait_are_not_touched_by_what_does_not_match_them(monke
     assert fed == [77]
     assert readers.take(77, 10) == [key(49)]
     readers.frontier.bring(readers.deliveries[1])
-    assert readers.deliveries[1].cursor_key == key(100), "it costs nothing, and is known all the same"
+    assert readers.deliveries[1].cursor_keys[0] == key(100), "it costs nothing, and is known all the same"
 
 
 def test_all_come_back_to_the_same_place_and_are_looked_for_together():
@@ -58,7 +58,7 @@ def test_all_come_back_to_the_same_place_and_are_looked_for_together():
         readers.wait(number)
     readers.look()
     assert readers.looked <= 51
-    assert len(readers.frontier.leader.members) == 10_000
+    assert len(readers.frontier.fronts[0].leader.members) == 10_000
 
 
 def test_very_many_deadlines_that_are_given_up_leave_memory():
@@ -75,35 +75,59 @@ def test_very_many_deadlines_that_are_given_up_leave_memory():
     assert len(readers.timers) == 1
 
 
+def test_a_backlog_of_one_partition_keeps_no_message_of_another_waiting():
+    """A consumer catches up with a day of one partition; an alarm comes in the other."""
+    readers = Readers(partitions=2)
+    for end in range(1, 101):
+        readers.matched(end, {1: [key(end - 1)]})
+    readers.look()
+    readers.wait(1)
+    readers.matched(1, {1: [key_at(1, 0)]}, partition=1)
+    given = []
+    for _ in range(5):
+        readers.look()
+        given += readers.take(1, 1)
+        readers.wait(1)
+    assert key_at(1, 0) in given
+    assert [each for each in given if each != key_at(1, 0)] == [key(offset) for offset in range(4)]
+
+
 class FrontierAgainstModel(RuleBasedStateMachine):
-    """Readers come and go between the two steps of a look; all they read is held against what was matched."""
+    """Readers come and go between the two steps of a look; all they read is held against what was matched.
+
+    Of the records of a block some are none: whoever reads steps over the holes.
+    """
+
+    partitions = 1
 
     def __init__(self) -> None:
         super().__init__()
-        self.readers = Readers()
-        self.began: dict[int, int] = {}
+        self.readers = Readers(partitions=self.partitions)
+        self.began: dict[int, list[int]] = {}
         self.waiting: set[int] = set()
         self.given: dict[int, list[int]] = {}
 
-    @property
-    def end(self) -> int:
-        return self.readers.blocks[-1].end if self.readers.blocks else 0
-
-    @rule(records=st.integers(1, 3), matched=st.dictionaries(NUMBERS, st.integers(1, 7), max_size=3))
-    def block(self, records: int, matched: dict[int, int]) -> None:
-        start = self.end
+    @rule(
+        data=st.data(),
+        records=st.integers(1, 3),
+        matched=st.dictionaries(NUMBERS, st.integers(1, 7), max_size=3),
+    )
+    def block(self, data: st.DataObject, records: int, matched: dict[int, int]) -> None:
+        partition = data.draw(st.integers(0, self.partitions - 1))
+        start = self.readers.end(partition)
         keys = {
-            number: [key(start + i) for i in range(records) if which >> i & 1]
+            number: [key_at(partition, start + i) for i in range(records) if which >> i & 1]
             for number, which in matched.items()
         }
-        self.readers.matched(start + records, {number: some for number, some in keys.items() if some})
+        keys = {number: some for number, some in keys.items() if some}
+        self.readers.matched(start + records, keys, partition)
 
     @rule(number=NUMBERS, back=st.integers(0, 12))
     def wait(self, number: int, back: int) -> None:
         if number not in self.began:
-            self.began[number] = max(0, self.end - back)
+            self.began[number] = [max(0, self.readers.end(p) - back) for p in range(self.partitions)]
             self.given[number] = []
-        self.readers.wait(number, self.began[number])
+        self.readers.wait(number, *self.began[number])
         self.waiting.add(number)
 
     @precondition(lambda self: self.waiting)
@@ -148,14 +172,27 @@ class FrontierAgainstModel(RuleBasedStateMachine):
         while any(given):
             given = [self._take(number, 100, True) for number in self.began]
             self.readers.look()
-        for number, offset in self.began.items():
-            matched = [each for block in self.readers.blocks for each in block.keys.get(number, [])]
-            assert self.given[number] == [each for each in matched if each >= key(offset)]
-            self.readers.frontier.bring(self.readers.deliveries[number])
-            assert self.readers.deliveries[number].read_to == max(key(offset), key(self.end))
+        for number, begins in self.began.items():
+            delivery = self.readers.deliveries[number]
+            self.readers.frontier.bring(delivery)
+            for partition, offset in enumerate(begins):
+                own = [
+                    block.keys.get(number, [])
+                    for block in self.readers.blocks
+                    if block.partition == partition
+                ]
+                matched = [each for some in own for each in some if each >= key_at(partition, offset)]
+                given_here = [each for each in self.given[number] if each >> PARTITION_SHIFT == partition]
+                assert given_here == matched, "in order within the partition"
+                end = max(offset, self.readers.end(partition))
+                assert delivery.lanes[partition].read_to == key_at(partition, end)
+
+
+class FrontiersAgainstModel(FrontierAgainstModel):
+    partitions = 3
 
 
 TestFrontierAgainstModel = FrontierAgainstModel.TestCase
-TestFrontierAgainstModel.settings = settings(
-    max_examples=150, stateful_step_count=40, derandomize=True, deadline=None
-)
+TestFrontiersAgainstModel = FrontiersAgainstModel.TestCase
+for case in (TestFrontierAgainstModel, TestFrontiersAgainstModel):
+    case.settings = settings(max_examples=150, stateful_step_count=40, derandomize=True, deadline=None)

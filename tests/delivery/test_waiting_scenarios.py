@@ -2,6 +2,8 @@
 
 A story is commands, one a line:
 
+``partitions COUNT``
+    first of all: the log has so many; then offsets are said with their partition, as in ``1:7``
 ``block END NUMBER=OFFSET,... ...``
     the records up to END are matched, and these of them by these subscriptions
 ``wait NUMBER [OFFSET]``, ``leave NUMBER``
@@ -23,6 +25,7 @@ review the diff.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -34,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from delivery_support import Readers
 
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -53,21 +56,27 @@ class Story(Readers):
         self.lines.append(f"> {command}")
         verb, *words = command.split()
         before = self.looked
-        if verb == "block":
+        if verb == "partitions":
+            super().__init__(partitions=int(words[0]))
+        elif verb == "block":
             keys = {
-                int(number): [int(offset) << INDEX_BITS for offset in offsets.split(",")]
+                int(number): [key_said(offset) for offset in offsets.split(",")]
                 for number, _, offsets in (word.partition("=") for word in words[1:])
             }
-            self.matched(int(words[0]), keys)
+            end = key_said(words[0])
+            self.matched(offset_of(end), keys, end >> PARTITION_SHIFT)
         elif verb == "take":
             given = self.take(int(words[0]), int(words[1]), *map(float, words[2:]))
-            self.lines.append(f"         given {[key >> INDEX_BITS for key in given]}")
+            self.lines.append(f"         given {self._said(given)}")
         elif verb in ("ack", "nack"):
             delivery = self.deliveries[int(words[0])]
             self.frontier.bring(delivery)
-            keys_said = [int(word) << INDEX_BITS for word in words[1:]]
+            keys_said = [key_said(word) for word in words[1:]]
             count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said)
-            self.lines.append(f"         {count}; the cursor is {delivery.cursor_key >> INDEX_BITS}")
+            cursors = self._said(delivery.cursor_keys).strip("[]")
+            self.lines.append(f"         {count}; the cursor is {cursors}")
+        elif verb == "wait":
+            self.wait(int(words[0]), *(offset_of(key_said(word)) for word in words[1:]))
         elif verb == "fronts":
             self._show_fronts()
         elif verb == "break":
@@ -77,18 +86,31 @@ class Story(Readers):
         elif verb == "pass":
             self.pass_time(float(words[0]))
         else:
-            {"wait": self.wait, "leave": self.leave, "see": self.see, "look": self.look, "mend": self.mend}[
-                verb
-            ](*map(int, words))
+            {"leave": self.leave, "see": self.see, "look": self.look, "mend": self.mend}[verb](
+                *map(int, words)
+            )
         if self.looked > before:
             self.lines.append(f"         {self.looked - before} looks")
 
+    def _said(self, keys: Iterable[int]) -> str:
+        if self.partitions == 1:
+            return str([offset_of(key) for key in keys])
+        return f"[{', '.join(f'{key >> PARTITION_SHIFT}:{offset_of(key)}' for key in keys)}]"
+
     def _show_fronts(self) -> None:
         places: dict[int, list[int]] = {}
-        for number, front in self.frontier._front_of.items():
-            places.setdefault(front.offset, []).append(number)
-        for offset in sorted(places):
-            self.lines.append(f"         at {offset}: {', '.join(map(str, sorted(places[offset])))}")
+        for fronts in self.frontier.fronts:
+            for number, front in fronts.front_of.items():
+                places.setdefault(front.key, []).append(number)
+        for key in sorted(places):
+            at = self._said([key]).strip("[]")
+            self.lines.append(f"         at {at}: {', '.join(map(str, sorted(places[key])))}")
+
+
+def key_said(text: str) -> int:
+    """The key of an offset, or of a partition and an offset in it."""
+    *partition, offset = map(int, text.split(":"))
+    return key_at(*partition, offset) if partition else key_at(0, offset)
 
 
 BEGIN = Story

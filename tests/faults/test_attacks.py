@@ -23,10 +23,12 @@ from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
-from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock, open_event_log, open_registry
+from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.files.index_store import FileIndexStore
+from fieldfare.storage.files.match_folder import BlockFile
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import Put
 
 
@@ -46,8 +48,8 @@ def _is_settled(folder: Path) -> bool:
     return all(time.time() - path.stat().st_mtime > 0.1 for path in (folder, folder / "0000"))
 
 
-def one_block(folder: Path) -> MatchLog:
-    log = MatchLog(folder)
+def one_block(folder: Path) -> FileMatchLog:
+    log = FileMatchLog(folder)
     counts = np.array([1, 1], np.int32)
     log.write(
         NewMatchBlock.by_event(0, 2, counts, np.array([0, 1, 2], np.int64), np.array([7, 7], np.uint32))
@@ -63,7 +65,7 @@ def test_a_block_that_cannot_be_opened_for_want_of_file_descriptors_is_not_calle
     What is set aside is passed over, and its matches are lost for everybody who has not read them.
     """
     one_block(tmp_path / "matches")
-    log = MatchLog(tmp_path / "matches")
+    log = FileMatchLog(tmp_path / "matches")
     until(lambda: log.end(0) == 2 and _is_settled(log.folder))
     with no_more_files(), pytest.raises((MatchLogError, OSError)) as raised:
         log.block_at(0)
@@ -75,10 +77,10 @@ def test_what_looks_for_broken_blocks_does_not_take_a_full_table_of_files_for_a_
 ) -> None:
     """`recover` deletes what `trouble` names, and `set_aside` replaces it with a block that says nothing."""
     one_block(tmp_path / "matches")
-    log = MatchLog(tmp_path / "matches")
+    log = FileMatchLog(tmp_path / "matches")
     try:
         with no_more_files():
-            trouble = log.trouble(BlockRange(0, 2))
+            trouble = log.trouble(BlockFile(0, 2))
     except (MatchLogError, OSError):
         trouble = None
     assert trouble is None, trouble
@@ -89,7 +91,7 @@ def test_a_block_for_which_memory_is_short_is_not_called_broken(
 ) -> None:
     """Another program takes all memory for a moment: Arrow says so with an error of its own."""
     one_block(tmp_path / "matches")
-    log = MatchLog(tmp_path / "matches")
+    log = FileMatchLog(tmp_path / "matches")
 
     def fail(*arguments: object, **named: object) -> None:
         raise pa.ArrowMemoryError("malloc of size 262144 failed")
@@ -158,7 +160,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     log = open_event_log(folder.log_url)
     log.append([NewRecord("default", b'{"n": %d}\n' % n, 1) for n in range(8)])
     for _ in range(12):
-        recovery = recovery_module.Recovery(folder, log, MatchLog(folder.matches), BatchSettings())
+        recovery = recovery_module.Recovery(folder, log, FileMatchLog(folder.matches), BatchSettings())
         recovery.begin(predecessor_died=True, told_offset=0)
         file = suspects_module.SuspectsFile(folder.suspects)
         found, _ = file.load()
@@ -169,7 +171,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
 def index_of(folder: DataFolder) -> None:
     """Bring a service's index up to its registry, as the source's process does when it starts."""
     registry = open_registry(folder.registry_url)
-    writer = IndexWriter(folder, registry, IndexStore(folder.index), lambda: 0)
+    writer = IndexWriter(folder, registry, FileIndexStore(folder.index), lambda: 0)
     try:
         writer.catch_up(registry.revision())
     finally:
@@ -185,7 +187,7 @@ def service_with_an_index(root: Path) -> DataFolder:
     registry.create_space("default")
     index_of(folder)
     compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
-    registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], 0, 0)
+    registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], (0,), 0)
     index_of(folder)
     log.append([NewRecord("default", b'{"n": 1}\n', 1, stamp=1)])
     registry.close()
@@ -208,15 +210,18 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     part, damage = DAMAGED[name]
     damage(newest(folder.index / part))
     index_of(folder)
-    manifest = IndexStore(folder.index).newest()
+    manifest = FileIndexStore(folder.index).newest()
     assert manifest is not None
     RangeMatcher(folder).match(RecordRange(0, 1, manifest.number))
-    block = MatchLog(folder.matches).block_at(0)
+    block = FileMatchLog(folder.matches).block_at(0)
     assert block is not None
     assert block.matches == 1
 
 
-def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hole", [7, 200_000])
+def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_log(
+    tmp_path: Path, hole: int
+) -> None:
     """An older log.db was put back some time ago, so its offsets have a hole; now matches/ is deleted.
 
     The documentation allows that: matches that were not delivered are lost, or made again. The pipeline must
@@ -226,8 +231,10 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
     log = open_event_log(folder.log_url)
     if not hasattr(log, "raise_end"):
         pytest.skip("this log has no holes")
-    log.raise_end(7)
-    log.append([NewRecord("default", b'{"n": 2}\n', 1)])
+    for _ in range(2):
+        log.raise_end(log.end() + hole)
+        log.append([NewRecord("default", b'{"n": 2}\n', 1, stamp=1)] * 2)
+    log.raise_end(log.end() + hole)
     planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
     at = {"offset": planner.first(), "manifest": 0}
     try:
@@ -237,7 +244,14 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
             at = end
     finally:
         planner.close()
-    assert MatchLog(folder.matches).end(0) == log.end() == 8
+    matches = FileMatchLog(folder.matches)
+    assert matches.end(0) == log.end() == 3 * hole + 5
+    found: list[int] = []
+    offset = 0
+    while (block := matches.block_at(offset)) is not None:
+        found += block.matches_of(1, offset)[0].tolist()
+        offset = block.end
+    assert found == [0, hole + 1, hole + 2, 2 * hole + 3, 2 * hole + 4]
 
 
 def test_a_machine_that_was_paused_finds_nobody_hanging(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from service_support import Api, RunningService, cloud_event, is_running, runnin
 from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.filters import compile_filter
 from fieldfare.runtimes.service.restarts import RestartSettings
-from fieldfare.storage import MatchLog, open_event_log
+from fieldfare.storage import open_event_log
+from fieldfare.storage.files.match_log import FileMatchLog
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
@@ -265,7 +266,7 @@ def strike(service: RunningService, kind: str) -> None:
     until(lambda: not any(map(is_running, victims)))
     if kind in ("java", "task", "source"):
         # The driver notices only after a while, or gets over it: then what is in the log now is matched.
-        end, matches = open_event_log(service.folder.log_url).end(), MatchLog(service.folder.matches)
+        end, matches = open_event_log(service.folder.log_url).end(), FileMatchLog(service.folder.matches)
         until(lambda: matches.end(0) >= end)
 
 

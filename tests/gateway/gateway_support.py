@@ -24,7 +24,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage import NewMatchBlock
 
 DEADLINE_S = 20.0
 EVENTS = "/v1/spaces/default/events"

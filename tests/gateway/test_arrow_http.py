@@ -268,6 +268,7 @@ class OneRecord:
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
+        self.partitions = (self,)
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         return start + 1

@@ -17,8 +17,8 @@ from test_publish_http import problem
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery import pump
+from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.match_block import NewMatchBlock
 
 JSON = {"content-type": "application/json"}
 NOWHERE = [
@@ -161,7 +161,7 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
             go_on.set()
             assert (await late).json() == {"cursor": "0-2-0"}
             saved = r.gateway.registry.load_cursor(number_of(r.gateway, "a"))
-            assert saved is not None and str(saved.position) == "0-2-0"
+            assert saved is not None and str(saved.positions[0]) == "0-2-0"
 
     run(work)
 
@@ -197,7 +197,7 @@ def test_an_ack_whose_body_comes_after_the_subscription_went_is_told_so(tmp_path
 
 def test_acks_of_what_never_matched_are_not_remembered():
     """A client that acknowledges every position of the log, not only its own, is harmless, and cheap."""
-    delivery, session = Delivery(1, 0), Session(10)
+    delivery, session = Delivery(1, [0]), Session(10)
     delivery.feed(np.array([3, 9, 20], np.int64), 30)
     assert delivery.take(session, 2, 0.0, 30.0) == [3, 9]
     assert delivery.ack([4, 5, 9, 10, 19, 21]) == 1
@@ -206,7 +206,7 @@ def test_acks_of_what_never_matched_are_not_remembered():
 
 def test_many_acked_behind_one_that_is_stuck_are_one_entry_of_the_cursor():
     """With 50,000 messages acked behind one that is not, each further ack sorted and saved all of them."""
-    delivery, session = Delivery(1, 0), Session(1 << 20)
+    delivery, session = Delivery(1, [0]), Session(1 << 20)
     delivery.feed(np.arange(0, 150_000, 3, dtype=np.int64), 150_000)
     first, *others = delivery.take(session, 50_000, 0.0, 30.0)
     rng = np.random.default_rng(1)
@@ -214,12 +214,12 @@ def test_many_acked_behind_one_that_is_stuck_are_one_entry_of_the_cursor():
         delivery.ack([others[at]])
     assert len(delivery.mark().runs) == len(delivery.cursor().acked) == 1
     delivery.ack([first])
-    assert delivery.cursor().acked == () and delivery.cursor_key == 150_000
+    assert delivery.cursor().acked == () and delivery.cursor_keys[0] == 150_000
 
 
 def test_what_is_settled_leaves_memory_before_its_deadline():
     """A subscriber with a deadline of a day that acks at once: every message it ever got stayed in memory."""
-    delivery, session = Delivery(1, 0), Session(1000)
+    delivery, session = Delivery(1, [0]), Session(1000)
     tracemalloc.start()
     try:
         for start in range(0, 200_000, 1000):
@@ -237,7 +237,7 @@ def test_what_is_settled_leaves_memory_before_its_deadline():
 
 
 def test_very_many_leases_that_run_out_at_once_are_ended_in_steps():
-    delivery, session = Delivery(1, 0), Session(1 << 20)
+    delivery, session = Delivery(1, [0]), Session(1 << 20)
     delivery.feed(np.arange(20_000, dtype=np.int64), 20_000)
     for _ in range(20):
         delivery.take(session, 1000, 0.0, 1.0)

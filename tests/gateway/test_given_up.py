@@ -7,7 +7,7 @@ from gateway_support import SUBSCRIPTIONS, event, run, running
 
 from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage import NewMatchBlock
-from fieldfare.storage.match_block import GIVEN_UP
+from fieldfare.storage.match_log import GIVEN_UP
 
 
 def test_the_owner_of_a_filter_that_was_given_up_can_read_for_how_many_events(tmp_path):

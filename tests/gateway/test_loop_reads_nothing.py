@@ -16,10 +16,8 @@ from starlette.routing import compile_path
 
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.openapi.document import DOCUMENT
-from fieldfare.storage.index_store import IndexStore
-from fieldfare.storage.match_block import MatchBlock
-from fieldfare.storage.match_log import MatchLog
-from fieldfare.storage.quarantine import Quarantine, SetAside
+from fieldfare.storage.files.match_block import FileBlock
+from fieldfare.storage.quarantine import SetAside
 
 JSON = {"content-type": "application/json"}
 
@@ -135,7 +133,9 @@ def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_pat
     reads = Reads()
     settings = {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
     with served(tmp_path, **settings) as (gateway, client), monkeypatch.context() as patch:
-        for kind in (type(gateway.log), type(gateway.registry), MatchLog, MatchBlock, Quarantine, IndexStore):
+        stores = (gateway.log, gateway.registry, gateway.match_log, gateway.quarantine)
+        partitions = (gateway.log.partitions[0], gateway.match_log.partition(0))
+        for kind in {FileBlock, *map(type, (*stores, *partitions))}:
             reads.watch(patch, kind)
         reads.watch_files(tmp_path)
         walked = set()

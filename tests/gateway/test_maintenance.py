@@ -8,9 +8,9 @@ import time
 import pytest
 from gateway_support import event, run, running, until_async
 
-from fieldfare.storage import match_block
 from fieldfare.storage.errors import MatchLogError
-from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.files import match_block
+from fieldfare.storage.files.match_folder import BlockFile
 
 DAY_S = 86_400.0
 
@@ -30,7 +30,7 @@ async def publish_and_match(r, count: int, first: int = 0) -> None:
 
 
 def block_path(r, offset: int):
-    return BlockRange(offset, offset + 1).path(r.gateway.match_log.folder)
+    return BlockFile(offset, offset + 1).path(r.gateway.match_log.folder)
 
 
 def rot(path) -> None:
@@ -187,7 +187,7 @@ def test_a_block_that_is_rotten_within_is_passed_over_too(tmp_path, monkeypatch)
         for place in range(len(whole) - 1, 0, -1):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             try:
-                block = match_block.MatchBlock(path)
+                block = match_block.FileBlock(path, 0, (1, 2))
             except MatchLogError:
                 continue
             try:
@@ -234,7 +234,7 @@ def test_a_block_that_somebody_deleted_is_passed_over(tmp_path):
             r.pipeline.beat()
             await until_async(lambda: r.gateway.tail.tip == 5)
             block_path(r, 1).unlink()
-            r.gateway.match_log.forget(block_path(r, 1))
+            r.gateway.match_log.forget((1, 2))
             found = await pull_all(r, "a", wait_s=1)
             assert found == [f"0-{i}-0" for i in (0, 2, 3, 4)]
 

@@ -13,7 +13,8 @@ from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.frontier import Front
 from fieldfare.gateway.delivery import match_tail
 from fieldfare.gateway.delivery.match_tail import MatchTail
-from fieldfare.storage import MatchLog, NewMatchBlock, open_event_log
+from fieldfare.storage import NewMatchBlock, open_event_log
+from fieldfare.storage.files.match_log import FileMatchLog
 
 
 def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
@@ -24,10 +25,10 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
     monkeypatch.setattr(match_tail, "IDLE_LOOK_S", 600.0)
 
     async def work() -> None:
-        log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), MatchLog(tmp_path / "matches")
+        log, matches = open_event_log(f"sqlite:///{tmp_path / 'log.db'}"), FileMatchLog(tmp_path / "matches")
         end = 0
 
-        def log_end() -> int:
+        def log_ends() -> tuple[int]:
             nonlocal end
             before = end
             if before == 0:  # it is appended, and matched, at this very moment
@@ -38,11 +39,11 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
                     )
                 )
                 tail.stir()
-            return before
+            return (before,)
 
-        tail = MatchTail(matches, log, log_end, 0, poll_s=0.001, on_broken=lambda error: None)
-        front = Front(0)
-        front.join(7, Delivery(7, 0))
+        tail = MatchTail(matches, log, log_ends, (0,), poll_s=0.001, on_broken=lambda error: None)
+        front = Front(0, 0)
+        front.join(7, Delivery(7, [0]))
         try:
             found = await asyncio.wait_for(tail.follow(front), 20)
             assert found is not None and found.end == 1

@@ -11,8 +11,8 @@ from gateway_support import event, run, running
 
 from fieldfare.model import Position
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import RegistryError
+from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.registry import Cursor
 
 
@@ -67,7 +67,7 @@ def test_an_older_log_put_back_gives_its_old_matches_and_cursors_to_no_new_event
         await _with_an_old_log(tmp_path)
         if killed:
             with monkeypatch.context() as patch:
-                patch.setattr("fieldfare.storage.sqlite_log.SqliteEventLog.raise_end", _die)
+                patch.setattr("fieldfare.storage.sqlite.log.SqliteEventLog.raise_end", _die)
                 with pytest.raises(KeyboardInterrupt):
                     async with running(tmp_path / "data"):
                         pass
@@ -134,7 +134,7 @@ def test_an_older_registry_put_back_does_not_meet_the_filters_of_lost_subscripti
             copy_of(data, "registry.db", tmp_path / "old.db")
             for id in "bcd":
                 await r.subscribe(id, "data.x = 2")
-            IndexStore(data / "index").write_manifest(Manifest(1, r.gateway.registry.revision()))
+            FileIndexStore(data / "index").write_manifest(Manifest(1, r.gateway.registry.revision()))
         put_back(tmp_path / "old.db", data, "registry.db")
         async with running(data) as r:
             assert "registry.db is at revision 1, though 4 is known" in caplog.text
@@ -160,7 +160,7 @@ def test_a_cursor_behind_the_logs_end_is_set_back_to_it(tmp_path):
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 2, 1)
             number = r.gateway.registry.get("default", "a").number
-            r.gateway.registry.save_cursors([(number, Cursor(Position(0, 70_000, 3)))])
+            r.gateway.registry.save_cursors([(number, Cursor((Position(0, 70_000, 3),)))])
         async with running(tmp_path) as r:
             await publish_and_match(r, 1, 1)
             assert await pull_all(r, "a") == ["0-2-0"]

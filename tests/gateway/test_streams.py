@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, encode, event, served, until
 
-from fieldfare.storage.match_block import NewMatchBlock
+from fieldfare.storage import NewMatchBlock
 
 
 class Stream:
@@ -144,8 +144,8 @@ def test_fifty_streams_cost_few_looks_into_a_block_and_only_those_who_matched_ar
         looks = []
         original = gateway.tail.block_at
 
-        def counted(offset: int) -> object:
-            block = original(offset)
+        def counted(partition: int, offset: int) -> object:
+            block = original(partition, offset)
             if block is not None:
                 looks.append(offset)
             return block

@@ -31,8 +31,9 @@ class Log:
         self.groups: list[int] = []
         self.fail = False
 
-    def end(self):
-        return self.log.end()
+    @property
+    def partitions(self):
+        return self.log.partitions
 
     def append(self, records):
         self.entered.set()
@@ -81,12 +82,12 @@ def test_a_change_is_told_the_logs_end_and_its_error_is_its_own(stores):
             raise RuntimeError("no")
 
         results = await asyncio.gather(
-            writer.change(lambda end: end),
+            writer.change(lambda ends: ends),
             writer.change(fail),
-            writer.change(lambda end: end + 1),
+            writer.change(lambda ends: ends[0] + 1),
             return_exceptions=True,
         )
-        assert results[0] == 1 and results[2] == 2
+        assert results[0] == (1,) and results[2] == 2
         assert isinstance(results[1], RuntimeError)
         await writer.close()
 
@@ -159,7 +160,7 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
         blocked = asyncio.ensure_future(writer.append(record()))
         await asyncio.sleep(0)
         saves = [
-            asyncio.ensure_future(writer.save_cursors([(5, Cursor(Position(0, offset, 0)))]))
+            asyncio.ensure_future(writer.save_cursors([(5, Cursor((Position(0, offset, 0),)))]))
             for offset in range(3)
         ]
         await asyncio.sleep(0)
@@ -167,7 +168,7 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
         await asyncio.sleep(0)
         log.gate.set()
         await asyncio.gather(blocked, *saves, closing)
-        assert registry.load_cursor(5) == Cursor(Position(0, 2, 0))
+        assert registry.load_cursor(5) == Cursor((Position(0, 2, 0),))
         with pytest.raises(WriterClosed):
             await writer.append(record())
 
@@ -184,10 +185,10 @@ def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores)
         writer.start()
         blocked = asyncio.ensure_future(writer.append(record()))
         await asyncio.sleep(0)
-        good = Cursor(Position(0, 1, 0))
+        good = Cursor((Position(0, 1, 0),))
         saves = [
             asyncio.ensure_future(writer.save_cursors([each]))
-            for each in [(1, good), (2, Cursor(Position(0, 0, 10**30))), (3, good)]
+            for each in [(1, good), (2, Cursor((Position(0, 0, 10**30),))), (3, good)]
         ]
         await asyncio.sleep(0)
         log.gate.set()
@@ -228,7 +229,7 @@ def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowle
 
         async def subscribe(name: int) -> None:
             for n in range(30):
-                acknowledged, end = max(stamps), writer.log_end
+                acknowledged, end = max(stamps), writer.log_ends
                 stored = await writer.change(put(registry, f"{name}-{n % 5}"))
                 assert stored.revision > acknowledged
                 assert stored.valid_from >= end
@@ -241,9 +242,9 @@ def test_what_is_published_after_a_changes_answer_meets_it_and_what_was_acknowle
 
     run(work)
     first = {subscription.id: subscription for subscription in registry.list("default")}
-    for found in log.log.read(0, log.end()):
+    for found in log.log.read(0, log.log.end()):
         for subscription in first.values():
-            assert found.offset >= subscription.valid_from or found.stamp < subscription.revision
+            assert found.offset >= subscription.valid_from[0] or found.stamp < subscription.revision
 
 
 def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(stores):
@@ -262,9 +263,9 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
         log.gate.clear()
         blocked = asyncio.ensure_future(writer.append(record()))
         assert await asyncio.to_thread(log.entered.wait, 10)
-        await writer.save_cursors([(1, Cursor(Position(0, 1, 0)))])
+        await writer.save_cursors([(1, Cursor((Position(0, 1, 0),)))])
         stored = await writer.change(put(registry, "a"))
-        assert stored.valid_from == 1
+        assert stored.valid_from == (1,)
         assert writer.floor() == 0, "the append that hangs was stamped before"
         log.gate.set()
         assert (await blocked).stamp == 0
@@ -310,10 +311,10 @@ def test_acks_do_not_starve_beside_changes_without_end(stores):
 
         changes = asyncio.ensure_future(change())
         for offset in range(20):
-            await asyncio.wait_for(writer.save_cursors([(7, Cursor(Position(0, offset, 0)))]), 30)
+            await asyncio.wait_for(writer.save_cursors([(7, Cursor((Position(0, offset, 0),)))]), 30)
         changing = False
         await changes
-        assert registry.load_cursor(7) == Cursor(Position(0, 19, 0))
+        assert registry.load_cursor(7) == Cursor((Position(0, 19, 0),))
         await writer.close()
 
     run(work)

@@ -26,7 +26,7 @@ from fieldfare.matching.plain.build.key_kernels import (
     fill_key_table,
 )
 from fieldfare.matching.versions import NO_OVERLAY, Overlay, Versions, keep_valid
-from fieldfare.storage.match_kernels import gap_planes
+from fieldfare.storage.files.match_kernels import gap_planes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -111,7 +111,11 @@ TWINS = {
         "partitioning/test_partitioning.py",
         "test_an_axis_locates_a_batch_as_it_locates_one_value",
     ),
-    "storage/match_kernels.py": ("storage/test_match_log.py", "test_any_block_equals_the_naive_one"),
+    "storage/files/match_kernels.py": (
+        "storage/test_file_match_log.py",
+        "test_any_block_equals_the_naive_one",
+    ),
+    "pipeline/exit_point.py": ("pipeline/test_slices.py", "test_merged_lists_say_what_the_lists_say"),
 }
 """For each module with compiled loops the test that compares what they give with a naive twin."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -11,7 +12,10 @@ import pyarrow as pa
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.filters.values import ABSENT
 from fieldfare.model import OPEN_END
+from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated
+from fieldfare.partitioning.axis import place_before
 
 SPACES = ("alpha", "beta")
 WORDS = ("", "a", "ab", "b", "ba", "ü", 'q"', "\U0001f426")
@@ -85,6 +89,26 @@ def arrow_payload_of(events: list[dict[str, Any]] | pa.RecordBatch, schema: pa.S
     if isinstance(events, list):
         events = pa.RecordBatch.from_pylist(events, schema)
     return bytes(write_events(events))
+
+
+def random_partitioning(random: Random) -> Partitioning:
+    """Any way to cut a space of such subscriptions, with any owners."""
+    matchers = random.randrange(1, 5)
+    kind = random.choice(["hash", "replicated", "space", "space", "space"])
+    if kind == "hash":
+        return HashPartitioning(matchers, random.randrange(7))
+    if kind == "replicated":
+        return Replicated(matchers)
+    values = [ABSENT, None, True, "", *WORDS, *range(-1, 7), 2.5, Decimal("1e30")]
+    paths = random.sample([("data", name) for name in ("x", "y", "word", "flag")], random.randrange(1, 4))
+    axes = tuple(
+        Axis(path, tuple(sorted(place_before(v) for v in random.sample(values, random.randrange(4)))))
+        for path in paths
+    )
+    owners = tuple(tuple(random.randrange(matchers) for _ in range(axis.segment_count)) for axis in axes)
+    hash_owners = tuple(random.randrange(matchers) for _ in range(random.randrange(3)))
+    wide_share = random.choice([0.0, 0.4, 0.75, 1.0])
+    return AttributeSpace(axes, owners, hash_owners, wide_share, random.random() < 0.5)
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_library import each_library
-from pipeline_support import SPACES, Change, History, payload_of, random_event, random_filter
+from pipeline_support import (
+    SPACES,
+    Change,
+    History,
+    payload_of,
+    random_event,
+    random_filter,
+    random_partitioning,
+)
 
-from fieldfare.filters import compile_filter
 from fieldfare.matching.index import Index
+from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.library import Library
-from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
+from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning, Replicated
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
+from fieldfare.pipeline.manifest import SliceManifest, decode_manifest, encode_manifest
 from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.pipeline.placing import SlicesBuilder
+from fieldfare.pipeline.slices import Searched, Slices
 
 randoms = st.randoms(use_true_random=False)
 
@@ -36,29 +50,36 @@ class Files:
             self.files[name] = written
         self.files = {name: self.files[name] for name in step.manifest.files()}
 
-    def indexes(self, step: Step) -> dict[str, Index]:
-        return {
-            space: Index(
-                [self.files[name] for name in (files.snapshot, *files.deltas) if name],
-                self.files[files.closings] if files.closings else None,
-            )
-            for space, files in step.manifest.spaces.items()
-        }
+    def indexes(self, step: Step) -> dict[str, Slices]:
+        """By what the manifest says when it has been written and read."""
+        manifest = decode_manifest(encode_manifest(step.manifest))
+        assert manifest == step.manifest
+        return {space: Slices(files, self._open) for space, files in manifest.spaces.items()}
+
+    def _open(self, files: SliceManifest) -> Index:
+        parts = [self.files[name] for name in files.parts]
+        assert files.size == sum(part.size for part in parts)
+        return Index(parts, self.files[files.closings] if files.closings else None)
 
 
-def snapshots_of(history: History, revision: int, floor: int, library: Library) -> dict[str, Part]:
+def snapshots_of(
+    history: History, revision: int, floor: int, library: Library, cut: Mapping[str, Partitioning]
+) -> dict[str, list[Part]]:
     """What a background build makes of the versions known at a revision."""
     found: dict[str, list[IndexEntry]] = {}
     for v in history.versions:
         closed_by = v.closed_by if v.closed_by <= revision else OPEN_END
         if v.revision <= revision and closed_by > floor:
-            form = compile_filter(v.filter).normal_form
+            form = library.compile(v.filter, "sql")
             entry = IndexEntry(v.revision, v.number, v.revision, closed_by, form, v.filter, "sql")
             found.setdefault(v.space, []).append(entry)
-    return {space: build_part(entries, library) for space, entries in found.items()}
+    builders = {space: SlicesBuilder(cut.get(space, ONE_SLICE), library) for space in found}
+    for space, builder in builders.items():
+        builder.add(found[space])
+    return {space: builder.finish() for space, builder in builders.items()}
 
 
-def check(history: History, indexes: dict[str, Index], floor: int, random: Random) -> None:
+def check(history: History, indexes: Mapping[str, Searched], floor: int, random: Random) -> None:
     """Match an event of every stamp that may still come, in every space."""
     event = random_event(random)
     rows = [(stamp, space) for stamp in range(floor, history.revision + 1) for space in SPACES]
@@ -76,14 +97,13 @@ def check(history: History, indexes: dict[str, Index], floor: int, random: Rando
     assert match_batch(batch, indexes).lists() == expected
 
 
-@each_library
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(randoms)
-def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
-    library: Library, random: Random
-) -> None:
+def live(library: Library, random: Random, cut: Mapping[str, Partitioning]) -> None:
+    """Changes, snapshots and restarts in any order: every manifest matches like a replay of the changes."""
     history, files, indexer = History(), Files(), Indexer(library=library)
     step: Step | None = None
+    if cut:
+        step = indexer.rebase({}, 0, cut)
+        files.write(step)
     changes: list[Change] = []
     floor = 0
     for _ in range(random.randrange(2, 9)):
@@ -94,9 +114,8 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
         what = random.choice(["apply", "apply", "apply", "snapshot", "restart"])
         if what == "restart" and step is not None:
             snapshots = {
-                space: files.files[found.snapshot]
+                space: [files.files[part.snapshot.file] if part.snapshot else None for part in found.slices]
                 for space, found in step.manifest.spaces.items()
-                if found.snapshot
             }
             indexer = Indexer(step.manifest, snapshots, library)
             assert indexer.revision == snapshot_revision(step.manifest)
@@ -108,7 +127,56 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
         if what == "snapshot":
             floor = random.randint(floor, history.revision)
             revision = random.randint(snapshot_revision(step.manifest), history.revision)
-            step = indexer.rebase(snapshots_of(history, revision, floor, library), revision)
+            step = indexer.rebase(snapshots_of(history, revision, floor, library, cut), revision)
             files.write(step)
             assert step.manifest.revision == history.revision
+            assert step.manifest.snapshot_revision == (revision if step.manifest.spaces else 0)
             check(history, files.indexes(step), floor, random)
+    if step is not None:
+        for space, found in step.manifest.spaces.items():
+            assert found.partitioning == cut.get(space, ONE_SLICE)
+
+
+@each_library
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(randoms)
+def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
+    library: Library, random: Random
+) -> None:
+    live(library, random, {})
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(randoms)
+def test_it_does_so_however_spaces_are_cut(random: Random) -> None:
+    live(PLAIN, random, {SPACES[0]: random_partitioning(random)})
+
+
+@each_library
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(randoms, st.sampled_from([HashPartitioning(2, 3), Replicated(3)]))
+def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
+    library: Library, random: Random, partitioning: Partitioning
+) -> None:
+    live(library, random, dict.fromkeys(SPACES, partitioning))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(randoms)
+def test_a_space_can_be_cut_anew_when_all_its_changes_are_in_the_snapshots(random: Random) -> None:
+    history, files, indexer = History(), Files(), Indexer()
+    for _ in range(12):
+        history.change(SPACES[0], random.randrange(8), random_filter(random, 1))
+    changes = [
+        Change(v.revision, v.space, v.number, v.filter, "sql", PLAIN.compile(v.filter, "sql"))
+        for v in history.versions
+    ]
+    files.write(indexer.apply(changes, 12))
+    for _ in range(2):
+        cut = {SPACES[0]: random_partitioning(random)}
+        with pytest.raises(ValueError, match="alpha has changed since revision 11"):
+            indexer.rebase(snapshots_of(history, 11, 0, PLAIN, cut), 11, cut)
+        step = indexer.rebase(snapshots_of(history, 12, 0, PLAIN, cut), 12, cut)
+        files.write(step)
+        assert step.manifest.spaces[SPACES[0]].partitioning == cut[SPACES[0]]
+        check(history, files.indexes(step), 0, random)

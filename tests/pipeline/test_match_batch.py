@@ -25,7 +25,7 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.pipeline.access_point import RECORDS, by_space
-from fieldfare.pipeline.exit_point import concatenate
+from fieldfare.pipeline.exit_point import Found
 from fieldfare.pipeline.match_batch import find_matches, match_batch
 
 randoms = st.randoms(use_true_random=False)
@@ -71,8 +71,9 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Librar
     indexes = {space: index_of(history, space, library) for space in SPACES}
     assert match_batch(batch, indexes).lists() == expected
     cut = random.randrange(len(rows) + 1)
-    halves = [find_matches(batch.slice(0, cut), indexes), find_matches(batch.slice(cut), indexes)]
-    found = concatenate(halves)
+    first, second = find_matches(batch.slice(0, cut), indexes), find_matches(batch.slice(cut), indexes)
+    behind = [pairs.behind(first.size) for pairs in second.pairs]
+    found = Found(first.size + second.size, [*first.pairs, *behind])
     assert found.by_event().lists() == expected
     lists = found.by_subscription()
     bounds = lists.starts.tolist()

@@ -29,8 +29,8 @@ from fieldfare.pipeline.match_batch import find_matches, match_batch, stream_mat
 from fieldfare.runtimes.spark import range_task
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
-from fieldfare.storage import MatchLog
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.files.match_log import FileMatchLog
 
 MIB = 1 << 20
 
@@ -176,7 +176,7 @@ def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_requ
     monkeypatch.setattr(windows, "WINDOW_PAIRS", 1 << 20)
     monkeypatch.setattr(range_task, "HELD_MATCHES", 1 << 20)
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 1 << 18)
-    monkeypatch.setattr("fieldfare.storage.match_block.WAITING_BATCHES", 8)
+    monkeypatch.setattr("fieldfare.storage.files.match_block.WAITING_BATCHES", 8)
     filters, events = 2_000, 10_000
     index = index_of([f"data.a5 < {1000 + i}" for i in range(filters)])
     records = [record(0, lines(small_events(5)), 5), record(1, lines(small_events(events)), events)]
@@ -185,7 +185,7 @@ def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_requ
         row = range_matcher(index, records).match(RecordRange(0, 2, 0))
     assert row["matches"] == filters * (events + 5)
     assert list(tmp_path.rglob("*.tmp")) == []
-    log = MatchLog(tmp_path / "matches")
+    log = FileMatchLog(tmp_path / "matches")
     at = 0
     while (block := log.block_at(at)) is not None:
         assert block.numbers().tolist() == list(range(filters))
@@ -213,11 +213,11 @@ def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
     range_matcher(index, records).match(RecordRange(0, 6, 0))
     assert path.read_bytes() == in_memory
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 100)
-    monkeypatch.setattr("fieldfare.storage.match_block.WAITING_BATCHES", 2)
-    before = MatchLog(tmp_path / "matches").block_at(0)
+    monkeypatch.setattr("fieldfare.storage.files.match_block.WAITING_BATCHES", 2)
+    before = FileMatchLog(tmp_path / "matches").block_at(0)
     assert before is not None
     range_matcher(index, records).match(RecordRange(0, 6, 0))
-    after = MatchLog(tmp_path / "matches").block_at(0)
+    after = FileMatchLog(tmp_path / "matches").block_at(0)
     assert after is not None
     for mine, other in zip(before.by_event(), after.by_event(), strict=True):
         assert mine.tolist() == other.tolist()
@@ -232,7 +232,7 @@ def test_a_block_says_which_subscriptions_were_given_up(
     events = [{"data": {"a5": 1, "list": list(range(2, size))}} for size in (5, 50, 60)]
     records = [record(0, lines(events[:1]), 1), record(1, lines(events), 3)]
     range_matcher(index, records).match(RecordRange(0, 2, 0))
-    block = MatchLog(tmp_path / "matches").block_at(0)
+    block = FileMatchLog(tmp_path / "matches").block_at(0)
     assert block is not None
     assert {name: n for name, n in block.extra.items() if name.startswith("given")} == {
         "given_up": 2,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +16,21 @@ from pipeline_support import SPACES, History, payload_of, random_event, random_f
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
+from fieldfare.partitioning import AttributeSpace, Axis, Replicated
+from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
-from fieldfare.pipeline.indexer import snapshot_revision
+from fieldfare.pipeline.indexer import Indexer, snapshot_revision
+from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark import index_writer
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.index_files import write_step
 from fieldfare.runtimes.spark.index_writer import IndexWriter, SnapshotSettings
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.runtimes.spark.snapshot_builder import build_snapshots
+from fieldfare.storage import open_registry
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.registry import Put, Remove
 
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
@@ -40,7 +48,7 @@ class Life:
             self.registry.create_space(space)
         self.random = Random(2011)
         self.history = History()
-        self.store = IndexStore(self.folder.index)
+        self.store = FileIndexStore(self.folder.index)
         self.cache = IndexCache(self.store)
         self.floor = 0
         self.writer = self.open()
@@ -58,7 +66,7 @@ class Life:
             else:
                 compiled = encode_normal_form(compile_filter(text).normal_form)
                 change = Put(space, id, text, "sql", compiled)
-            (result,) = self.registry.apply([change], 0, 0)
+            (result,) = self.registry.apply([change], (0,), 0)
             if isinstance(result, Subscription):
                 self.history.change(space, result.number, text)
 
@@ -212,6 +220,79 @@ def test_a_manifest_that_rots_stops_nobody_and_its_number_is_not_given_again(
     assert not path.exists()
     assert not {file.name for file in (life.folder.index / "files").iterdir()} & rotted.files()
     life.check(since=passed)
+
+
+def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life) -> None:
+    life.change(40)
+    life.check(since=0)
+    life.writer.close()
+    revision, number = life.registry.revision(), life.writer.manifest.number
+    axis = Axis(("data", "x"), (place_before(2), place_before(4)))
+    cut = {SPACES[0]: AttributeSpace((axis,), ((0, 1, 0),), (1,)), SPACES[1]: Replicated(2)}
+    spaces = {space: SpaceManifest(partitioning=partitioning) for space, partitioning in cut.items()}
+    parts = build_snapshots(life.registry, revision, 0, spaces)
+    write_step(life.store, Indexer(Manifest(number, 0)).rebase(parts, revision, cut))
+    life.floor = revision
+    life.writer = life.open()
+    life.change(250)
+
+    def moved_over() -> bool:
+        life.change(3)
+        life.check(since=revision)
+        return snapshot_revision(life.writer.manifest) > revision
+
+    until(moved_over)
+    life.writer.close()
+    life.change(20)
+    life.writer = life.open()
+    life.check(since=revision)
+    found = life.writer.manifest.spaces
+    assert {space: files.partitioning for space, files in found.items()} == cut
+    assert all(part.snapshot for files in found.values() for part in files.slices)
+
+
+def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
+    """Its manifests and files are numbered from 1 on again; who had them mapped went on with the old ones."""
+    life.change(40)
+    life.check(since=0)
+    life.writer.close()
+    shutil.rmtree(life.folder.index)
+    passed = life.floor = life.registry.revision()
+    life.change(20)
+    life.writer = life.open()
+    life.change(20)
+    life.check(since=passed)
+    life.change(20)
+    life.check(since=passed)
+
+
+def test_an_index_whose_manifest_has_the_format_before_is_built_anew(
+    life: Life, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A space was one index then, and a snapshot's name said of which revision it was."""
+    life.change(40)
+    life.check(since=0)
+    life.change(20)
+    life.check(since=0)
+    before = life.writer.manifest
+    life.writer.close()
+    spaces = {}
+    for name, space in before.spaces.items():
+        (only,) = space.slices
+        snapshot = only.snapshot and f"snapshot-{only.snapshot.revision}-1-0.part"
+        if only.snapshot:
+            shutil.copy(life.store.path(only.snapshot.file), life.store.path(snapshot))
+        spaces[name] = {"snapshot": snapshot, "deltas": list(only.deltas), "closings": only.closings}
+    older = {"format": 2, "number": before.number, "revision": before.revision, "spaces": spaces}
+    path = life.folder.index / "manifests" / f"{before.number:012d}.json"
+    path.write_text(json.dumps(older))
+    life.writer = life.open()
+    assert caplog.text.count("the index is built anew") == 1
+    assert life.writer.manifest.number > before.number
+    life.check(since=0)
+    assert not path.exists()
+    files = {path.name for path in (life.folder.index / "files").iterdir()}
+    assert files == life.writer.manifest.files()
 
 
 def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(

@@ -17,8 +17,9 @@ import pytest
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
-from fieldfare.storage import MatchLog, open_event_log, open_registry
+from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import Put
 
 pytestmark = pytest.mark.spark
@@ -82,8 +83,8 @@ def test_a_killed_pipeline_leaves_no_process_and_the_next_one_goes_on(tmp_path: 
     log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
     registry.create_space("default")
     compiled = encode_normal_form(compile_filter("n > 1").normal_form)
-    registry.apply([Put("default", "s", "n > 1", "sql", compiled)], 0, 0)
-    matches = MatchLog(folder.matches)
+    registry.apply([Put("default", "s", "n > 1", "sql", compiled)], (0,), 0)
+    matches = FileMatchLog(folder.matches)
     driver = start(tmp_path)
     try:
         for round in range(2):

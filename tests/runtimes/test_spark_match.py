@@ -99,6 +99,19 @@ def test_a_saved_index_gives_the_same_and_keep_limits_the_columns(
     assert match(events, str(tmp_path / "index"), keep=[]).collect() == [("yahoo",), ("yahoo",)]
 
 
+def test_a_saved_index_without_a_manifest_is_read_as_it_is(
+    events: DataFrame, subscriptions: DataFrame, tmp_path: Path
+) -> None:
+    """Until there were slices, a folder had one part, and nothing that named it."""
+    save_index(subscriptions, tmp_path / "index")
+    (tmp_path / "index" / "manifest.json").unlink()
+    (part,) = (tmp_path / "index").glob("*.part")
+    part.rename(tmp_path / "index" / "index.part")
+    assert found(match(events, tmp_path / "index", keep=["id"])) == expected()
+    assert save_index(subscriptions, tmp_path / "index") == len(FILTERS)
+    assert found(match(events, tmp_path / "index", keep=["id"])) == expected()
+
+
 def test_a_stream_of_events_is_matched_too(
     session: SparkSession, events: DataFrame, subscriptions: DataFrame, tmp_path: Path
 ) -> None:

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
-from fieldfare.runtimes.spark.batch_planner import split_evenly
 from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import reason, start_query
-from fieldfare.storage import MatchLog, open_event_log, open_registry
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage.event_log import NewRecord, ends_of
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.spark
@@ -67,7 +67,7 @@ class Service:
         else:
             compiled = encode_normal_form(compile_filter(text).normal_form)
             change = Put(*key, text, "sql", compiled)
-        (result,) = self.registry.apply([change], self.log.end(), 0)
+        (result,) = self.registry.apply([change], ends_of(self.log), 0)
         if isinstance(result, Subscription):
             self.numbers[key] = result.number
             self.history.change(key[0], self.numbers[key], text)
@@ -83,7 +83,7 @@ class Service:
 
     def check(self) -> None:
         """Everything in the match log is what a naive replay finds, and nothing is missing."""
-        matches = MatchLog(self.folder.matches)
+        matches = FileMatchLog(self.folder.matches)
         assert matches.end() == len(self.records)
         for offset, (space, stamp, events) in enumerate(self.records):
             block = matches.block_at(offset)
@@ -173,13 +173,6 @@ def test_whatever_became_of_the_checkpoint_the_query_goes_on_where_the_match_log
     service.live_a_little(20)
     service.run_to_the_end(session)
     service.check()
-
-
-def test_a_batch_is_split_into_ranges_of_about_the_same_size() -> None:
-    assert split_evenly(5, [1] * 10, tasks=2, split_bytes=20) == [(5, 15)]
-    assert split_evenly(5, [1] * 10, tasks=2, split_bytes=5) == [(5, 10), (10, 15)]
-    assert split_evenly(0, [100, 1, 1], tasks=2, split_bytes=5) == [(0, 1), (1, 3)]
-    assert split_evenly(0, [1, 1, 100], tasks=4, split_bytes=5) == [(0, 3)]
 
 
 def test_why_a_query_failed_is_said_in_one_line() -> None:

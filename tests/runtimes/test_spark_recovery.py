@@ -25,11 +25,13 @@ from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.heartbeat import Heartbeat
 from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
+from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
-from fieldfare.storage import MatchLog, open_event_log, open_registry
+from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import EventLog, NewRecord
-from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.files.match_folder import BlockFile
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Put
 
@@ -95,7 +97,7 @@ def open_service(root: Path) -> tuple[DataFolder, EventLog]:
     for space in ("default", "other"):
         registry.create_space(space)
         compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
-        registry.apply([Put(space, "s", "n >= 0", "sql", compiled)], 0, 0)
+        registry.apply([Put(space, "s", "n >= 0", "sql", compiled)], (0,), 0)
     return folder, log
 
 
@@ -114,7 +116,7 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
     sabotage = tmp_path / "sabotage"
     sabotage.mkdir()
     (sabotage / "sitecustomize.py").write_text(SABOTAGE)
-    matches = MatchLog(folder.matches)
+    matches = FileMatchLog(folder.matches)
     path = os.pathsep.join([str(sabotage), *sys.path])
     with driver(tmp_path, PYTHONPATH=path) as process:
         until(lambda: matches.end(0) == 12 or process.poll() is not None)
@@ -136,7 +138,7 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
 
 
 def recovery_of(folder: DataFolder, log: EventLog) -> Recovery:
-    return Recovery(folder, log, MatchLog(folder.matches), BatchSettings(), lambda: 1)
+    return Recovery(folder, log, FileMatchLog(folder.matches), BatchSettings(), lambda: 1)
 
 
 def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: 
     folder, log = open_service(tmp_path)
     log.append([good(n) for n in range(4)])
     deadly, deaths = 2, 0
-    file, tip = SuspectsFile(folder.suspects), MatchLog(folder.matches)
+    file, tip = SuspectsFile(folder.suspects), FileMatchLog(folder.matches)
     while tip.end(0) < 4:
         recovery = recovery_of(folder, log)
         recovery.begin(predecessor_died=deaths > 0, told_offset=None)
@@ -207,15 +209,15 @@ def test_a_record_set_aside_does_not_hide_that_the_matches_before_it_are_missing
     """
     folder, log = open_service(tmp_path)
     log.append([good(0), good(1)])
-    matches = MatchLog(folder.matches)
+    matches = FileMatchLog(folder.matches)
     matches.write(recovery_block(0))
     recovery = recovery_of(folder, log)
     recovery.failed(RAISED, "no")
     recovery.failed(RAISED, "no")
     assert Quarantine(folder.quarantine).offsets() == [1]
     matches.block_at(0)
-    BlockRange(0, 1).path(folder.matches).unlink()
-    assert pass_over_lost(log, MatchLog(folder.matches), 0) == 0
+    BlockFile(0, 1).path(folder.matches).unlink()
+    assert pass_over_lost(log, FileMatchLog(folder.matches), 0) == 0
 
 
 def recovery_block(offset: int) -> Any:
@@ -251,10 +253,10 @@ def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
     assert recovery.failed(RAISED, "no") == 0.0
     pause_s = recovery.failed(RAISED, "no")
     assert pause_s is not None and pause_s > 0
-    assert MatchLog(folder.matches).end(0) == 0
+    assert FileMatchLog(folder.matches).end(0) == 0
     folder.quarantine.unlink()
     assert recovery.failed(RAISED, "no") == 0.0
-    assert MatchLog(folder.matches).end(0) == 1
+    assert FileMatchLog(folder.matches).end(0) == 1
     assert Quarantine(folder.quarantine).offsets() == [0]
 
 
@@ -269,14 +271,15 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
         suspects, _ = SuspectsFile(folder.suspects).load()
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets() == []
-    planner = BatchPlanner(folder, BatchSettings())
+    planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
     at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
-    while at["offset"] < 3:
+    while at["offset"] < log.end():
         end = planner.next_end(at)
-        planner.ranges(at["offset"], end["offset"])
+        for first, last in planner.ranges(at["offset"], end["offset"]):
+            matcher.match(RecordRange(first, last, end["manifest"]))
         at = end
     planner.close()
-    assert MatchLog(folder.matches).end(0) == at["offset"] == 3
+    assert FileMatchLog(folder.matches).end(0) == 4
 
 
 def test_a_torn_note_about_suspects_is_as_none(tmp_path: Path) -> None:
@@ -297,7 +300,7 @@ def test_on_a_full_disk_the_heartbeat_still_says_what_is_matched(tmp_path: Path)
     """Its figures stood still and said that events wait: a healthy pipeline was killed for it."""
     with small_disk(tmp_path / "run", MIB) as disk:
         folder, log = open_service(tmp_path)
-        matches = MatchLog(folder.matches)
+        matches = FileMatchLog(folder.matches)
         heartbeat = Heartbeat(folder, log, matches)
         log.append([good(n) for n in range(3)])
         heartbeat.beat("running")
@@ -317,7 +320,7 @@ def test_a_heartbeat_that_cannot_be_written_stops_nothing(
 ) -> None:
     """A disk that fails; what the supervisor sees then is that the file's time moves."""
     folder, log = open_service(tmp_path)
-    heartbeat = Heartbeat(folder, log, MatchLog(folder.matches))
+    heartbeat = Heartbeat(folder, log, FileMatchLog(folder.matches))
     heartbeat.beat("running")
     before = folder.heartbeat.read_bytes(), folder.heartbeat.stat().st_mtime_ns
 
@@ -341,7 +344,7 @@ def test_the_heartbeat_tells_only_what_the_match_log_holds_for_good(
     """The registry forgets what lies before; so the folders are synced first, and the figure is as well."""
     folder, log = open_service(tmp_path)
     log.append([good(n) for n in range(3)])
-    matches = MatchLog(folder.matches)
+    matches = FileMatchLog(folder.matches)
     for offset in (0, 1):
         matches.write(recovery_block(offset))
     synced: list[str] = []

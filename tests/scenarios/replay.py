@@ -16,8 +16,9 @@ from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.model import OPEN_END
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import MatchBlock, MatchLog, open_event_log, open_registry
+from fieldfare.storage import MatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
+from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.registry import RegistryChange
 
 WATCH_EVERY_S = 0.05
@@ -83,7 +84,7 @@ def versions_of(changes: Iterable[RegistryChange]) -> list[Version]:
 
 def wait_matched(folder: DataFolder, deadline_s: float = 120.0) -> int:
     """Wait until everything in the log is matched; gives the log's end."""
-    log, matches = open_event_log(folder.log_url), MatchLog(folder.matches)
+    log, matches = open_event_log(folder.log_url), FileMatchLog(folder.matches)
     until(lambda: matches.end(0) >= log.end(), deadline_s, "(all events are matched)")
     return log.end()
 
@@ -99,7 +100,7 @@ class MatchReader:
     """The matches of record after record, by event."""
 
     def __init__(self, folder: DataFolder) -> None:
-        self._matches = MatchLog(folder.matches)
+        self._matches = FileMatchLog(folder.matches)
         self._block: MatchBlock | None = None
         self._lists: list[list[int]] = []
 

@@ -1,4 +1,4 @@
-"""Which implementations each contract is tried on, and how to run a program that gets killed."""
+"""What storage's tests open again and again, and how to run a program that gets killed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 
 import fieldfare
-from fieldfare.storage import EventLog, Registry, open_event_log, open_registry
+from fieldfare.storage import Registry, open_registry
+from fieldfare.storage.sqlite.log import SqliteEventLog
 
 SOURCES = str(Path(fieldfare.__file__).parents[1])
 
 
-@pytest.fixture(params=["sqlite"])
-def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], EventLog]:
+@pytest.fixture
+def open_log(tmp_path: Path) -> Callable[[], SqliteEventLog]:
     """Opens the same event log, again with every call."""
-    return lambda: open_event_log(f"sqlite:///{tmp_path}/log.db")
+    return lambda: SqliteEventLog(tmp_path / "log.db")
 
 
 @pytest.fixture
-def log(open_log: Callable[[], EventLog]) -> EventLog:
+def log(open_log: Callable[[], SqliteEventLog]) -> SqliteEventLog:
     return open_log()
 
 

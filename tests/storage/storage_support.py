@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldfare.storage import MatchLog, NewMatchBlock
+from fieldfare.storage import NewMatchBlock
+from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.match_log import MatchReader, MatchWriter
 
 Matches = dict[tuple[int, int], list[int]]
 """What each event (offset, index) matched: the naive match log."""
@@ -37,7 +39,7 @@ def of_number(matches: Matches, number: int, from_offset: int = 0) -> list[tuple
     return sorted(place for place, found in matches.items() if number in found and place[0] >= from_offset)
 
 
-def read_on(log: MatchLog, number: int, at: int = 0) -> tuple[list[tuple[int, int]], int]:
+def read_on(log: MatchReader, number: int, at: int = 0) -> tuple[list[tuple[int, int]], int]:
     """What a reader meets who steps from position to position, and where it stops."""
     met: list[tuple[int, int]] = []
     while (block := log.block_at(at)) is not None:
@@ -48,10 +50,10 @@ def read_on(log: MatchLog, number: int, at: int = 0) -> tuple[list[tuple[int, in
     return met, at
 
 
-def write_in_blocks(log: MatchLog, matches: Matches, cuts: list[int]) -> None:
+def write_in_blocks(log: MatchWriter, matches: Matches, cuts: list[int]) -> None:
     for start, end in pairwise(cuts):
         log.write(block_of(matches, start, end))
 
 
-def files_of(log: MatchLog) -> list[Path]:
+def files_of(log: FileMatchLog) -> list[Path]:
     return sorted(path for path in log.folder.rglob("*") if path.is_file())

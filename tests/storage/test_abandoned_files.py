@@ -12,7 +12,7 @@ import pytest
 
 from fieldfare.files import remove_abandoned, temporary_path, write_file
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.storage import IndexStore
+from fieldfare.storage.files.index_store import FileIndexStore
 
 KILLED = """
 import os, signal, sys
@@ -34,7 +34,7 @@ else:
 @pytest.mark.parametrize("kind", ["part", "closings", "file"])
 def test_what_a_killed_writer_of_an_index_file_leaves_is_removed(tmp_path: Path, kind: str) -> None:
     """Each kill of the planning process left a part as large as the index: the disk filled up in the end."""
-    store = IndexStore(tmp_path)
+    store = FileIndexStore(tmp_path)
     store.write_manifest(Manifest(1, 0, {}))
     path = store.path("a-part")
     path.parent.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def test_what_a_killed_writer_of_an_index_file_leaves_is_removed(tmp_path: Path,
 
 
 def test_what_older_versions_left_is_removed_too(tmp_path: Path) -> None:
-    store = IndexStore(tmp_path)
+    store = FileIndexStore(tmp_path)
     store.write_manifest(Manifest(1, 0, {}))
     path = store.path("a-part")
     path.parent.mkdir(exist_ok=True)

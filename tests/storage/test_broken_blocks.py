@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from storage_support import Matches, files_of, of_number, read_on, some_matches, write_in_blocks
 
 from fieldfare.files import remove_abandoned
-from fieldfare.storage import MatchLog
+from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.errors import BrokenBlockError
-from fieldfare.storage.match_block import MAX_BLOCK_RECORDS, NewMatchBlock
-from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.files.match_folder import BlockFile
+from fieldfare.storage.files.match_log import FileMatchLog
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> MatchLog:
-    return MatchLog(tmp_path / "matches")
+def log(tmp_path: Path) -> FileMatchLog:
+    return FileMatchLog(tmp_path / "matches")
 
 
-def rot(log: MatchLog, start: int, end: int) -> Path:
+def rot(log: FileMatchLog, start: int, end: int) -> Path:
     """Flip a bit in the middle of a block's file."""
-    path = BlockRange(start, end).path(log.folder)
+    path = BlockFile(start, end).path(log.folder)
     data = bytearray(path.read_bytes())
     data[:] = data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
     path.unlink()
@@ -37,18 +36,18 @@ def without(matches: Matches, number: int, start: int, end: int) -> list[tuple[i
     return [place for place in of_number(matches, number) if not start <= place[0] < end]
 
 
-def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: MatchLog) -> None:
+def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: FileMatchLog) -> None:
     """A disk lost a sector under a block of last week; its matches are gone, those after it are not."""
     matches = some_matches(40)
     write_in_blocks(log, matches, [0, 10, 20, 30, 40])
     rot(log, 10, 20)
     with pytest.raises(BrokenBlockError) as found:
         log.block_at(10)
-    assert found.value.path == BlockRange(10, 20).path(log.folder)
-    assert log.trouble(BlockRange(10, 20)) == str(found.value)
-    kept = log.set_aside(BlockRange(10, 20))
+    assert (found.value.partition, found.value.block) == (0, (10, 20))
+    assert log.trouble(BlockFile(10, 20)) == str(found.value)
+    kept = log.set_aside(BlockFile(10, 20))
     assert log.aside() == [kept]
-    for reader in (log, MatchLog(log.folder)):
+    for reader in (log, FileMatchLog(log.folder)):
         for number in range(30):
             assert read_on(reader, number) == (without(matches, number, 10, 20), 40)
     assert log.end() == 40
@@ -56,14 +55,14 @@ def test_a_rotten_block_is_set_aside_and_what_lies_behind_it_is_read(log: MatchL
     assert log.aside() == [], "what retention took is not kept aside either"
 
 
-def test_setting_aside_takes_nothing_that_another_block_holds_too(log: MatchLog) -> None:
+def test_setting_aside_takes_nothing_that_another_block_holds_too(log: FileMatchLog) -> None:
     """A batch was cut in two ways around a crash, so the rotten block's records lie elsewhere in part."""
     matches = some_matches(60)
     write_in_blocks(log, matches, [0, 10, 50, 60])
     write_in_blocks(log, matches, [12, 20])
     write_in_blocks(log, matches, [30, 50])
     rot(log, 10, 50)
-    log.set_aside(BlockRange(10, 50))
+    log.set_aside(BlockFile(10, 50))
     for number in range(30):
         left = [place for place in without(matches, number, 10, 12) if not 20 <= place[0] < 30]
         assert read_on(log, number) == (left, 60)
@@ -82,7 +81,7 @@ def test_setting_aside_takes_nothing_that_another_block_holds_too(log: MatchLog)
 )
 @pytest.mark.parametrize("overlapped", [False, True])
 def test_a_block_set_aside_by_a_killed_process_is_set_aside_by_the_next(
-    log: MatchLog, run_program: Callable[[str], tuple[int, str]], patch: str, overlapped: bool
+    log: FileMatchLog, run_program: Callable[[str], tuple[int, str]], patch: str, overlapped: bool
 ) -> None:
     matches = some_matches(30)
     write_in_blocks(log, matches, [0, 10, 20, 30])
@@ -91,14 +90,14 @@ def test_a_block_set_aside_by_a_killed_process_is_set_aside_by_the_next(
     rot(log, 10, 20)
     run_program(f"""if True:
         import os
-        from fieldfare.storage import MatchLog
-        from fieldfare.storage.match_folder import BlockRange
+        from fieldfare.storage.files.match_log import FileMatchLog
+        from fieldfare.storage.files.match_folder import BlockFile
         def die(*_, **__):
             os._exit(9)
         {patch}
-        MatchLog({str(log.folder)!r}).set_aside(BlockRange(10, 20))
+        FileMatchLog({str(log.folder)!r}).set_aside(BlockFile(10, 20))
     """)
-    block = BlockRange(10, 20)
+    block = BlockFile(10, 20)
     if log.trouble(block) is not None:
         log.set_aside(block)
     assert [path.name for path in log.aside()] == [block.path(log.folder).name]
@@ -107,33 +106,33 @@ def test_a_block_set_aside_by_a_killed_process_is_set_aside_by_the_next(
         assert read_on(log, number) == (without(matches, number, *lost), 30)
 
 
-def test_compaction_goes_on_beside_a_broken_block_and_names_it(log: MatchLog) -> None:
+def test_compaction_goes_on_beside_a_broken_block_and_names_it(log: FileMatchLog) -> None:
     """One torn file stopped compaction and retention for good."""
     matches = some_matches(60)
     write_in_blocks(log, matches, list(range(0, 61, 3)))
-    path = rot(log, 30, 33)
-    named: list[Path] = []
-    log.on_broken = lambda error: named.append(error.path)
+    rot(log, 30, 33)
+    named: list[tuple[int, int]] = []
+    log.on_broken = lambda error: named.append(error.block)
     assert log.compact(60) == 17
-    assert named == [path]
-    log.set_aside(BlockRange(30, 33))
+    assert named == [(30, 33)]
+    log.set_aside(BlockFile(30, 33))
     for number in range(30):
         assert read_on(log, number) == (without(matches, number, 30, 33), 60)
 
 
-def test_a_broken_block_of_compaction_takes_none_of_those_that_it_was_made_of(log: MatchLog) -> None:
+def test_a_broken_block_of_compaction_takes_none_of_those_that_it_was_made_of(log: FileMatchLog) -> None:
     """Killed between writing the merged block and deleting its parts, and then the disk fails."""
     matches = some_matches(20)
     write_in_blocks(log, matches, [0, 5, 10, 15, 20])
     write_in_blocks(log, matches, [0, 20])
     rot(log, 0, 20)
     log.compact(20)
-    log.set_aside(BlockRange(0, 20))
+    log.set_aside(BlockFile(0, 20))
     for number in range(30):
         assert read_on(log, number) == (of_number(matches, number), 20)
 
 
-def test_a_torn_block_that_was_not_committed_is_matched_again(log: MatchLog) -> None:
+def test_a_torn_block_that_was_not_committed_is_matched_again(log: FileMatchLog) -> None:
     """The power failed before a block's bytes were on the disk; its name was there already."""
     matches = some_matches(50)
     write_in_blocks(log, matches, [0, 10, 20, 30, 40, 50])
@@ -146,7 +145,7 @@ def test_a_torn_block_that_was_not_committed_is_matched_again(log: MatchLog) -> 
 
 
 def test_blocks_are_committed_only_when_their_names_are_synced(
-    log: MatchLog, monkeypatch: pytest.MonkeyPatch
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task was killed between the rename and the sync of the folder; then the power fails."""
     matches = some_matches(2_500, most_events=1)
@@ -163,22 +162,7 @@ def test_blocks_are_committed_only_when_their_names_are_synced(
     assert sorted(synced) == sorted([os.path.dirname(folder), folder, f"{folder}/0000", f"{folder}/0001"])
 
 
-def test_a_gap_of_any_length_is_filled_with_blocks_that_say_nothing(log: MatchLog) -> None:
-    far = 3 * MAX_BLOCK_RECORDS
-    log.write(NewMatchBlock.gap(100, 200))
-    log.write(NewMatchBlock.gap(far, far + 10))
-    pieces = log.fill(0, far + 5)
-    assert pieces[0] == BlockRange(0, 100)
-    assert pieces[-1].end == far
-    assert all(one.end <= two.start for one, two in pairwise(pieces))
-    assert log.end() == log.greatest_end() == far + 10
-    block = log.block_at(150_000)
-    assert block is not None and (block.events, block.matches) == (0, 0)
-    log.compact(far + 10)
-    assert read_on(log, 5) == ([], far + 10)
-
-
-def test_the_end_of_a_log_with_holes_is_behind_its_last_record(log: MatchLog) -> None:
+def test_the_end_of_a_log_with_holes_is_behind_its_last_record(log: FileMatchLog) -> None:
     assert (log.greatest_end(), log.next_start(0)) == (0, None)
     log.write(NewMatchBlock.gap(900, 4_000))
     log.write(NewMatchBlock.gap(3_500, 3_600))
@@ -186,7 +170,7 @@ def test_the_end_of_a_log_with_holes_is_behind_its_last_record(log: MatchLog) ->
 
 
 def test_compaction_and_retention_do_not_list_what_they_have_been_through(
-    log: MatchLog, monkeypatch: pytest.MonkeyPatch
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A week's match log has 120,000 folders; each round listed all of them."""
     matches = some_matches(20_000, most_events=1, subscriptions=6)
@@ -205,7 +189,7 @@ def test_compaction_and_retention_do_not_list_what_they_have_been_through(
     assert len(listed) <= 3 * 4
 
 
-def test_a_call_of_compaction_is_bounded_and_the_next_goes_on(log: MatchLog) -> None:
+def test_a_call_of_compaction_is_bounded_and_the_next_goes_on(log: FileMatchLog) -> None:
     matches = some_matches(6_000, most_events=1, subscriptions=6)
     write_in_blocks(log, matches, list(range(0, 6_001, 50)))
     saved = [log.compact(6_000, most_blocks=40) for _ in range(6)]
@@ -228,7 +212,7 @@ def test_a_jump_of_the_clock_takes_no_file_from_under_a_writer(tmp_path: Path) -
 
 
 def test_a_look_for_the_next_block_costs_a_few_calls_however_much_lies_before(
-    log: MatchLog, monkeypatch: pytest.MonkeyPatch
+    log: FileMatchLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made every few milliseconds while somebody waits; 66 folders may hold a block that reaches so far."""
     for start in range(0, 70_000, 1_000):

@@ -1,4 +1,4 @@
-"""Index files and manifests."""
+"""Index files and manifests: the contract of an index store, for every implementation, and files."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import pickle
 from pathlib import Path
 
 import pytest
+from memory_matches import MemoryIndexStore
 
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest, decode_manifest, encode_manifest
-from fieldfare.storage import IndexStore
+from fieldfare.pipeline.manifest import (
+    Manifest,
+    SliceManifest,
+    Snapshot,
+    SpaceManifest,
+    decode_manifest,
+    encode_manifest,
+)
+from fieldfare.storage import IndexStore, open_index_store
 from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.files.index_store import FileIndexStore
+
+
+@pytest.fixture(params=["files", "memory"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> IndexStore:
+    return MemoryIndexStore() if request.param == "memory" else FileIndexStore(tmp_path / "index")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> IndexStore:
-    return IndexStore(tmp_path / "index")
+def store(tmp_path: Path) -> FileIndexStore:
+    return FileIndexStore(tmp_path / "index")
 
 
 def write(store: IndexStore, *names: str) -> None:
@@ -23,25 +37,57 @@ def write(store: IndexStore, *names: str) -> None:
 
 
 def manifest(number: int, snapshot: str | None, *deltas: str, closings: str | None = None) -> Manifest:
-    return Manifest(number, number * 10, {"birds": SpaceManifest(snapshot, deltas, closings)})
+    built = Snapshot(snapshot, 3) if snapshot else None
+    birds = SliceManifest(snapshot=built, deltas=deltas, closings=closings)
+    return Manifest(number, number * 10, {"birds": SpaceManifest((birds,))})
 
 
 def test_a_manifest_reads_back_from_its_json() -> None:
-    written = Manifest(7, 4711, {"birds": SpaceManifest("s", ("d1", "d2"), "c"), "ants": SpaceManifest()})
+    birds = SliceManifest(2, "plain", Snapshot("s", 4000), ("d1", "d2"), "c", 40)
+    written = Manifest(7, 4711, {"birds": SpaceManifest((birds,)), "ants": SpaceManifest()})
     assert decode_manifest(encode_manifest(written)) == written
     assert written.files() == {"s", "d1", "d2", "c"}
+    assert written.snapshot_revision == 4000
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{}", b'{"format":2}', b'{"format":1,"number":1}', encode_manifest(manifest(1, "s"))[:-9]],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"format":3}',
+        b'{"format":2,"number":1}',
+        b'{"format":1,"number":1}',
+        encode_manifest(manifest(1, "s"))[:-9],
+    ],
 )
 def test_what_is_no_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="manifest"):
         decode_manifest(data)
 
 
-def test_the_newest_manifest_is_found_also_by_another_process(store: IndexStore) -> None:
+def test_the_newest_manifest_is_found(any_store: IndexStore) -> None:
+    assert (any_store.newest(), any_store.greatest_number()) == (None, 0)
+    write(any_store, "a", "b")
+    any_store.write_manifest(manifest(1, "a"))
+    any_store.write_manifest(manifest(20, "a", "b"))
+    assert (any_store.newest(), any_store.greatest_number()) == (manifest(20, "a", "b"), 20)
+    assert any_store.manifest(1) == manifest(1, "a")
+    with pytest.raises(IndexStoreError):
+        any_store.manifest(2)
+
+
+def test_a_file_can_be_mapped_where_the_store_says(any_store: IndexStore) -> None:
+    assert not any_store.path("a").exists()
+    written = any_store.write("a", lambda path: path.write_bytes(b"part"))
+    assert written.read_bytes() == any_store.path("a").read_bytes() == b"part"
+    any_store.write_manifest(manifest(1, None))
+    any_store.collect(keep_from=1)
+    assert not any_store.path("a").exists()
+
+
+def test_the_newest_manifest_is_found_also_by_another_process(store: FileIndexStore) -> None:
     assert store.newest() is None
     write(store, "a", "b")
     store.write_manifest(manifest(1, "a"))
@@ -50,18 +96,18 @@ def test_the_newest_manifest_is_found_also_by_another_process(store: IndexStore)
     assert store.manifest(1) == manifest(1, "a")
 
 
-def test_a_manifest_is_never_replaced_and_names_only_files_that_are_there(store: IndexStore) -> None:
-    write(store, "a")
-    store.write_manifest(manifest(5, "a"))
+def test_a_manifest_is_never_replaced_and_names_only_files_that_are_there(any_store: IndexStore) -> None:
+    write(any_store, "a")
+    any_store.write_manifest(manifest(5, "a"))
     for number in (4, 5):
         with pytest.raises(IndexStoreError, match="manifest 5 was written before"):
-            store.write_manifest(manifest(number, "a"))
-    with pytest.raises(IndexStoreError, match="files/b"):
-        store.write_manifest(manifest(6, "a", "b"))
-    assert store.newest() == manifest(5, "a")
+            any_store.write_manifest(manifest(number, "a"))
+    with pytest.raises(IndexStoreError, match="b, which is not there"):
+        any_store.write_manifest(manifest(6, "a", "b"))
+    assert any_store.newest() == manifest(5, "a")
 
 
-def test_a_file_whose_writing_fails_is_not_there(store: IndexStore) -> None:
+def test_a_file_whose_writing_fails_is_not_there(store: FileIndexStore) -> None:
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError("the disk is full")
@@ -71,7 +117,7 @@ def test_a_file_whose_writing_fails_is_not_there(store: IndexStore) -> None:
     assert list((store.folder / "files").iterdir()) == []
 
 
-def test_collecting_removes_what_no_manifest_kept_names(store: IndexStore) -> None:
+def test_collecting_removes_what_no_manifest_kept_names(store: FileIndexStore) -> None:
     write(store, "a", "b", "c", "d", "coming", "stray")
     store.write_manifest(manifest(1, "a", "b"))
     store.write_manifest(manifest(2, "c", closings="b"))
@@ -86,7 +132,7 @@ def test_collecting_removes_what_no_manifest_kept_names(store: IndexStore) -> No
 
 
 def test_collecting_leaves_the_files_alone_while_a_manifest_that_it_keeps_cannot_be_read(
-    store: IndexStore,
+    store: FileIndexStore,
 ) -> None:
     """Nobody knows which of them that one needs; the older manifests go all the same, broken or not."""
     write(store, "a", "b", "c")
@@ -105,7 +151,7 @@ def test_collecting_leaves_the_files_alone_while_a_manifest_that_it_keeps_cannot
     assert store.newest() == manifest(3, "c")
 
 
-def test_the_number_of_a_broken_manifest_is_not_free(store: IndexStore) -> None:
+def test_the_number_of_a_broken_manifest_is_not_free(store: FileIndexStore) -> None:
     assert store.greatest_number() == 0
     store.write_manifest(manifest(4, None))
     (store.folder / "manifests" / "000000000004.json").write_bytes(b"")
@@ -114,7 +160,7 @@ def test_the_number_of_a_broken_manifest_is_not_free(store: IndexStore) -> None:
         store.write_manifest(manifest(4, None))
 
 
-def test_a_broken_manifest_is_named(store: IndexStore) -> None:
+def test_a_broken_manifest_is_named(store: FileIndexStore) -> None:
     store.write_manifest(manifest(1, None))
     path = store.folder / "manifests" / "000000000001.json"
     path.write_bytes(path.read_bytes()[:-5])
@@ -123,6 +169,13 @@ def test_a_broken_manifest_is_named(store: IndexStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".hidden", "a.tmp"])
-def test_a_name_that_leaves_the_folder_is_refused(store: IndexStore, name: str) -> None:
+def test_a_name_that_leaves_the_folder_is_refused(any_store: IndexStore, name: str) -> None:
     with pytest.raises(ValueError, match="not the name of an index file"):
-        store.path(name)
+        any_store.path(name)
+
+
+def test_an_address_of_another_kind_is_refused_with_the_form_expected(tmp_path: Path) -> None:
+    store = open_index_store(f"{tmp_path.as_uri()}/a%20folder")
+    assert store.path("x") == tmp_path / "a folder" / "files" / "x"
+    with pytest.raises(ValueError, match="the address of the index store is file:///PATH"):
+        open_index_store("s3://bucket")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,18 +37,21 @@ def test_spaces_are_created_once(registry: Registry, open_the_registry: OpenRegi
 
 def test_each_change_takes_the_next_revision(registry: Registry) -> None:
     assert registry.revision() == 0
-    first = Subscription("x", "birds", "a = 1", "sql", number=1, revision=1, valid_from=5)
-    assert registry.apply([put("x"), put("y")], 5, 0) == [first, replace(first, id="y", number=2, revision=2)]
-    second = replace(first, filter="a = 2", revision=3, valid_from=6)
-    assert registry.apply([put("x", "a = 2"), Remove("birds", "y")], 6, 0)[0] == second
+    first = Subscription("x", "birds", "a = 1", "sql", number=1, revision=1, valid_from=(5,))
+    assert registry.apply([put("x"), put("y")], (5,), 0) == [
+        first,
+        replace(first, id="y", number=2, revision=2),
+    ]
+    second = replace(first, filter="a = 2", revision=3, valid_from=(6,))
+    assert registry.apply([put("x", "a = 2"), Remove("birds", "y")], (6,), 0)[0] == second
     assert registry.revision() == 4
     assert registry.get("birds", "x") == second
     assert registry.get("birds", "y") is None
 
 
 def test_a_removal_answers_with_what_was_removed_and_an_unknown_id_with_none(registry: Registry) -> None:
-    [added] = registry.apply([put("x")], 1, 0)
-    assert registry.apply([Remove("birds", "z"), Remove("birds", "x"), Remove("birds", "x")], 2, 0) == [
+    [added] = registry.apply([put("x")], (1,), 0)
+    assert registry.apply([Remove("birds", "z"), Remove("birds", "x"), Remove("birds", "x")], (2,), 0) == [
         None,
         added,
         None,
@@ -56,41 +60,41 @@ def test_a_removal_answers_with_what_was_removed_and_an_unknown_id_with_none(reg
 
 
 def test_if_absent_leaves_an_existing_subscription_alone(registry: Registry) -> None:
-    [added] = registry.apply([put("x")], 1, 0)
+    [added] = registry.apply([put("x")], (1,), 0)
     assert isinstance(added, Subscription)
-    assert registry.apply([put("x", "a = 2", if_absent=True)], 2, 0) == [Conflict(added)]
+    assert registry.apply([put("x", "a = 2", if_absent=True)], (2,), 0) == [Conflict(added)]
     assert registry.revision() == 1
-    [created, conflict] = registry.apply([put("y", if_absent=True), put("y", if_absent=True)], 3, 0)
+    [created, conflict] = registry.apply([put("y", if_absent=True), put("y", if_absent=True)], (3,), 0)
     assert isinstance(created, Subscription) and conflict == Conflict(created)
 
 
 def test_a_number_is_never_given_twice(registry: Registry, open_the_registry: OpenRegistry) -> None:
-    registry.apply([put("x"), Remove("birds", "x")], 1, 0)
+    registry.apply([put("x"), Remove("birds", "x")], (1,), 0)
     registry.purge(2)
-    [again] = open_the_registry().apply([put("x")], 2, 0)
+    [again] = open_the_registry().apply([put("x")], (2,), 0)
     assert isinstance(again, Subscription)
     assert (again.number, again.revision) == (2, 3)
 
 
 def test_an_unknown_space_refuses_the_whole_batch(registry: Registry) -> None:
     with pytest.raises(UnknownSpaceError, match="'bees'"):
-        registry.apply([put("x"), put("y", space="bees")], 1, 0)
+        registry.apply([put("x"), put("y", space="bees")], (1,), 0)
     assert registry.count() == registry.revision() == 0
 
 
 def test_spaces_do_not_see_each_others_subscriptions(registry: Registry) -> None:
     registry.create_space("ants")
-    registry.apply([put("x"), put("x", "b = 1", "ants"), put("y", space="ants")], 1, 0)
+    registry.apply([put("x"), put("x", "b = 1", "ants"), put("y", space="ants")], (1,), 0)
     assert (registry.count(), registry.count("ants"), registry.count("birds")) == (3, 2, 1)
     [ant] = [found for found in registry.list("ants") if found.id == "x"]
     assert ant.filter == "b = 1"
-    registry.apply([Remove("birds", "x")], 2, 0)
+    registry.apply([Remove("birds", "x")], (2,), 0)
     assert registry.get("ants", "x") == ant
 
 
 def test_listing_goes_through_the_ids_page_by_page_by_code_point(registry: Registry) -> None:
     ids = sorted(["b", "a", "B", "é", "\U0001f426", "aa", "~", "a'b", "10", "9"])
-    registry.apply([put(id) for id in reversed(ids)], 1, 0)
+    registry.apply([put(id) for id in reversed(ids)], (1,), 0)
     found: list[str] = []
     while page := registry.list("birds", found[-1] if found else None, 3):
         assert len(page) <= 3
@@ -99,8 +103,8 @@ def test_listing_goes_through_the_ids_page_by_page_by_code_point(registry: Regis
 
 
 def test_changes_come_in_order_of_revision_and_a_replacement_is_one_put(registry: Registry) -> None:
-    registry.apply([put("x"), put("y")], 5, 0)
-    registry.apply([put("x", "a = 2"), Remove("birds", "y")], 6, 0)
+    registry.apply([put("x"), put("y")], (5,), 0)
+    registry.apply([put("x", "a = 2"), Remove("birds", "y")], (6,), 0)
     assert list(registry.changes(1, 99)) == [
         RegistryChange(2, "birds", 2, "a = 1", "sql", b"a = 1\0"),
         RegistryChange(3, "birds", 1, "a = 2", "sql", b"a = 2\0"),
@@ -161,7 +165,7 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
                 history.changes.append(
                     RegistryChange(revision, space, numbers[space, id], change.filter, "sql", change.compiled)
                 )
-        registry.apply(batch, 0, 0)
+        registry.apply(batch, (0,), 0)
     last = registry.revision()
     assert last == len(history.changes)
     assert list(registry.changes(0, last)) == history.changes
@@ -186,9 +190,9 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
 
 def test_long_histories_are_read_in_pages(registry: Registry) -> None:
     ids = [f"{index:05d}" for index in range(10_000)]
-    registry.apply([put(id) for id in ids], 1, 0)
+    registry.apply([put(id) for id in ids], (1,), 0)
     registry.apply(
-        [put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], 2, 0
+        [put(id, "a = 2") for id in ids[:5_000]] + [Remove("birds", id) for id in ids[9_000:]], (2,), 0
     )
     assert [change.revision for change in registry.changes(0, 1 << 60)] == list(range(1, 16_001))
     versions = list(registry.versions(16_000, 0))
@@ -199,18 +203,19 @@ def test_long_histories_are_read_in_pages(registry: Registry) -> None:
 def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
     registry: Registry, open_the_registry: OpenRegistry
 ) -> None:
-    registry.apply([put("x"), put("y")], 1, 0)
+    registry.apply([put("x"), put("y")], (1,), 0)
     cursor = Cursor(
-        Position(0, 5, 2), ((Position(0, 5, 4), Position(0, 6, 1)), (Position(1, 7, 0), Position(1, 7, 0)))
+        (Position(0, 5, 2), Position(1, 0, 0)),
+        ((Position(0, 5, 4), Position(0, 6, 1)), (Position(1, 7, 0), Position(1, 7, 0))),
     )
     assert registry.load_cursor(1) is None
-    registry.save_cursors([(1, Cursor(Position(0, 1, 0))), (2, cursor), (1, cursor)])
-    registry.save_cursors([(2, Cursor(Position(0, 9, 0)))])
+    registry.save_cursors([(1, Cursor((Position(0, 1, 0),))), (2, cursor), (1, cursor)])
+    registry.save_cursors([(2, Cursor((Position(0, 9, 0),)))])
     registry.save_cursors([])
     other = open_the_registry()
     assert other.load_cursor(1) == cursor
-    assert other.load_cursor(2) == Cursor(Position(0, 9, 0))
-    registry.apply([Remove("birds", "x")], 2, 0)
+    assert other.load_cursor(2) == Cursor((Position(0, 9, 0),))
+    registry.apply([Remove("birds", "x")], (2,), 0)
     registry.purge(before=2)
     assert other.load_cursor(1) == cursor
     registry.purge(before=99)
@@ -222,20 +227,22 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
 def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_anybody_has_read(
     registry: Registry,
 ) -> None:
-    registry.apply([put("x"), put("y")], 3, 0)
-    registry.save_cursors([(2, Cursor(Position(0, 4, 1)))])
-    registry.apply([put("x", "a = 2"), put("y", "a = 2"), put("z"), put("z", "a = 2")], 7, 0)
-    registry.apply([put("x", "a = 3")], 9, 0)
-    assert registry.load_cursor(1) == Cursor(Position(0, 3, 0))
-    assert registry.load_cursor(2) == Cursor(Position(0, 4, 1))
-    assert registry.load_cursor(3) in (None, Cursor(Position(0, 7, 0)))
+    registry.apply([put("x"), put("y")], (3,), 0)
+    registry.save_cursors([(2, Cursor((Position(0, 4, 1),)))])
+    registry.apply([put("x", "a = 2"), put("y", "a = 2"), put("z"), put("z", "a = 2")], (7,), 0)
+    registry.apply([put("x", "a = 3")], (9,), 0)
+    assert registry.load_cursor(1) == Cursor((Position(0, 3, 0),))
+    assert registry.load_cursor(2) == Cursor((Position(0, 4, 1),))
+    assert registry.load_cursor(3) in (None, Cursor((Position(0, 7, 0),)))
 
 
 def test_a_registry_can_be_sent_to_another_process_and_read_there(
     registry: Registry, run_program: Callable[[str], tuple[int, str]]
 ) -> None:
-    registry.apply([put("x")], 5, 0)
-    program = f"import pickle; print(pickle.loads({pickle.dumps(registry)!r}).get('birds', 'x').valid_from)"
+    registry.apply([put("x")], (5,), 0)
+    program = (
+        f"import pickle; print(pickle.loads({pickle.dumps(registry)!r}).get('birds', 'x').valid_from[0])"
+    )
     assert run_program(program) == (0, "5\n")
 
 
@@ -248,7 +255,7 @@ def test_a_killed_batch_is_there_as_a_whole_or_not_at_all(
         registry = open_registry({registry.url!r})
         for offset in range(1_000_000):
             ids = [f"{{offset}}-{{index}}" for index in range(100)]
-            registry.apply([Put("birds", id, "a = 1", "sql", b"") for id in ids], offset, 0)
+            registry.apply([Put("birds", id, "a = 1", "sql", b"") for id in ids], (offset,), 0)
             print(offset, flush=True)
     """
     process = start_program(program)
@@ -276,9 +283,9 @@ def test_a_cursor_that_cannot_be_stored_is_an_error_that_names_it_and_changes_no
     registry: Registry,
 ) -> None:
     for bad in (Position(0, 0, 10**30), Position(0, 1 << 63, 0), Position(0, -1, 0)):
-        for cursor in (Cursor(bad), Cursor(Position(0, 0, 0), ((Position(0, 0, 0), bad),))):
+        for cursor in (Cursor((bad,)), Cursor((Position(0, 0, 0),), ((Position(0, 0, 0), bad),))):
             with pytest.raises(ValueError, match="subscription 2 cannot be stored"):
-                registry.save_cursors([(1, Cursor(Position(0, 1, 0))), (2, cursor)])
+                registry.save_cursors([(1, Cursor((Position(0, 1, 0),))), (2, cursor)])
     assert registry.load_cursor(1) is registry.load_cursor(2) is None
 
 
@@ -286,9 +293,102 @@ def test_cursors_that_were_saved_position_by_position_are_still_read(
     registry: Registry,
 ) -> None:
     """A data directory from before acknowledged neighbours were kept as runs."""
-    registry.save_cursors([(7, Cursor(Position(0, 3, 0)))])
+    registry.save_cursors([(7, Cursor((Position(0, 3, 0),)))])
     with sa.create_engine(registry.url).begin() as connection:
         blob = msgspec.msgpack.encode([(0, 3, 2), (0, 9, 1)])
         connection.execute(sa.text("UPDATE cursors SET acked = :acked"), {"acked": blob})
     first, second = Position(0, 3, 2), Position(0, 9, 1)
-    assert registry.load_cursor(7) == Cursor(Position(0, 3, 0), ((first, first), (second, second)))
+    assert registry.load_cursor(7) == Cursor((Position(0, 3, 0),), ((first, first), (second, second)))
+
+
+def test_several_partitions_have_a_place_each(registry: Registry, open_the_registry: OpenRegistry) -> None:
+    first, second = registry.apply([put("x"), put("y")], (5, 0, 7), 0)
+    assert isinstance(first, Subscription) and isinstance(second, Subscription)
+    assert first.valid_from == (5, 0, 7)
+    other = open_the_registry()
+    assert other.get("birds", "x") == first
+    assert other.list("birds") == [first, second]
+    assert registry.known_ends() == (5, 0, 7)
+    registry.apply([put("x", "a = 2")], (6, 1, 7), 0)
+    assert other.load_cursor(1) == Cursor((Position(0, 5, 0), Position(1, 0, 0), Position(2, 7, 0)))
+    acked = ((Position(0, 6, 1), Position(0, 6, 4)), (Position(2, 9, 0), Position(2, 9, 0)))
+    cursor = Cursor((Position(0, 6, 0), Position(1, 3, 1), Position(2, 8, 0)), acked)
+    registry.save_cursors([(2, cursor)])
+    assert other.load_cursor(2) == cursor
+    assert other.known_ends() == (6, 1, 7)
+    registry.apply([Remove("birds", "y")], (6, 9, 6), 0)
+    assert other.known_ends() == (6, 9, 7), "an end that was known stays known"
+    assert registry.set_cursors_back((6, 1, 99)) == 1
+    assert other.load_cursor(2) == Cursor((Position(0, 6, 0), Position(1, 1, 0), Position(2, 8, 0)), acked)
+    registry.purge(99)
+    assert other.load_cursor(2) is None
+
+
+FORMAT_1 = """
+CREATE TABLE cursors_1 (number BIGINT NOT NULL PRIMARY KEY, "partition" BIGINT NOT NULL,
+    "offset" BIGINT NOT NULL, "index" BIGINT NOT NULL, acked BLOB NOT NULL);
+INSERT INTO cursors_1 SELECT * FROM cursors;
+DROP TABLE cursors;
+ALTER TABLE cursors_1 RENAME TO cursors;
+ALTER TABLE subscriptions DROP COLUMN further;
+DELETE FROM counters WHERE name LIKE 'end %';
+UPDATE counters SET value = 1 WHERE name = 'format';
+"""
+"""What makes of today's tables those of the first format."""
+
+
+@pytest.fixture
+def old_registry(tmp_path: Path) -> str:
+    """A registry of the first format, with three subscriptions, one of them removed, and a cursor."""
+    url = f"sqlite:///{tmp_path}/old.db"
+    registry = open_registry(url)
+    registry.create_space("birds")
+    registry.apply([put("x"), put("y"), put("z")], (3,), 0)
+    registry.apply([Remove("birds", "z")], (8,), 0)
+    registry.save_cursors([(1, Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)))])
+    registry.close()
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.executescript(FORMAT_1)
+    old.close()
+    return url
+
+
+def check_upgraded(registry: Registry) -> None:
+    assert registry.load_cursor(1) == Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),))
+    assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
+    assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
+    assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
+
+
+def test_a_registry_of_the_first_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
+    registry = open_registry(old_registry)
+    check_upgraded(registry)
+    check_upgraded(open_registry(old_registry))
+    registry.apply([put("x", "a = 2")], (9, 2), 0)
+    registry.save_cursors([(1, Cursor((Position(0, 9, 0), Position(1, 2, 0))))])
+    assert open_registry(old_registry).known_ends() == (9, 2)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_an_upgrade_can_be_killed_between_any_two_steps(
+    old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
+) -> None:
+    status, _ = run_program(f"""if True:
+        import os
+        from fieldfare.storage import open_registry
+        from fieldfare.storage.sql import tables
+        tables._FROM_1 = tables._FROM_1[:{steps}]
+        upgrade = tables.upgrade
+        tables.upgrade = lambda connection: (upgrade(connection), os._exit(9))
+        open_registry({old_registry!r})
+    """)
+    assert status == 9
+    check_upgraded(open_registry(old_registry))
+
+
+def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
+    with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
+        later.execute("UPDATE counters SET value = 3 WHERE name = 'format'")
+    later.close()
+    with pytest.raises(RegistryError, match="not a registry of format 2"):
+        open_registry(old_registry)

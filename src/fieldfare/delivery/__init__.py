@@ -4,7 +4,8 @@
                                                │
                                              cursor
 
-`delivery` is one subscription's: what is fed, leased, acked, to be given again. `frontier` knows who waits,
-and from where the match log has to be read for them. A runtime (`gateway/delivery/pump.py`) has the clock,
-the threads and the files; transports (`gateway/transports/`) only carry.
+`delivery` is one subscription's: what is fed, leased, acked, to be given again; it has a `lane` for each
+partition of the log. `frontier` knows who waits, and from where the match log has to be read for them. A
+runtime (`gateway/delivery/pump.py`) has the clock, the threads and the files; transports
+(`gateway/transports/`) only carry.
 """

@@ -1,11 +1,8 @@
 """The delivery of one subscription: a machine without I/O.
 
 Matches are *fed* in order, *given* to sessions under a lease, and *acked*. A match that is nacked, or
-whose lease runs out, or whose session ends is given *again*. The cursor stands at the first match that
-is not acked; what is acked beyond it is remembered as runs::
-
-    acked │ given: leased, acked or to be given again │ fed, not given yet │ not read yet
-          ^ cursor                                                         ^ read_to
+whose lease runs out, or whose session ends is given *again*. Each partition of the log is a *lane* with a
+cursor of its own (`lane`); lanes give in turn, so none with a backlog keeps another waiting.
 
 Positions are keys here (`keys`). Time is passed in as seconds of a clock that never goes back.
 """
@@ -14,36 +11,24 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.delivery.given import Given
-from fieldfare.delivery.keys import NO_KEYS, key_of, position_of
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
+from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks, united
+from fieldfare.model import Offsets
 from fieldfare.storage.registry import Cursor
 
-SPREAD_MAX = 50_000
-"""Matches that may be given while an older one is not acked: a bound on what is remembered."""
-
-EARLY_MAX = 50_000
-"""Runs that are known to be acked of matches that were not read since a restart."""
+__all__ = ["Delivery", "Mark", "Session", "TooManyEarlyAcks"]
 
 SETTLED_AT_ONCE = 2_000
 """About so many matches are settled in one of the stages up to a key."""
 
 EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
-
-Run = tuple[int, int]
-"""The first and the last key of neighbours."""
-
-
-class TooManyEarlyAcks(Exception):
-    """More acks than can be remembered name what was not read since a restart; none of them counts."""
 
 
 class Session:
@@ -88,27 +73,17 @@ class Mark:
     """Where a delivery stood at one moment: cheap to take, made into a `Cursor` where there is time."""
 
     version: int
-    cursor_key: int
+    cursor_keys: tuple[int, ...]
     runs: tuple[Run, ...]
 
     def cursor(self) -> Cursor:
         """What must be saved so that no acked message ever comes again."""
-        runs = _united(run for run in self.runs if run[1] >= self.cursor_key)
+        cursors = {key >> PARTITION_SHIFT: key for key in self.cursor_keys}
+        runs = united(run for run in self.runs if run[1] >= cursors[run[1] >> PARTITION_SHIFT])
         return Cursor(
-            position_of(self.cursor_key),
+            tuple(map(position_of, self.cursor_keys)),
             tuple((position_of(first), position_of(last)) for first, last in runs),
         )
-
-
-def _united(runs: Iterable[Run]) -> list[Run]:
-    """Runs in order, none within another: one that was given may reach over one from before a restart."""
-    united: list[Run] = []
-    for first, last in sorted(runs):
-        if united and first <= united[-1][1]:
-            united[-1] = (united[-1][0], max(last, united[-1][1]))
-        else:
-            united.append((first, last))
-    return united
 
 
 class Delivery:
@@ -118,32 +93,47 @@ class Delivery:
     ----------
     number
         The subscription's number.
-    cursor
-        The key that everything before is acked (or is older than the subscription).
+    cursors
+        A key of each partition: everything before is acked (or is older than the subscription).
     acked
-        Runs of keys at or beyond the cursor of which every match was acked.
+        Runs of keys at or beyond the cursors of which every match was acked.
     """
 
-    def __init__(self, number: int, cursor: int, acked: Iterable[Run] = ()) -> None:
+    def __init__(self, number: int, cursors: Iterable[int], acked: Iterable[Run] = ()) -> None:
         self.number = number
-        self.read_to = cursor
         self.deleted = False
-        self.cursor_key = cursor
         self._version = self._saved_version = 0
-        self._early: list[Run] = _united(acked)
-        self._given = Given()
-        self._fed = NO_KEYS
-        self._fed_at = 0
+        runs: dict[int, list[Run]] = {}
+        for run in acked:
+            runs.setdefault(run[0] >> PARTITION_SHIFT, []).append(run)
+        self.lanes = {
+            (partition := cursor >> PARTITION_SHIFT): Lane(cursor, runs.get(partition, ()))
+            for cursor in cursors
+        }
+        """By partition."""
+        self._turns = list(self.lanes.values())
         self._leases: dict[int, _Lease] = {}
         self._deadlines: list[_Lease] = []
         self._settled_leases = 0
         self._again: list[int] = []
 
     @classmethod
-    def from_cursor(cls, number: int, cursor: Cursor) -> Delivery:
-        """The delivery as a saved cursor left it: what was not acked will come again."""
-        runs = ((key_of(first), key_of(last)) for first, last in cursor.acked)
-        return cls(number, key_of(cursor.position), runs)
+    def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
+        """The delivery as a saved cursor left it: what was not acked will come again.
+
+        Where there is none, or it has no place for a partition, delivery begins with the record ``begins``.
+        """
+        keys = dict(enumerate(keys_at(begins)))
+        if cursor is None:
+            return cls(number, keys.values())
+        keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}
+        runs = [(key_of(first), key_of(last)) for first, last in cursor.acked]
+        return cls(number, keys.values(), runs)
+
+    @property
+    def cursor_keys(self) -> tuple[int, ...]:
+        """Where the cursor stands, by partition."""
+        return tuple(lane.cursor_key for lane in self.lanes.values())
 
     def cursor(self) -> Cursor:
         """What must be saved so that no acked message ever comes again."""
@@ -151,7 +141,8 @@ class Delivery:
 
     def mark(self) -> Mark:
         """The same, to be worked out later."""
-        return Mark(self._version, self.cursor_key, (*self._early, *self._given.runs()))
+        runs = tuple(run for lane in self.lanes.values() for run in lane.runs())
+        return Mark(self._version, self.cursor_keys, runs)
 
     def saved(self, mark: Mark) -> None:
         """A mark is durable."""
@@ -174,25 +165,50 @@ class Delivery:
 
     @property
     def wants_feed(self) -> bool:
-        """Whether nothing more can be given until more of the match log is read."""
-        self._drop_settled()
-        return not self._again and self._fed_at >= len(self._fed)
+        """Whether nothing can be given until more of the match log is read."""
+        if self._again:
+            self._drop_settled()
+            if self._again:
+                return False
+        for lane in self._turns:  # noqa: SIM110 - for one lane all() takes three times as long
+            if not lane.wants_feed:
+                return False
+        return True
+
+    def to_read(self) -> list[int]:
+        """From which keys on the match log is to be read for it, one a partition at most."""
+        if self._again:
+            self._drop_settled()
+        return [] if self._again else [lane.read_to for lane in self._turns if lane.wants_feed]
+
+    def is_to_read(self, partition: int) -> bool:
+        """Whether a partition is to be read for it."""
+        if self._again:
+            self._drop_settled()
+        return not self._again and self.lanes[partition].wants_feed
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
-        return session.room > 0 and not self.wants_feed and (bool(self._again) or self._spread_left() > 0)
+        if session.room <= 0:
+            return False
+        if self._again:
+            self._drop_settled()
+            if self._again:
+                return True
+        for lane in self._turns:  # noqa: SIM110 - as above
+            if lane.can_give:
+                return True
+        return False
 
     def feed(self, keys: NDArray[np.int64], read_to: int) -> None:
-        """Take in the matches up to ``read_to``: ascending keys; those read before are left out."""
-        keys = keys[np.searchsorted(keys, self.read_to) :]
-        if len(keys):
-            self._fed = np.concatenate((self._fed[self._fed_at :], keys))
-            self._fed_at = 0
-        self.read_to = max(self.read_to, read_to)
-        self._advance()
+        """Take in the matches of a partition up to ``read_to``: ascending keys."""
+        self._version += self.lanes[read_to >> PARTITION_SHIFT].feed(keys, read_to)
 
     def take(self, session: Session, limit: int, now_s: float, lease_s: float) -> list[int]:
-        """Up to ``limit`` messages for a session, each leased to it for ``lease_s`` seconds."""
+        """Up to ``limit`` messages for a session, each leased to it for ``lease_s`` seconds.
+
+        Those of a partition are in order, but for those given again, which come first.
+        """
         self.expire(now_s)
         room = min(limit, session.room)
         keys: list[int] = []
@@ -200,23 +216,16 @@ class Delivery:
             key = heapq.heappop(self._again)
             if self._is_to_come_again(key):
                 keys.append(key)
-        while len(keys) < room and self._fed_at < len(self._fed):
-            count = min(room - len(keys), self._spread_left())
-            if count <= 0:
-                break
-            fresh: list[int] = self._fed[self._fed_at : self._fed_at + count].tolist()
-            self._fed_at += len(fresh)
-            if self._early:  # Acked before a restart, or before it was read.
-                fresh = [key for key in fresh if not self._is_early(key)]
-            self._given.extend(fresh)
-            keys += fresh
+        for lane in self._turns:
+            self._version += lane.give(keys, room)
+        if len(self._turns) > 1:
+            self._turns.append(self._turns.pop(0))
         if keys:
             lease = _Lease(session, now_s + lease_s, keys)
             self._leases.update(dict.fromkeys(keys, lease))
             if lease.deadline_s != math.inf:
                 heapq.heappush(self._deadlines, lease)
             session.held += len(keys)
-        self._advance()
         return keys
 
     def ack(self, keys: Iterable[int]) -> int:
@@ -228,34 +237,59 @@ class Delivery:
             Those that were given since the last restart are settled, the others are not.
         """
         count = 0
-        others: list[int] = []
+        others: dict[Lane, list[int]] | None = None
         for key in keys:
-            if self._given.ack(key):
+            lane = self.lanes.get(key >> PARTITION_SHIFT)
+            if lane is None:
+                continue
+            if lane.given.ack(key):
                 self._end_lease(key)
                 count += 1
-            elif key >= self.cursor_key:
-                others.append(key)
-        self._version += count > 0
-        self._advance()
-        return count + (self._ack_early(others) if others else 0)
+            elif key >= lane.cursor_key:
+                others = {} if others is None else others
+                others.setdefault(lane, []).append(key)
+        if count:
+            self._version += 1
+            for lane in self._turns:
+                lane.advance()
+        for lane, early in others.items() if others else ():
+            count += self._ack_early(lane, early)
+        return count
+
+    def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
+        count = lane.ack_early(keys)
+        self._version += (count > 0) + lane.advance()
+        return count
 
     def ack_up_to(self, key: int) -> int:
-        """Settle every match up to and including a key, given or not; how many those were, as far as read."""
-        if key < self.cursor_key:
+        """Settle every match of a partition up to and including a key, given or not.
+
+        Returns
+        -------
+        int
+            How many those were, as far as read.
+        """
+        lane = self.lanes.get(key >> PARTITION_SHIFT)
+        if lane is None or key < lane.cursor_key:
             return 0
-        open_keys = self._given.ack_up_to(key)
+        open_keys, passed = lane.ack_up_to(key)
         for each in open_keys:
             self._end_lease(each)
-        before = self._fed_at
-        self._fed_at += int(np.searchsorted(self._fed[before:], key, side="right"))
-        self.read_to = max(self.read_to, key + 1)
         self._version += 1
         self._advance()
-        return len(open_keys) + self._fed_at - before
+        return len(open_keys) + passed
+
+    def skip_to(self, begins: Offsets) -> None:
+        """Settle whatever lies before these records."""
+        for key in keys_at(begins):
+            lane = self.lanes.get(key >> PARTITION_SHIFT)
+            if lane is not None and lane.cursor_key < key:
+                self.ack_up_to(key - 1)
 
     def stages(self, key: int) -> list[int]:
         """Keys to settle everything up to one after the other, up to this one: each is little work."""
-        return [*self._given.every(SETTLED_AT_ONCE, key), key]
+        lane = self.lanes.get(key >> PARTITION_SHIFT)
+        return [*(lane.given.every(SETTLED_AT_ONCE, key) if lane is not None else ()), key]
 
     def nack(self, keys: Iterable[int]) -> int:
         """Give leased messages again, at once; how many those are."""
@@ -300,9 +334,8 @@ class Delivery:
 
     def forget_unread(self) -> None:
         """Let go of matches read but not given: nobody is there to take them; they are read again later."""
-        if self._fed_at < len(self._fed):
-            self.read_to = int(self._fed[self._fed_at])
-        self._fed, self._fed_at = NO_KEYS, 0
+        for lane in self._turns:
+            lane.forget_unread()
 
     def _end_lease(self, key: int) -> bool:
         lease = self._leases.pop(key, None)
@@ -323,56 +356,15 @@ class Delivery:
             heapq.heapify(self._deadlines)
             self._settled_leases = 0
 
-    def _ack_early(self, keys: Sequence[int]) -> int:
-        """Remember acks of what was not given since the last restart, and may well have been before it."""
-        beyond = int(self._fed[self._fed_at]) if self._fed_at < len(self._fed) else self.read_to
-        fresh = sorted({key for key in keys if key >= beyond and not self._is_early(key)})
-        # What was read is known: what is not among the matches there is none, and is not remembered.
-        fresh = [key for key in fresh if key >= self.read_to or self._is_fed(key)]
-        if not fresh:
-            return 0
-        if len(self._early) + len(fresh) > EARLY_MAX:
-            raise TooManyEarlyAcks
-        self._early = sorted([*self._early, *((key, key) for key in fresh)])
-        self._version += 1
-        self._advance()
-        return len(fresh)
-
-    def _is_fed(self, key: int) -> bool:
-        at = int(np.searchsorted(self._fed, key))
-        return self._fed_at <= at < len(self._fed) and int(self._fed[at]) == key
-
-    def _is_early(self, key: int) -> bool:
-        at = bisect_right(self._early, (key, math.inf)) - 1
-        return at >= 0 and self._early[at][1] >= key
-
     def _is_to_come_again(self, key: int) -> bool:
         """Whether a message to be given again still should be."""
-        return key not in self._leases and self._given.is_open(key)
+        return key not in self._leases and self.lanes[key >> PARTITION_SHIFT].given.is_open(key)
 
     def _drop_settled(self) -> None:
         while self._again and not self._is_to_come_again(self._again[0]):
             heapq.heappop(self._again)
 
-    def _spread_left(self) -> int:
-        return SPREAD_MAX - len(self._given)
-
     def _advance(self) -> None:
-        """Move the cursor over what is acked and over what did not match."""
-        fed, size = self._fed, len(self._fed)
-        while self._early and self._fed_at < size and self._is_early(key := int(fed[self._fed_at])):
-            last = self._early[bisect_right(self._early, (key, math.inf)) - 1][1]
-            self._fed_at += int(np.searchsorted(fed[self._fed_at :], last, side="right"))
-        if self._fed_at >= size:
-            self._fed, self._fed_at = NO_KEYS, 0
-        if len(self._given):
-            cursor_key = self._given.front
-        elif self._fed_at < len(self._fed):
-            cursor_key = int(self._fed[self._fed_at])
-        else:
-            cursor_key = self.read_to
-        if cursor_key != self.cursor_key:
-            self.cursor_key = cursor_key
-            self._version += 1
-            if self._early and self._early[0][1] < cursor_key:
-                del self._early[: bisect_left(self._early, cursor_key, key=itemgetter(1))]
+        for lane in self._turns:
+            if lane.advance():
+                self._version += 1

@@ -1,9 +1,9 @@
 """Who waits for matches, and from where the match log is read for them: a machine without I/O.
 
-Those who have read equally far share a *front*. The match log is looked at once for all of a front; those
-whom a block matches are fed and leave it, and the front stands at the block's end: that was all that happened
-for the others, however many they are. Fronts that meet become one. One of them, the leader, stands at the end
-of what is matched and follows it::
+Each partition is read for itself. Those who have read it equally far share a *front*. The match log is looked
+at once for all of a front; those whom a block matches are fed and leave it, and the front stands at the
+block's end: that was all that happened for the others, however many they are. Fronts that meet become one.
+One of them, the leader, stands at the end of what is matched and follows it::
 
     match log    ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒│ not matched yet
                       ^           ^             ^
@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.delivery.delivery import EXPIRED_AT_ONCE, Delivery
-from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS
+from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS, OFFSET_MASK, PARTITION_SHIFT, key_at
 from fieldfare.effects import Ask, Effect, Tell, Timer
+from fieldfare.model import Offsets
 
 EXPIRY_EVERY_S = 0.02
 """Leases that run out within so short a time are ended together."""
@@ -44,13 +45,13 @@ FORGOTTEN_DEADLINES = 1_000
 
 
 class Front:
-    """Deliveries that have read the match log up to the same place, and have nothing to give.
+    """Deliveries that have read a partition up to the same place, and have nothing of it to give.
 
     A look reads ``joined`` first and ``members`` after it, from another thread: see `Looked.joined`.
 
     Attributes
     ----------
-    offset
+    partition, offset
         The record up to which the match log has been looked at for all of them.
     members
         By their subscriptions' numbers.
@@ -58,10 +59,12 @@ class Front:
         How many have ever joined.
     """
 
-    __slots__ = ("joined", "late", "members", "offset")
+    __slots__ = ("_begin", "joined", "late", "members", "offset", "partition")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, partition: int, offset: int) -> None:
+        self.partition = partition
         self.offset = offset
+        self._begin = key_at(partition, 0)
         self.members: dict[int, Delivery] = {}
         self.joined = 0
         self.late: dict[int, int] = {}
@@ -71,6 +74,11 @@ class Front:
         self.members[number] = delivery
         self.joined += 1
         self.late[number] = self.joined
+
+    @property
+    def key(self) -> int:
+        """Where it stands."""
+        return self._begin + (self.offset << INDEX_BITS)
 
     def take_over(self, other: Front) -> None:
         """All of another front join this one."""
@@ -152,93 +160,60 @@ class Ready:
 Message = Wait | Leave | Matched | Looked | LookAgain | Expire
 
 
-class Frontier:
-    """See above. Every verb but a look's end takes time that does not depend on how many wait.
+class _Fronts:
+    """The fronts of one partition.
 
-    Parameters
+    Attributes
     ----------
-    offset
-        The end of what is matched.
+    leader
+        The front at the end of what is matched.
+    front_of
+        Where everybody is who waits, by number.
     """
 
-    def __init__(self, offset: int) -> None:
-        self.leader = Front(offset)
+    def __init__(self, partition: int, offset: int) -> None:
+        self.partition = partition
+        self.leader = Front(partition, offset)
+        self.front_of: dict[int, Front] = {}
         self._behind: dict[int, Front] = {}
         """The other fronts by where they stand, all before the leader."""
         self._round: list[int] = []
         """Where those stand that have a turn yet before any has another one, the last first."""
         self._looking: Front | None = None
         self._stuck: set[Front] = set()
-        self._front_of: dict[int, Front] = {}
-        self._due: dict[int, tuple[float, Delivery]] = {}
-        self._deadlines: list[tuple[float, int]] = []
-        self._timer_s = math.inf
 
-    def start(self, now: float) -> list[Effect]:
-        """Follow the match log from now on."""
-        return [Ask(Look(self.leader, follow=True))]
+    def look_again(self) -> list[Effect]:
+        self._stuck.clear()
+        return self._next_look()
 
-    def handle(self, message: Message, now: float) -> list[Effect]:
-        """Take in a message; what is to be done now."""
-        if isinstance(message, Wait):
-            return [*self._mind_deadline(message.delivery, now), *self._join(message.delivery)]
-        if isinstance(message, Leave):
-            self._leave(message.delivery)
-            return []
-        if isinstance(message, Matched):
-            return self._feed(message)
-        if isinstance(message, Looked):
-            return self._move_on(message)
-        if isinstance(message, LookAgain):
-            self._stuck.clear()
-            return self._next_look()
-        return self._expire(now) if message.at_s == self._timer_s else []
-
-    def bring(self, delivery: Delivery) -> None:
-        """Let a delivery know how far the match log has been looked at for it while nothing matched."""
-        front = self._front_of.get(delivery.number)
-        if front is not None:
-            delivery.feed(NO_KEYS, front.offset << INDEX_BITS)
-
-    def _join(self, delivery: Delivery) -> list[Effect]:
-        number = delivery.number
-        if number in self._front_of or not delivery.wants_feed:
-            return []
-        offset = delivery.read_to >> INDEX_BITS
-        front = self._front_at(offset)
+    def join(self, delivery: Delivery, offset: int) -> list[Effect]:
+        number, front = delivery.number, self.leader
+        if offset < front.offset:
+            front = self._front_at(offset)
         front.join(number, delivery)
-        self._front_of[number] = front
+        self.front_of[number] = front
         return [] if front is self.leader else self._next_look()
 
     def _front_at(self, offset: int) -> Front:
-        if offset >= self.leader.offset:
-            return self.leader
         front = self._behind.get(offset)
         if front is None:
-            front = self._behind[offset] = Front(offset)
+            front = self._behind[offset] = Front(self.partition, offset)
         return front
 
-    def _leave(self, delivery: Delivery) -> None:
-        self.bring(delivery)
-        self._due.pop(delivery.number, None)
-        front = self._front_of.pop(delivery.number, None)
-        if front is not None:
-            del front.members[delivery.number]
-
-    def _feed(self, found: Matched) -> list[Effect]:
+    def feed(self, found: Matched) -> list[Effect]:
         effects: list[Effect] = []
-        front = found.front
+        front, read_to = found.front, key_at(self.partition, found.end)
         for number, keys in found.keys:
             delivery = front.members.get(number)
             if delivery is None:
                 continue
-            delivery.feed(keys, found.end << INDEX_BITS)
-            if not delivery.wants_feed:
-                del front.members[number], self._front_of[number]
+            delivery.feed(keys, read_to)
+            if not delivery.is_to_read(self.partition):
+                del front.members[number], self.front_of[number]
                 effects.append(Tell(Ready(delivery)))
         return effects
 
-    def _move_on(self, looked: Looked) -> list[Effect]:
+    def move_on(self, looked: Looked) -> list[Effect]:
         front, end = looked.front, looked.end
         late, front.late = front.late, {}
         if front is self._looking:
@@ -264,13 +239,11 @@ class Frontier:
         for number in numbers:
             delivery = front.members.get(number)
             # Who was fed what the look found, and has given it already, may be at its end too.
-            if delivery is not None and delivery.read_to < front.offset << INDEX_BITS:
+            if delivery is not None and delivery.lanes[self.partition].read_to < front.key:
                 del front.members[number]
-                other = self._behind.get(begun)
-                if other is None:
-                    other = self._behind[begun] = Front(begun)
+                other = self._front_at(begun)
                 other.join(number, delivery)
-                self._front_of[number] = other
+                self.front_of[number] = other
 
     def _meet(self, front: Front) -> None:
         """A front has moved: it joins the one that it has come to, if any."""
@@ -279,7 +252,7 @@ class Frontier:
             self._behind[front.offset] = front
             return
         other.take_over(front)
-        self._front_of.update(dict.fromkeys(front.members, other))
+        self.front_of.update(dict.fromkeys(front.members, other))
 
     def _next_look(self) -> list[Effect]:
         """Look for the next front in turn, one at a time: in a round each has one, from the first on.
@@ -301,6 +274,66 @@ class Frontier:
             self._looking = front
             return [Ask(Look(front, follow=False))]
         return []
+
+
+class Frontier:
+    """See above. Every verb but a look's end takes time that does not depend on how many wait.
+
+    Parameters
+    ----------
+    offsets
+        The end of what is matched, by partition.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.fronts = [_Fronts(partition, offset) for partition, offset in enumerate(offsets)]
+        """Those of each partition."""
+        self._due: dict[int, tuple[float, Delivery]] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._timer_s = math.inf
+
+    def start(self, now: float) -> list[Effect]:
+        """Follow the match log from now on."""
+        return [Ask(Look(fronts.leader, follow=True)) for fronts in self.fronts]
+
+    def handle(self, message: Message, now: float) -> list[Effect]:
+        """Take in a message; what is to be done now."""
+        if isinstance(message, Wait):
+            return [*self._mind_deadline(message.delivery, now), *self._join(message.delivery)]
+        if isinstance(message, Leave):
+            self._leave(message.delivery)
+            return []
+        if isinstance(message, Matched):
+            return self.fronts[message.front.partition].feed(message)
+        if isinstance(message, Looked):
+            return self.fronts[message.front.partition].move_on(message)
+        if isinstance(message, LookAgain):
+            return [effect for fronts in self.fronts for effect in fronts.look_again()]
+        return self._expire(now) if message.at_s == self._timer_s else []
+
+    def bring(self, delivery: Delivery) -> None:
+        """Let a delivery know how far the match log has been looked at for it while nothing matched."""
+        for fronts in self.fronts:
+            front = fronts.front_of.get(delivery.number)
+            if front is not None:
+                delivery.feed(NO_KEYS, front.key)
+
+    def _join(self, delivery: Delivery) -> list[Effect]:
+        effects: list[Effect] = []
+        for key in delivery.to_read():
+            fronts = self.fronts[key >> PARTITION_SHIFT]
+            if delivery.number not in fronts.front_of:
+                effects += fronts.join(delivery, key >> INDEX_BITS & OFFSET_MASK)
+        return effects
+
+    def _leave(self, delivery: Delivery) -> None:
+        number = delivery.number
+        self._due.pop(number, None)
+        for fronts in self.fronts:
+            front = fronts.front_of.pop(number, None)
+            if front is not None:
+                delivery.feed(NO_KEYS, front.key)
+                del front.members[number]
 
     def _mind_deadline(self, delivery: Delivery, now: float) -> list[Effect]:
         due_s, number = delivery.next_deadline_s, delivery.number

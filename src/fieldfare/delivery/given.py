@@ -36,9 +36,9 @@ class Given:
         return len(self._keys) - self._first
 
     @property
-    def front(self) -> int:
-        """The oldest that is not acked; there must be one."""
-        return self._keys[self._first]
+    def front(self) -> int | None:
+        """The oldest that is not acked, if there is one."""
+        return self._keys[self._first] if self._first < len(self._keys) else None
 
     def extend(self, keys: Sequence[int]) -> None:
         """These were given, in order, after all before."""

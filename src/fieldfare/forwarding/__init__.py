@@ -6,15 +6,18 @@ Li et al. 2011 (BlueDove), section III.B. Pure: time is passed in, and so is the
 from fieldfare.forwarding.dispatch import Forwarded, forward_batch
 from fieldfare.forwarding.load import LoadMeter, LoadReport, LoadTable
 from fieldfare.forwarding.policies import (
+    POLICIES,
     Adaptive,
     Balanced,
     ForwardingPolicy,
     Random,
     ResponseTime,
     SubscriptionCount,
+    policy_of,
 )
 
 __all__ = [
+    "POLICIES",
     "Adaptive",
     "Balanced",
     "Forwarded",
@@ -26,4 +29,5 @@ __all__ = [
     "ResponseTime",
     "SubscriptionCount",
     "forward_batch",
+    "policy_of",
 ]

@@ -8,9 +8,9 @@ it pushes them every second, if they changed by more than 10%.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,13 @@ class LoadTable:
         self.subscriptions = np.zeros(slice_count)
         self._measured_per_s = np.zeros(slice_count)
         self._guessed_per_s = np.ones(slice_count)
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """What is known before anything was measured: how many subscriptions each slice holds."""
+        table = cls(len(sizes))
+        table.take(LoadReport(number, 0.0, 0.0, 0.0, 0.0, size) for number, size in enumerate(sizes))
+        return table
 
     @property
     def matches_per_s(self) -> NDArray[np.float64]:

@@ -136,6 +136,31 @@ class Random:
         return self.rng.random(candidates.shape)
 
 
+POLICIES = ("adaptive", "response_time", "subscription_count", "random", "balanced")
+
+
+def policy_of(name: str, holders: Sequence[int], rng: np.random.Generator) -> ForwardingPolicy:
+    """A policy by its name; ValueError if there is none.
+
+    Parameters
+    ----------
+    holders : the matcher of each slice
+    rng : what `Random` draws from
+    """
+    match name:
+        case "adaptive":
+            return Adaptive()
+        case "response_time":
+            return ResponseTime()
+        case "subscription_count":
+            return SubscriptionCount()
+        case "random":
+            return Random(rng)
+        case "balanced":
+            return Balanced(np.array(holders, np.int32))
+    raise ValueError(f"no forwarding policy is called {name!r}: there are {', '.join(POLICIES)}")
+
+
 def cheapest(costs: Floats, candidates: Slices, live: NDArray[np.bool_]) -> Slices:
     """The cheapest live candidate of each event, NO_SLICE where none lives: int32[n].
 

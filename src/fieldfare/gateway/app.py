@@ -51,7 +51,7 @@ def create_app(gateway: Gateway) -> Starlette:
         MessageRoutes(
             g.subscriptions,
             g.pump,
-            Positions(g.log, lambda: g.writer.log_end, g.tail),
+            Positions(g.log, lambda: g.writer.log_ends, g.tail),
             g.bodies,
             g.metrics,
             Beats(settings.heartbeat_s),

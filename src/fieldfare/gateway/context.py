@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
@@ -19,8 +17,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_registry
-from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage import open_event_log, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -42,7 +39,7 @@ class Gateway:
         self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
-        self.match_log = MatchLog(data / "matches")
+        self.match_log = open_match_log((data / "matches").absolute().as_uri())
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.quarantine = Quarantine(data / "quarantine")
         self.heartbeat_path = data / "run" / "pipeline.json"
@@ -59,13 +56,13 @@ class Gateway:
             overloaded=self.load.overloaded,
         )
 
-        broken: set[Path] = set()
-        self.match_log.on_broken = lambda error: broken.add(error.path)
+        broken: set[tuple[int, tuple[int, int]]] = set()
+        self.match_log.on_broken = lambda error: broken.add((error.partition, error.block))
         log, registry, writer, metrics = self.log, self.registry, self.writer, self.metrics
         self.tail = MatchTail(
             self.match_log,
             log,
-            lambda: writer.log_end,
+            lambda: writer.log_ends,
             matched,
             poll_s=settings.poll_ms / 1000,
             on_broken=self.match_log.on_broken,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from fieldfare.storage.match_block import GIVEN_UP, MatchBlock
+from fieldfare.storage.match_log import GIVEN_UP, MatchBlock
 
 RATE_WINDOW_S = 5.0
 LATENCY_BLOCKS = 512

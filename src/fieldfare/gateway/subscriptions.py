@@ -21,7 +21,7 @@ from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Subscription
+from fieldfare.model import Offsets, Position, Subscription, positions_text
 from fieldfare.storage.errors import SpaceExistsError
 from fieldfare.storage.registry import Conflict, Registry, Remove
 from fieldfare.storage.registry import Put as Change
@@ -170,7 +170,7 @@ class Subscriptions:
         if not NAME.fullmatch(name):
             raise Problem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
-        def create(end: int) -> None:
+        def create(ends: Offsets) -> None:
             self._registry.create_space(name)
 
         try:
@@ -240,7 +240,7 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                result.stored = await self._writer.change(lambda end: _apply(self._registry, result, end))
+                result.stored = await self._writer.change(lambda ends: _apply(self._registry, result, ends))
                 await self._take_in(result.stored)
         return result
 
@@ -281,8 +281,8 @@ class Subscriptions:
         """Remove a subscription; Problem 404 when there is none."""
         self.check_space(space)
 
-        def remove(end: int) -> Any:
-            return self._registry.apply([Remove(space, id)], end, _now_ms())[0]
+        def remove(ends: Offsets) -> Any:
+            return self._registry.apply([Remove(space, id)], ends, _now_ms())[0]
 
         with self._queued(0):
             removed = await self._writer.change(remove)
@@ -295,7 +295,7 @@ class Subscriptions:
 
     async def probe(self) -> None:
         """Return when the registry can be written."""
-        await self._writer.change(lambda end: self._registry.apply([], end, 0))
+        await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
 
     @contextmanager
     def _queued(self, size_bytes: int) -> Iterator[None]:
@@ -409,7 +409,7 @@ def make_up_id() -> str:
     return f"sub-{secrets.token_hex(16)}"
 
 
-def _apply(registry: Registry, result: PutResult, end: int) -> list[Stored]:
+def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]:
     """Create what is new; then, where asked, replace what exists with another filter.
 
     An id that was made up is never one that exists: whoever that belongs to asked for nothing.
@@ -418,13 +418,13 @@ def _apply(registry: Registry, result: PutResult, end: int) -> list[Stored]:
     puts = [each.put for each in result.good]
     is_named = [each.is_named for each in result.good]
     result.good.clear()  # to free all this takes long, so it is freed here, on the thread
-    answers = registry.apply(puts, end, now_ms)
+    answers = registry.apply(puts, ends, now_ms)
     stored: list[Stored] = []
     others: list[int] = []
     for index, answer in enumerate(answers):
         while isinstance(answer, Conflict) and not is_named[index]:
             puts[index] = replace_fields(puts[index], id=make_up_id())
-            answer = registry.apply([puts[index]], end, now_ms)[0]
+            answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
             held = answer.existing
             differs = (held.filter, held.dialect) != (puts[index].filter, puts[index].dialect)
@@ -436,7 +436,7 @@ def _apply(registry: Registry, result: PutResult, end: int) -> list[Stored]:
             stored.append(Stored(answer, created=True, replaced=False))
     if result.replace and others:
         changes = [replace_fields(puts[index], if_absent=False) for index in others]
-        for index, answer in zip(others, registry.apply(changes, end, now_ms), strict=True):
+        for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=False, replaced=True)
     return stored
@@ -450,7 +450,9 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
         "filter": subscription.filter,
         "dialect": subscription.dialect,
         "revision": subscription.revision,
-        "valid_from": f"0-{subscription.valid_from}-0",
+        "valid_from": positions_text(
+            Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
+        ),
     }
 
 

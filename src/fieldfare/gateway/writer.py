@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
+from fieldfare.model import Offsets
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import Appended, EventLog, NewRecord
+from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, ends_of
 from fieldfare.storage.registry import Cursor, Registry
 
 logger = logging.getLogger("fieldfare.gateway.writer")
@@ -57,7 +58,7 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    work: Callable[[int], Any]
+    work: Callable[[Offsets], Any]
     future: asyncio.Future[Any]
     size_bytes: int = GROUP_MAX_BYTES // GROUP_MAX_CHANGES
 
@@ -136,17 +137,17 @@ class _Thread(Generic[_Operation]):
 class _Changes(_Thread[_Change]):
     """Changes of the registry, one after the other; those of a group are answered together."""
 
-    def __init__(self, registry: Registry, log_end: Callable[[], int]) -> None:
+    def __init__(self, registry: Registry, log_ends: Callable[[], Offsets]) -> None:
         super().__init__("changes")
         self._registry = registry
-        self._log_end = log_end
+        self._log_ends = log_ends
         self.stamp = registry.revision()
 
     def _write(self, group: Sequence[_Change]) -> None:
         outcomes: list[_Outcome] = []
         for change in group:
             try:
-                outcomes.append((change.future, change.work(self._log_end()), None))
+                outcomes.append((change.future, change.work(self._log_ends()), None))
             except Exception as error:
                 outcomes.append((change.future, None, error))
         try:
@@ -161,14 +162,14 @@ class _Changes(_Thread[_Change]):
 class _Appends(_Thread[_Append]):
     """Appends to the log: all records that wait go in one transaction, with one stamp."""
 
-    def __init__(self, log: EventLog, stamp: Callable[[], int]) -> None:
+    def __init__(self, log: EventWriter, ends: Offsets, stamp: Callable[[], int]) -> None:
         super().__init__("appends")
         self._log = log
         self._stamp = stamp
         self._lock = threading.Lock()
         self._appending: int | None = None
         self.on_append: Callable[[], None] | None = None
-        self.end = log.end()
+        self.ends = ends
 
     def floor(self) -> int:
         """A stamp below which no record will be appended that is not in the log yet."""
@@ -176,13 +177,13 @@ class _Appends(_Thread[_Append]):
             return self._stamp() if self._appending is None else self._appending
 
     def _write(self, group: Sequence[_Append]) -> None:
-        before = self.end
+        before = self.ends
         with self._lock:
             stamp = self._appending = self._stamp()
         outcomes = self._append(group, stamp)
         self._appending = None
         # Heard together: to wake the event loop costs more than what is then done.
-        self._resolve(outcomes, self.on_append if self.end != before else None)
+        self._resolve(outcomes, self.on_append if self.ends is not before else None)
 
     def _append(self, appends: Sequence[_Append], stamp: int) -> list[_Outcome]:
         wanted = [append for append in appends if append.record is not None]
@@ -197,11 +198,19 @@ class _Appends(_Thread[_Append]):
         except Exception as error:
             logger.exception("the event log refused an append of %d records", len(records))
             return [(append.future, None, error) for append in appends]
-        self.end = max(self.end, *(place.offset + 1 for place in places), 0)
+        self._move_ends(places)
         answered: list[_Outcome] = [
             (append.future, place, None) for append, place in zip(wanted, places, strict=True)
         ]
         return answered + [(append.future, None, None) for append in appends if append.record is None]
+
+    def _move_ends(self, places: Sequence[Appended]) -> None:
+        ends = list(self.ends)
+        for place in places:
+            if place.offset >= ends[place.partition]:
+                ends[place.partition] = place.offset + 1
+        if tuple(ends) != self.ends:
+            self.ends = tuple(ends)
 
 
 class _Saves(_Thread[_Save]):
@@ -263,8 +272,8 @@ class Writer:
     def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
         self._queue_max_bytes = queue_max_bytes
         self._queued_bytes = 0
-        self._changes = _Changes(registry, lambda: self._appends.end)
-        self._appends = _Appends(log, lambda: self._changes.stamp)
+        self._changes = _Changes(registry, lambda: self._appends.ends)
+        self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
         self._threads = (self._appends, self._changes, self._saves)
 
@@ -283,9 +292,9 @@ class Writer:
         self._appends.on_append = on_append
 
     @property
-    def log_end(self) -> int:
-        """The log's end, as far as this writer, which is the only one, has moved it."""
-        return self._appends.end
+    def log_ends(self) -> Offsets:
+        """The ends of the log's partitions, as far as this writer, which is the only one, has moved them."""
+        return self._appends.ends
 
     @property
     def queued_bytes(self) -> int:
@@ -311,8 +320,8 @@ class Writer:
         """Return when the log can be written."""
         await self._appends.submit(lambda future: _Append(None, future))
 
-    async def change(self, work: Callable[[int], T]) -> T:
-        """Run ``work(end of the log)`` on the thread of changes; what it changed counts on return."""
+    async def change(self, work: Callable[[Offsets], T]) -> T:
+        """Run ``work(ends of the log)`` on the thread of changes; what it changed counts on return."""
         result: T = await self._changes.submit(lambda future: _Change(work, future))
         return result
 

@@ -6,12 +6,13 @@ docs/papers/bluedove.md says what of it is where. Pure: arrays and plain values,
 
 from fieldfare.partitioning.attribute_space import AttributeSpace, single_attribute
 from fieldfare.partitioning.axis import Axis, numeric_axis
-from fieldfare.partitioning.baselines import HashPartitioning, Replicated
+from fieldfare.partitioning.baselines import ONE_SLICE, HashPartitioning, Replicated
 from fieldfare.partitioning.extents import Extents, constrained_paths, extents_of
 from fieldfare.partitioning.strategy import NO_SLICE, Partitioning, Placement, Route, Routes, Slice
 
 __all__ = [
     "NO_SLICE",
+    "ONE_SLICE",
     "AttributeSpace",
     "Axis",
     "Extents",

@@ -103,6 +103,13 @@ class AttributeSpace:
         return tuple(segments + hashed + spares)
 
     @cached_property
+    def originals(self) -> tuple[int, ...]:
+        # All spares of a matcher are copies of one set, which is nowhere else.
+        count = len(self._spare_dimensions)
+        spares = range(self._spare_base, len(self.slices))
+        return (*range(self._spare_base), *(spare - (spare - self._spare_base) % count for spare in spares))
+
+    @cached_property
     def matchers(self) -> tuple[int, ...]:
         """The matchers that own a segment, ascending."""
         return tuple(sorted({owner for owners in self.owners for owner in owners}))

@@ -43,6 +43,10 @@ class HashPartitioning:
         return tuple(Slice(i % self.matcher_count) for i in range(self.slice_count or self.matcher_count))
 
     @property
+    def originals(self) -> tuple[int, ...]:
+        return tuple(range(len(self.slices)))
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         return ()
 
@@ -62,6 +66,10 @@ class HashPartitioning:
         return Route((), tuple(range(len(self.slices))))
 
 
+ONE_SLICE = HashPartitioning(1)
+"""Everything in one slice, at one matcher."""
+
+
 @dataclass(frozen=True)
 class Replicated:
     """Each subscription on every matcher; an event goes to any one (Li et al. 2011, section IV.B).
@@ -75,6 +83,10 @@ class Replicated:
     @property
     def slices(self) -> tuple[Slice, ...]:
         return tuple(Slice(matcher) for matcher in range(self.matcher_count))
+
+    @property
+    def originals(self) -> tuple[int, ...]:
+        return (0,) * self.matcher_count
 
     @property
     def paths(self) -> tuple[Path, ...]:

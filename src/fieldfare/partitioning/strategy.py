@@ -104,6 +104,10 @@ class Partitioning(Protocol):
         """All slices; a slice's number is its place here."""
 
     @property
+    def originals(self) -> tuple[int, ...]:
+        """For each slice the first one that holds the same: its own number, where it is no copy."""
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """The attributes that extents and events must have."""
 

@@ -1,4 +1,4 @@
-"""AP when the subscriptions are spread over matchers: which events each matcher gets, and for which slices.
+"""AP's second half: which events each matcher gets, and for which of its slices.
 
 Each event visits one of its candidate slices, as the forwarding policy likes, and all slices that every event
 visits (``partitioning.strategy``). A matcher gets each of its events once, whatever slices they visit there::
@@ -16,9 +16,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.forwarding import ForwardingPolicy, LoadTable, forward_batch
+from fieldfare.forwarding import LoadTable, forward_batch, policy_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import Partitioning
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forwarding:
+    """How an event's slice is chosen among its candidates.
+
+    Attributes
+    ----------
+    policy : str
+        One of ``forwarding.POLICIES``.
+    loads : LoadTable or None
+        What was last reported of each slice. None: what its size says.
+    now : float
+        Seconds, on the clock of the reports.
+    seed : int
+        Of the policy `random`.
+    """
+
+    policy: str = "subscription_count"
+    loads: LoadTable | None = None
+    now: float = 0.0
+    seed: int = 0
+
+
+FORWARDING = Forwarding()
+"""To the smallest slice: where one task searches all slices, that is the least work."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,33 +69,39 @@ class Consignment:
 
 
 def dispatch(
-    columns: ColumnBatch, partitioning: Partitioning, policy: ForwardingPolicy, loads: LoadTable, now: float
+    columns: ColumnBatch,
+    partitioning: Partitioning,
+    holders: Sequence[int],
+    loads: LoadTable,
+    forwarding: Forwarding,
+    draw: int = 0,
 ) -> list[Consignment]:
     """Divide a batch of events among the matchers.
 
     Parameters
     ----------
     columns : the events, with the partitioning's attributes
-    loads : what was last reported of each slice
-    now : seconds, on the clock of the reports
+    holders : the matcher of each slice
+    loads : what is known of each slice
+    draw : which of the sequences of chance of `forwarding`'s seed to draw from
 
     Returns
     -------
     list of Consignment
-        One for each matcher, whether it gets an event or not.
+        One for each matcher that gets an event.
     """
-    slices = partitioning.slices
-    if len(slices) == 1:
+    if not columns.size:
+        return []
+    if len(holders) == 1:
         everyone = np.arange(columns.size)
-        return [
-            Consignment(slices[0].matcher, everyone, [0] if columns.size else [], [everyone][: columns.size])
-        ]
+        return [Consignment(holders[0], everyone, [0], [everyone])]
+    policy = policy_of(forwarding.policy, holders, np.random.default_rng([forwarding.seed, draw]))
     routes = partitioning.route(columns)
-    forwarded = forward_batch(policy, routes, loads, now)
-    start, visits = forwarded.by_slice(routes, len(slices))
-    visited: dict[int, list[int]] = {part.matcher: [] for part in slices}
+    forwarded = forward_batch(policy, routes, loads, forwarding.now)
+    start, visits = forwarded.by_slice(routes, len(holders))
+    visited: dict[int, list[int]] = {}
     for number in np.flatnonzero(np.diff(start)).tolist():
-        visited.setdefault(slices[number].matcher, []).append(number)
+        visited.setdefault(holders[number], []).append(number)
     consignments = []
     for matcher, numbers in sorted(visited.items()):
         places = [visits[start[number] : start[number + 1]] for number in numbers]

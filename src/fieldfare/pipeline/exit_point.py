@@ -1,11 +1,22 @@
-"""EP, the last operator of the pipeline: what was found for all spaces and batches, put together."""
+"""EP, the last operator of the pipeline: what was found of the same events, put together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fieldfare.matching.grouping import Matches, MatchLists, Pairs, group_by_subscription
+import numpy as np
+
+from fieldfare.matching.compiled import compiled
+from fieldfare.matching.grouping import (
+    LIST_EVENTS_MAX,
+    Matches,
+    MatchLists,
+    Pairs,
+    group_by_subscription,
+    settle_lists,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +42,34 @@ class Found:
         """For every subscription that matches one, its events; there may be at most 65,536 events."""
         return group_by_subscription(self.pairs)
 
-    @property
-    def most_matches(self) -> int:
-        """How many matches there are, if none is said twice."""
-        return sum(len(part.pairs) for part in self.pairs)
+
+def merge_lists(parts: Sequence[MatchLists]) -> MatchLists:
+    """The lists of several, as one: what they say of the same subscription is put together."""
+    parts = [part for part in parts if len(part.numbers)]
+    if len(parts) < 2:
+        return parts[0] if parts else group_by_subscription([])
+    numbers = np.concatenate([part.numbers for part in parts])
+    order = np.argsort(numbers, kind="stable")
+    before = np.cumsum([0, *(len(part.ordinals) for part in parts)])
+    first = np.concatenate([part.starts[:-1] + at for part, at in zip(parts, before[:-1], strict=True)])[
+        order
+    ]
+    lengths = np.concatenate([np.diff(part.starts) for part in parts])[order]
+    ordinals = np.empty(int(before[-1]), np.uint16)
+    copy_lists(np.concatenate([part.ordinals for part in parts]), first, lengths, ordinals)
+    numbers = numbers[order]
+    heads = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
+    starts = np.append((np.cumsum(lengths) - lengths)[heads], before[-1]).astype(np.int64)
+    seen, words = np.zeros(LIST_EVENTS_MAX >> 6, np.uint64), np.zeros(LIST_EVENTS_MAX >> 12, np.uint64)
+    kept = settle_lists(starts, ordinals, seen, words)
+    return MatchLists(numbers[heads], starts, ordinals[:kept])
 
 
-def concatenate(parts: Sequence[Found]) -> Found:
-    """What was found in batches of events that follow each other, as of one batch."""
-    size, pairs = 0, []
-    for part in parts:
-        pairs += [each.behind(size) for each in part.pairs]
-        size += part.size
-    return Found(size, pairs)
+@compiled
+def copy_lists(ordinals: Any, first: Any, lengths: Any, copied: Any) -> None:
+    """Write the lists that begin at `first` one after the other."""
+    end: Any = np.int64(0)
+    for n in range(len(first)):
+        for i in range(lengths[n]):
+            copied[end + i] = ordinals[first[n] + i]
+        end += lengths[n]

@@ -4,25 +4,25 @@
                                 ├─▶ Step: files to write, then the manifest that names them
     finished snapshots ▶ rebase ┘
 
-Each space has an index of its own. Files are named by the manifest that first needed them, so that no name
-is ever used for two contents; a snapshot's name also says which registry revision it was built from.
+Each slice of a space has an index of its own. Files are named by the manifest that first needed them, so that
+no name is ever used for two contents.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, cast
 
 from fieldfare.matching.index import Applied, Change, LiveIndex
 from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.library import Library
-from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest
-
-_SNAPSHOT_NAME = re.compile(r"snapshot-(\d+)-(\d+)-(\d+)\.part")
+from fieldfare.partitioning import ONE_SLICE, Partitioning
+from fieldfare.partitioning.choosing import Placed, place
+from fieldfare.pipeline.manifest import Manifest, SliceManifest, Snapshot, SpaceManifest
+from fieldfare.pipeline.placing import SlicesBuilder
 
 
 class SpaceChange(Protocol):
@@ -52,11 +52,25 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Space:
+class _Slice:
     live: LiveIndex
-    files: SpaceManifest = field(default_factory=SpaceManifest)
+    files: SliceManifest = field(default_factory=SliceManifest)
     delta_names: dict[int, str] = field(default_factory=dict)
     """The names of the delta parts by identity, which is how a LiveIndex tells them apart."""
+
+
+@dataclass(slots=True)
+class _Space:
+    """A space's slices by number, those left out that hold the same as another."""
+
+    slices: Mapping[int, _Slice]
+    files: SpaceManifest
+
+    def name_files(self) -> None:
+        """Name in `files` what the slices have now."""
+        held = zip(self.files.partitioning.originals, self.files.slices, strict=True)
+        slices = tuple(replace(self.slices[number].files, matcher=part.matcher) for number, part in held)
+        self.files = replace(self.files, slices=slices)
 
 
 class Indexer:
@@ -67,8 +81,8 @@ class Indexer:
     manifest : Manifest, optional
         What was written last. The indexer starts from its snapshots alone, and must be given all changes
         after `revision` again.
-    snapshots : mapping from space to Part
-        The snapshots that `manifest` names.
+    snapshots : mapping from space to parts
+        The snapshots that `manifest` names, by slice; None where it names none.
     library : Library
         Of the filters.
     """
@@ -76,30 +90,51 @@ class Indexer:
     def __init__(
         self,
         manifest: Manifest | None = None,
-        snapshots: Mapping[str, Part] | None = None,
+        snapshots: Mapping[str, Sequence[Part | None]] | None = None,
         library: Library = PLAIN,
     ) -> None:
         self._library = library
-        self._number = manifest.number if manifest else 0
-        self.revision = snapshot_revision(manifest) if manifest else 0
-        self._base_revision = self.revision
+        manifest = manifest or Manifest(0, 0)
+        self._number = manifest.number
+        self.revision = self._base_revision = manifest.snapshot_revision
         self._spaces: dict[str, _Space] = {}
-        for space, part in (snapshots or {}).items():
-            name = manifest.spaces[space].snapshot if manifest else None
-            self._spaces[space] = _Space(self._live(part, self.revision), SpaceManifest(name))
+        for name, parts in (snapshots or {}).items():
+            files = manifest.spaces[name]
+            space = self._space(name, files)
+            for number, slice_ in space.slices.items():
+                snapshot, part = files.slices[number].snapshot, parts[number]
+                if snapshot is not None and part is not None:
+                    slice_.live = self._live(part, snapshot.revision)
+                    slice_.files = replace(slice_.files, snapshot=snapshot, size=part.size)
+            space.name_files()
 
     def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
         return LiveIndex(snapshot, revision, library=self._library)
 
+    def _space(self, name: str, cut: SpaceManifest | Partitioning = ONE_SLICE) -> _Space:
+        """A new space, or an old one anew, without any versions."""
+        if not isinstance(cut, SpaceManifest):
+            cut = SpaceManifest(tuple(SliceManifest(part.matcher) for part in cut.slices), cut)
+        empty = SliceManifest(library=self._library.name)
+        numbers = sorted(set(cut.partitioning.originals))
+        slices = {number: _Slice(self._live(None, self._base_revision), empty) for number in numbers}
+        space = self._spaces[name] = _Space(slices, cut)
+        space.name_files()
+        return space
+
+    @property
+    def _slices(self) -> Iterator[_Slice]:
+        return (slice_ for space in self._spaces.values() for slice_ in space.slices.values())
+
     @property
     def size(self) -> int:
         """How many subscription versions are indexed."""
-        return sum(space.live.index.size for space in self._spaces.values())
+        return sum(slice_.live.index.size for slice_ in self._slices)
 
     @property
     def delta_size(self) -> int:
         """How many rows a new snapshot would take in: versions in deltas, and closings."""
-        return sum(space.live.delta_size + len(space.live.index.closings) for space in self._spaces.values())
+        return sum(slice_.live.delta_size + len(slice_.live.index.closings) for slice_ in self._slices)
 
     def apply(self, changes: Iterable[SpaceChange], revision: int) -> Step:
         """Take in the changes up to a revision, in order.
@@ -125,27 +160,77 @@ class Indexer:
         self._number += 1
         writer = _StepWriter(self._number)
         for name, found in by_space.items():
-            space = self._spaces.get(name)
-            if space is None:
-                space = self._spaces[name] = _Space(self._live(None, self._base_revision))
-            writer.take(space, space.live.apply(found), space.files.snapshot)
+            space = self._spaces.get(name) or self._space(name)
+            for number, mine in self._by_slice(space, found):
+                slice_ = space.slices[number]
+                writer.take(slice_, slice_.live.apply(mine), slice_.files.snapshot)
+            space.name_files()
         self.revision = revision
         return self._step(writer)
 
-    def rebase(self, snapshots: Mapping[str, Part], revision: int) -> Step:
-        """Go on from snapshots, as of a revision, of all spaces with versions; later changes stay deltas."""
+    def _by_slice(self, space: _Space, changes: list[Change]) -> Iterator[tuple[int, list[Change]]]:
+        """What each slice must be told: what it is to hold, and of the rest that what it held has ended."""
+        if len(space.slices) == 1:
+            yield next(iter(space.slices)), changes
+            return
+        puts = [
+            (at, self._compiled(change)) for at, change in enumerate(changes) if change.filter is not None
+        ]
+        placement = place(space.files.partitioning, cast("list[Placed]", [put for _, put in puts]))
+        for number in space.slices:
+            held = {puts[i][0]: puts[i][1] for i in placement.of(number).tolist()}
+            mine = [
+                held.get(at) or Change(change.revision, change.number, None)
+                for at, change in enumerate(changes)
+            ]
+            yield number, mine
+
+    def _compiled(self, change: Change) -> Change:
+        if change.compiled is not None:
+            return change
+        return replace(change, compiled=self._library.compile(change.filter or "", change.dialect or "sql"))
+
+    def rebase(
+        self,
+        snapshots: Mapping[str, Sequence[Part]],
+        revision: int,
+        partitionings: Mapping[str, Partitioning] | None = None,
+    ) -> Step:
+        """Go on from snapshots, as of a revision, of all spaces with versions; later changes stay deltas.
+
+        Parameters
+        ----------
+        snapshots : mapping from space to parts
+            By slice.
+        partitionings : mapping from space to Partitioning, optional
+            Of the spaces that are cut otherwise than before, or are new and not one slice.
+
+        Raises
+        ------
+        ValueError
+            A space that is cut anew has changes later than `revision`, which are placed as it was cut before.
+        """
+        for name in partitionings or {}:
+            space = self._spaces.get(name)
+            if space is not None and any(slice_.live.revision > revision for slice_ in space.slices.values()):
+                raise ValueError(f"space {name} has changed since revision {revision}: it is not cut anew")
         self._number += 1
-        writer = _StepWriter(self._number)
         self._base_revision = revision
-        for place, name in enumerate(sorted({*snapshots, *self._spaces})):
-            space = self._spaces.setdefault(name, _Space(self._live(None, revision)))
-            # A space without versions has an empty snapshot, so that all snapshots are of one revision.
-            snapshot = snapshots.get(name) or build_part((), self._library)
-            file = f"snapshot-{revision}-{self._number}-{place}.part"
-            # A LiveIndex counts its own space's changes only; there were none between the two revisions.
-            applied = space.live.rebase(snapshot, min(revision, space.live.revision))
-            writer.take(space, applied, file)
-            writer.parts[file] = snapshot
+        for name, partitioning in (partitionings or {}).items():
+            self._space(name, partitioning)
+        writer = _StepWriter(self._number)
+        for name in sorted({*snapshots, *self._spaces}):
+            space = self._spaces.get(name) or self._space(name)
+            # A space without versions has empty snapshots, so that all snapshots are of one revision.
+            parts = snapshots.get(name) or SlicesBuilder(space.files.partitioning, self._library).finish()
+            for number, slice_ in space.slices.items():
+                part = parts[number]
+                file = writer.name("snapshot-{}.part")
+                # A LiveIndex counts its own slice's changes only; there were none between the two revisions.
+                applied = slice_.live.rebase(part, min(revision, slice_.live.revision))
+                writer.take(slice_, applied, Snapshot(file, revision))
+                writer.parts[file] = part
+            space.name_files()
         self.revision = max(self.revision, revision)
         return self._step(writer)
 
@@ -159,41 +244,36 @@ class _StepWriter:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._names = self._name()
+        self._count = 0
         self.parts: dict[str, Part] = {}
         self.closings: dict[str, Closings] = {}
 
-    def _name(self) -> Iterator[str]:
-        count = 0
-        while True:
-            yield f"{self._number}-{count}"
-            count += 1
+    def name(self, pattern: str) -> str:
+        """A name that no file has yet."""
+        self._count += 1
+        return pattern.format(f"{self._number}-{self._count - 1}")
 
-    def take(self, space: _Space, applied: Applied, snapshot: str | None) -> None:
-        """Bring a space's files up to date with what its index did."""
+    def take(self, slice_: _Slice, applied: Applied, snapshot: Snapshot | None) -> None:
+        """Bring a slice's files up to date with what its index did."""
         for part in applied.dropped:
-            space.delta_names.pop(id(part), None)
+            slice_.delta_names.pop(id(part), None)
         for part in applied.written:
-            name = f"delta-{next(self._names)}.part"
-            space.delta_names[id(part)] = name
+            name = self.name("delta-{}.part")
+            slice_.delta_names[id(part)] = name
             self.parts[name] = part
-        closings = space.files.closings
+        closings = slice_.files.closings
         if applied.closings_changed:
             closings = None
             if len(applied.index.closings):
-                closings = f"closings-{next(self._names)}.arrays"
+                closings = self.name("closings-{}.arrays")
                 self.closings[closings] = applied.index.closings
-        deltas = tuple(
-            space.delta_names[id(part)] for part in applied.index.parts if id(part) in space.delta_names
+        names = slice_.delta_names
+        deltas = tuple(names[id(part)] for part in applied.index.parts if id(part) in names)
+        slice_.files = replace(
+            slice_.files, snapshot=snapshot, deltas=deltas, closings=closings, size=applied.index.size
         )
-        space.files = SpaceManifest(snapshot, deltas, closings)
 
 
 def snapshot_revision(manifest: Manifest) -> int:
     """The registry revision that a manifest's snapshots were built from; 0 when it names none."""
-    revisions = [
-        int(found[1])
-        for files in manifest.spaces.values()
-        if files.snapshot and (found := _SNAPSHOT_NAME.fullmatch(files.snapshot))
-    ]
-    return min(revisions, default=0)
+    return manifest.snapshot_revision

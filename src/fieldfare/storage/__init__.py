@@ -1,23 +1,34 @@
-"""What is durable: event log, registry, match log and index files; opened by address."""
+"""What is durable: event log, registry, match log and index files; contracts, opened by address.
+
+``event_log``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it; the folders
+are those who do: `sqlite` one event log, `sql` the registry, `files` match log and index store.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote
 
-from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
 from fieldfare.storage.index_store import IndexStore
-from fieldfare.storage.match_block import MatchBlock, NewMatchBlock
-from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
 from fieldfare.storage.registry import Registry
 
 __all__ = [
     "EventLog",
+    "EventReader",
+    "EventRetention",
+    "EventWriter",
     "IndexStore",
+    "LogPartition",
     "MatchBlock",
     "MatchLog",
+    "MatchPartition",
     "NewMatchBlock",
     "Registry",
     "open_event_log",
+    "open_index_store",
+    "open_match_log",
     "open_registry",
 ]
 
@@ -32,9 +43,11 @@ def open_event_log(url: str) -> EventLog:
     EventLogError
         The file cannot be opened, or is not an event log.
     """
-    from fieldfare.storage.sqlite_log import SqliteEventLog
+    path = _path(url, "event log", "sqlite")
+    # Who needs one part of storage need not wait for the others to load.
+    from fieldfare.storage.sqlite.log import SqliteEventLog
 
-    return SqliteEventLog(_sqlite_path(url, "event log"))
+    return SqliteEventLog(path)
 
 
 def open_registry(url: str) -> Registry:
@@ -47,14 +60,42 @@ def open_registry(url: str) -> Registry:
     RegistryError
         The file cannot be opened, or is not a registry.
     """
-    # Tasks that only read the log need not wait for SQLAlchemy to load.
-    from fieldfare.storage.sql_registry import SqlRegistry
+    path = _path(url, "registry", "sqlite")
+    from fieldfare.storage.sql.registry import SqlRegistry
 
-    return SqlRegistry(f"sqlite:///{Path(_sqlite_path(url, 'registry')).absolute()}")
+    return SqlRegistry(f"sqlite:///{Path(path).absolute()}")
 
 
-def _sqlite_path(url: str, what: str) -> str:
+def open_match_log(url: str) -> MatchLog:
+    """Open the match log at an address, ``file:///path``: a folder, made when something is written.
+
+    Raises
+    ------
+    ValueError
+        The address is of no kind that is known.
+    """
+    path = _path(url, "match log", "file")
+    from fieldfare.storage.files.match_log import FileMatchLog
+
+    return FileMatchLog(path)
+
+
+def open_index_store(url: str) -> IndexStore:
+    """Open the index store at an address, ``file:///path``: a folder, made when something is written.
+
+    Raises
+    ------
+    ValueError
+        The address is of no kind that is known.
+    """
+    path = _path(url, "index store", "file")
+    from fieldfare.storage.files.index_store import FileIndexStore
+
+    return FileIndexStore(path)
+
+
+def _path(url: str, what: str, known: str) -> str:
     scheme, separator, path = url.partition(":///")
-    if scheme != "sqlite" or not separator or not path:
-        raise ValueError(f"the address of the {what} is sqlite:///PATH, not {url!r}")
-    return path
+    if scheme != known or not separator or not path:
+        raise ValueError(f"the address of the {what} is {known}:///PATH, not {url!r}")
+    return f"/{unquote(path)}" if scheme == "file" else path

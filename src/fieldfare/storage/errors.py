@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 
 class StorageError(Exception):
     """Something durable could not be read or written."""
@@ -50,11 +48,12 @@ class MatchLogError(StorageError):
 
 
 class BrokenBlockError(MatchLogError):
-    """A block's file does not hold what it should; `path` is its file."""
+    """A block, given by its partition and its range, does not hold what it should."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, partition: int, block: tuple[int, int], reason: str) -> None:
         super().__init__(reason)
-        self.path = path
+        self.partition = partition
+        self.block = block
 
 
 class IndexStoreError(StorageError):

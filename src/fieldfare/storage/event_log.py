@@ -2,8 +2,14 @@
 
 One record is one publish batch, stored whole: its events as JSON lines, or as an Arrow stream with a row
 for each (see ``arrow_events.stream``). Its *stamp* is the registry revision as of which it is matched.
-Records have rising offsets from 0; an offset is never used twice, also when retention has removed all
-records. They are contiguous but for holes, which `raise_end` makes.
+
+A log has one or more *partitions*, numbered from 0; how many does not change while it is open. In each the
+records have rising offsets from 0, and an offset is never used twice, also when all records have been
+removed. There may be *holes*: offsets, anywhere, that no record has or will ever have.
+
+The contract has three faces, so that nobody holds more than he needs: `EventWriter`, `EventReader` and
+`EventRetention`. They promise what a log on many machines can keep: sums over what was not read are figures
+to go by, and how retention finds what to remove is its own affair.
 """
 
 from __future__ import annotations
@@ -11,6 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from fieldfare.arrow_events.stream import is_arrow, read_events
+from fieldfare.model import Offsets
+from fieldfare.storage.errors import EventLogError
 
 MAX_RECORD_EVENTS = 10_000
 MAX_PAYLOAD_BYTES = 64 << 20
@@ -46,6 +56,19 @@ class NewRecord:
     appended_ms: int = 0
     stamp: int = 0
 
+    def check(self) -> None:
+        """ValueError when it breaks a limit."""
+        if not 1 <= self.count <= MAX_RECORD_EVENTS:
+            raise ValueError(f"a record has 1 to {MAX_RECORD_EVENTS} events, not {self.count}")
+        if len(self.payload) > MAX_PAYLOAD_BYTES:
+            raise ValueError(f"a record has at most {MAX_PAYLOAD_BYTES} bytes, not {len(self.payload)}")
+        if is_arrow(self.payload):
+            read_events(self.payload, self.count)
+        elif not self.payload.endswith(b"\n") or self.payload.count(b"\n") != self.count:
+            raise ValueError(f"the payload is not {self.count} lines, each ended by a line feed")
+        if (self.producer is None) != (self.sequence is None):
+            raise ValueError("producer and sequence go together")
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -60,6 +83,7 @@ class Appended:
     stamp: int
     duplicate: bool
     differs: bool = False
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,138 +99,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSize:
-    """What retention needs to know of a record."""
-
-    offset: int
-    size_bytes: int
-    appended_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """How much the log holds from some offset on."""
-
-    records: int
-    events: int
-    bytes: int
-
-
-class EventLog(Protocol):
-    """An event log of one partition.
-
-    One process appends; any number of processes read. A log can be pickled: the copy opens its own
-    connection when it is first used, so tasks of other processes may be handed one.
-    """
-
-    @property
-    def url(self) -> str:
-        """The address that opens this log."""
-        ...
-
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
-        """Append records in one transaction; they are durable and visible on return.
-
-        No records at all are as good a question whether the log can be written as any.
-
-        A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
-        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
-        as long as `forget_producers` has not dropped them.
-
-        Raises
-        ------
-        ValueError
-            A record breaks a limit; nothing was appended.
-        EventLogError
-            The log could not be written; nothing was appended.
-        """
-        ...
-
-    def start(self) -> int:
-        """The offset of the oldest record kept, or the end when none is."""
-        ...
-
-    def end(self) -> int:
-        """The offset that the next record will get."""
-        ...
-
-    def read(self, start: int, end: int) -> Iterator[Record]:
-        """The records with ``start <= offset < end`` in order; fewer where there is a hole or the log's end.
-
-        Raises
-        ------
-        TrimmedError
-            ``start`` lies before the oldest record kept.
-        """
-        ...
-
-    def bound(self, start: int, max_bytes: int, max_events: int) -> int:
-        """The greatest end so that the records from ``start`` to it stay within both bounds.
-
-        At least one record is included when there is one, however large. No payload is read. A range never
-        holds both records and a hole: a hole is a range of its own, with nothing in it.
-        """
-        ...
-
-    def lowest_stamp(self, start: int) -> int | None:
-        """The lowest stamp of the records from ``start`` on, or None when there are none; cheap."""
-        ...
-
-    def last_stamp(self) -> int:
-        """The stamp of the last record ever appended, 0 before the first; cheap."""
-        ...
-
-    def backlog(self, start: int) -> Backlog:
-        """How many records, events and payload bytes the log holds from ``start`` on; cheap."""
-        ...
-
-    def sizes(self, start: int) -> Iterator[RecordSize]:
-        """Size and time of the records from ``start`` on, oldest first, without their payloads."""
-        ...
-
-    def size_bytes(self) -> int:
-        """The bytes that all payloads kept take."""
-        ...
-
-    def trim(self, before: int) -> int:
-        """Remove the records before an offset; returns how many those were."""
-        ...
-
-    def forget_producers(self, before: int) -> int:
-        """Drop what is remembered of repeats of records before an offset; returns how many those were.
-
-        One call looks at a bounded number, and the next goes on where it ended.
-        """
-        ...
-
-    def observe(self, elapsed_ms: int, every_ms: int, keep_ms: int) -> None:
-        """Let what the log holds grow older, by the time that a service has run on it.
-
-        Parameters
-        ----------
-        elapsed_ms
-            How long it has run since this was last called.
-        every_ms
-            Where the log ends is noted this often: `older_than` is exact to so much, to the safe side.
-        keep_ms
-            The greatest age that `older_than` will be asked for.
-        """
-        ...
-
-    def older_than(self, age_ms: int) -> int:
-        """The offset up to which everything is older than so much of the time that `observe` counts."""
-        ...
-
-    def raise_end(self, to: int) -> None:
-        """Give no offset before this one to a record; what the log does not hold up to there is a hole."""
-        ...
-
-    def close(self) -> None:
-        """Let go of this process's connections; the log opens them again when it is used again."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class RetentionPolicy:
     """How long the log is kept: a record goes when either bound is passed.
 
@@ -217,31 +109,175 @@ class RetentionPolicy:
         a time that the service has run, which nobody can set: a clock may jump by a week and back.
     max_bytes
         The oldest records go until the payloads kept take at most this. None: no bound.
+    producers_ms
+        So long a producer's last sequences are remembered at least, in the same time. Larger: who comes back
+        later may still repeat a request without harm. None: for ever.
     """
 
     max_age_ms: int | None = None
     max_bytes: int | None = None
+    producers_ms: int | None = None
 
-    def trim_before(self, log: EventLog, keep_from: int) -> int | None:
-        """The offset to trim a log before, or None when every record may stay.
 
-        Parameters
-        ----------
-        log
-            The log. Its oldest records are looked at, up to the first one that stays.
-        keep_from
-            Records from this offset on stay whatever the bounds say (the pipeline still needs them).
+class EventWriter(Protocol):
+    """What a log is to those who append to it. One process appends."""
+
+    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+        """Append records, all or none; they are durable and visible on return.
+
+        The log chooses each one's partition: a producer's records of a space are all in one. No records at
+        all are as good a question whether the log can be written as any.
+
+        A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
+        appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
+        as long as `RetentionPolicy.producers_ms` says.
+
+        Raises
+        ------
+        ValueError
+            A record breaks a limit; nothing was appended.
+        EventLogError
+            The log could not be written; nothing was appended.
         """
-        start, end = log.start(), log.end()
-        before = start
-        if self.max_age_ms is not None:
-            before = max(before, min(log.older_than(self.max_age_ms), end))
-        if self.max_bytes is not None:
-            total_bytes = log.backlog(before).bytes
-            for record in log.sizes(before):
-                if total_bytes <= self.max_bytes or record.offset >= keep_from:
-                    break
-                total_bytes -= record.size_bytes
-                before = record.offset + 1
-        before = min(before, keep_from)
-        return before if before > start else None
+        ...
+
+    def raise_ends(self, to: Offsets) -> None:
+        """Give no offset before these to a record; what the log does not hold up to there is a hole.
+
+        For a log that is a copy from before, whose offsets others know already.
+
+        Raises
+        ------
+        EventLogError
+            It cannot be done with this log, or it could not be written.
+        """
+        ...
+
+
+class LogPartition(Protocol):
+    """One partition of a log, to be read."""
+
+    @property
+    def number(self) -> int:
+        """Which one it is."""
+        ...
+
+    def start(self) -> int:
+        """From where on records may be read: none before it is kept, and a hole may lie at it."""
+        ...
+
+    def end(self) -> int:
+        """The offset behind the last record that can be read; the next one gets it, or a later one."""
+        ...
+
+    def read(self, start: int, end: int) -> Iterator[Record]:
+        """The records with ``start <= offset < end`` in order; fewer where there are holes or the log ends.
+
+        Raises
+        ------
+        TrimmedError
+            ``start`` lies before what is kept.
+        """
+        ...
+
+    def bound(self, start: int, max_bytes: int, max_events: int) -> int:
+        """Where to end a range from ``start`` on so that it holds no more than either bound.
+
+        As far as the log knows without reading payloads: it may be an estimate. Behind ``start`` wherever
+        the end is, so that who goes on from bound to bound gets there; never behind the end.
+
+        Raises
+        ------
+        TrimmedError
+            ``start`` lies before what is kept.
+        """
+        ...
+
+    def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
+        """Cut a range into at most so many of about the same size, as far as the log knows it.
+
+        One when all of it takes no more than ``piece_bytes``. The first begins at ``start``, each of the
+        others where the one before it ends, and the last ends at ``end``.
+        """
+        ...
+
+    def backlog_events(self, start: int) -> int:
+        """About how many events there are from ``start`` on: 0 at the end, more before any; cheap."""
+        ...
+
+    def lowest_stamp(self, start: int) -> int | None:
+        """No record from ``start`` on has a lower stamp; None when there are none; cheap.
+
+        The lowest that there is, or lower: as high as the log knows without reading them.
+        """
+        ...
+
+    def last_stamp(self) -> int:
+        """The stamp of the last record that is known of, 0 before the first; cheap."""
+        ...
+
+
+class EventReader(Protocol):
+    """What a log is to those who read it: any number of processes.
+
+    It can be pickled: the copy opens its own connection when it is first used, so tasks of other processes
+    may be handed one.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address that opens this log."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[LogPartition]:
+        """All partitions, by number."""
+        ...
+
+    def close(self) -> None:
+        """Let go of this process's connections; the log opens them again when it is used again."""
+        ...
+
+
+class EventRetention(Protocol):
+    """What a log is to those who look after it: the process that appends."""
+
+    def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
+        """Let what the log holds grow older, by the time that a service has run on it since the last call.
+
+        The policy says how exact ages need be, and how far back they are asked for.
+        """
+        ...
+
+    def retain(self, policy: RetentionPolicy, keep_from: Offsets) -> None:
+        """Remove what the policy does not keep: oldest first, and nothing from ``keep_from`` on.
+
+        Whatever is removed, partitions then start behind it. It can be killed at any moment, and the next
+        call goes on. A log that others keep in bounds removes nothing here.
+        """
+        ...
+
+    def size_bytes(self) -> int:
+        """The bytes that all payloads kept take, about."""
+        ...
+
+
+class EventLog(EventWriter, EventReader, EventRetention, Protocol):
+    """An event log with all its faces."""
+
+
+def only_partition(log: EventReader) -> LogPartition:
+    """The partition of a log that has one, for who can read no more; EventLogError for other logs."""
+    if len(log.partitions) != 1:
+        raise EventLogError(f"{log.url} has {len(log.partitions)} partitions; one can be used here")
+    return log.partitions[0]
+
+
+def starts_of(log: EventReader) -> Offsets:
+    """Where each partition starts."""
+    return tuple(partition.start() for partition in log.partitions)
+
+
+def ends_of(log: EventReader) -> Offsets:
+    """Where each partition ends."""
+    return tuple(partition.end() for partition in log.partitions)

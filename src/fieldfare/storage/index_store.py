@@ -1,50 +1,35 @@
 """The files of the matching index, and the manifests that say which of them count.
 
-A folder with two in it: ``manifests/NUMBER.json`` and ``files/NAME``. Both kinds are written once, under
-another name first, synced and renamed, and never changed; a manifest after the files that it names. So
-whoever holds a manifest can open its files, until `collect` removes both.
+Both are written once and never changed, a manifest after the files that it names. So whoever holds a manifest
+can open its files, until `IndexStore.collect` removes both.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Protocol
 
-from fieldfare.files import (
-    TEMPORARY_SUFFIX,
-    make_folder,
-    remove_abandoned,
-    sync_folder,
-    temporary_path,
-    write_file,
-)
-from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
-from fieldfare.storage.errors import IndexStoreError
+from fieldfare.pipeline.manifest import Manifest
 
 
-class IndexStore:
-    """An index store in a folder. One process writes; any number read. It can be pickled."""
+class IndexStore(Protocol):
+    """An index store. One process writes; any number read. It can be pickled."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).absolute()
-        self._manifests = self.folder / "manifests"
-        self._files = self.folder / "files"
-
-    def __reduce__(self) -> tuple[type[IndexStore], tuple[str]]:
-        return IndexStore, (str(self.folder),)
-
-    def __repr__(self) -> str:
-        return f"IndexStore({str(self.folder)!r})"
+    @property
+    def url(self) -> str:
+        """The address that opens it."""
+        ...
 
     def path(self, name: str) -> Path:
-        """Where the index file of a name lies, or would lie."""
-        if not name or name.startswith(".") or "/" in name or name.endswith(TEMPORARY_SUFFIX):
-            raise ValueError(f"{name!r} is not the name of an index file")
-        return self._files / name
+        """Where a process of this machine can map the index file of a name, and finds it if it is there.
+
+        A store that lies elsewhere brings the file here. ValueError for what is no name of a file.
+        """
+        ...
 
     def write(self, name: str, save: Callable[[Path], object]) -> Path:
-        """Write an index file; durable on return.
+        """Write an index file; durable on return, and gives where it can be mapped.
 
         Parameters
         ----------
@@ -53,23 +38,7 @@ class IndexStore:
         save
             Writes the file to the path that it is given.
         """
-        path = self.path(name)
-        temporary = temporary_path(path)
-        try:
-            make_folder(self._files)
-            save(temporary)
-            descriptor = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
-            sync_folder(self._files)
-        except OSError as error:
-            raise IndexStoreError(f"{path} could not be written: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        ...
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write a manifest; durable and the newest on return.
@@ -79,46 +48,19 @@ class IndexStore:
         IndexStoreError
             There is a manifest of this number or a later one, or a file that it names is not there.
         """
-        path = self._manifest_path(manifest.number)
-        newest = max(self._numbers(), default=-1)
-        if manifest.number <= newest:
-            raise IndexStoreError(f"{path}: manifest {newest} was written before")
-        for name in sorted(manifest.files()):
-            if not self.path(name).is_file():
-                raise IndexStoreError(f"{path}: it names {self.path(name)}, which is not there")
-        try:
-            write_file(path, lambda file: file.write(encode_manifest(manifest)))
-        except OSError as error:
-            raise IndexStoreError(f"{path} could not be written: {error}") from error
+        ...
 
     def manifest(self, number: int) -> Manifest:
         """The manifest of a number; IndexStoreError when it is not there (any more) or broken."""
-        path = self._manifest_path(number)
-        try:
-            manifest = decode_manifest(path.read_bytes())
-        except OSError as error:
-            raise IndexStoreError(f"{path} could not be read: {error}") from error
-        except ValueError as error:
-            raise IndexStoreError(f"{path} is broken: {error}") from error
-        if manifest.number != number:
-            raise IndexStoreError(f"{path} is broken: it holds manifest {manifest.number}")
-        return manifest
+        ...
 
     def newest(self) -> Manifest | None:
         """The manifest with the highest number, or None."""
-        while True:
-            numbers = self._numbers()
-            if not numbers:
-                return None
-            try:
-                return self.manifest(max(numbers))
-            except IndexStoreError:
-                if max(self._numbers(), default=-1) == max(numbers):
-                    raise
+        ...
 
     def greatest_number(self) -> int:
         """The highest number that a manifest has, be it broken; 0 when there is none."""
-        return max(self._numbers(), default=0)
+        ...
 
     def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
         """Remove the manifests before a number, and the files that no manifest left names.
@@ -142,29 +84,4 @@ class IndexStore:
         IndexStoreError
             A manifest that is kept cannot be read, so which files it needs is not known: all of them stay.
         """
-        numbers = sorted(self._numbers())
-        kept = [number for number in numbers if number >= keep_from or number == numbers[-1]]
-        # Manifests first: should this stop half way, each that is left still has all its files.
-        for number in numbers:
-            if number not in kept:
-                self._manifest_path(number).unlink(missing_ok=True)
-        needed = set(keep_files).union(*(self.manifest(number).files() for number in kept))
-        removed = 0
-        for path in list(self._files.iterdir()) if self._files.is_dir() else []:
-            if path.name not in needed and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
-                removed += 1
-        remove_abandoned(self._files)
-        remove_abandoned(self._manifests)
-        return removed
-
-    def _manifest_path(self, number: int) -> Path:
-        return self._manifests / f"{number:012d}.json"
-
-    def _numbers(self) -> list[int]:
-        try:
-            names = os.listdir(self._manifests)
-        except FileNotFoundError:
-            return []
-        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-        return [int(stem) for stem in stems if stem.isdecimal()]
+        ...

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.model import Position, Subscription
+from fieldfare.model import Offsets, Position, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,14 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscription has been acknowledged.
+    """How far a subscription has been acknowledged: one place for each partition of the log.
 
-    All its matches before ``position`` are; of those at or after it, the ones that lie in a run of ``acked``,
-    each given by its first and its last position.
+    All its matches before its partition's place in ``positions`` are; of those at or after it, the ones that
+    lie in a run of ``acked``, each given by its first and its last position. Both in order; of a partition
+    without a place nothing was read.
     """
 
-    position: Position
+    positions: tuple[Position, ...]
     acked: tuple[tuple[Position, Position], ...] = ()
 
 
@@ -102,7 +103,7 @@ class Registry(Protocol):
         ...
 
     def apply(
-        self, changes: Sequence[Put | Remove], offset: int, now_ms: int
+        self, changes: Sequence[Put | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         """Apply changes in order, in one transaction; durable on return.
 
@@ -110,9 +111,9 @@ class Registry(Protocol):
         ----------
         changes
             What to change.
-        offset
-            The log's end as read before: no record before it meets what is put. Delivery begins there; what
-            is replaced before anybody has read goes on from where it began.
+        ends
+            The ends of the log's partitions as read before: no record before them meets what is put. Delivery
+            begins there; what is replaced before anybody has read goes on from where it began.
         now_ms
             The time, in milliseconds since 1970.
 
@@ -186,12 +187,12 @@ class Registry(Protocol):
         """
         ...
 
-    def greatest_offset(self) -> int:
-        """The greatest offset of the log that a change was ever written at; cheap."""
+    def known_ends(self) -> Offsets:
+        """The greatest ends of the log's partitions that a change was ever written at; cheap."""
         ...
 
-    def set_cursors_back(self, end: int) -> int:
-        """Set the cursors that stand behind the log's end to it; returns how many those were."""
+    def set_cursors_back(self, ends: Offsets) -> int:
+        """Set the places of cursors that lie behind their partition's end to it; how many those were."""
         ...
 
     def raise_revision(self, to: int) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.filters import compile_filter
-from fieldfare.storage import MatchLog
+from fieldfare.storage import open_match_log
 
 Positions = NDArray[np.int64]
 """Positions of one partition as numbers that sort alike: the record's offset, then the index in it."""
@@ -136,7 +136,7 @@ def _match_range(start: int, end: int) -> list[NDArray[np.int64]]:
 
 def read_match_log(folder: Path, end: int, numbers: Sequence[int]) -> list[Positions]:
     """Return what the match log holds for each of the subscriptions, by number, before offset ``end``."""
-    log = MatchLog(folder)
+    log = open_match_log(folder.absolute().as_uri()).partition(0)
     found: list[list[Positions]] = [[] for _ in numbers]
     offset = 0
     while offset < end:

@@ -15,7 +15,7 @@ from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.service.parents import signal_at_parents_death
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import SnapshotSettings
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_index_store, open_registry
 
 START_WAIT_S = 120.0
 INDEX_WAIT_S = 180.0
@@ -109,7 +109,7 @@ class Service:
             revision = registry.revision()
         finally:
             registry.close()
-        store = IndexStore(self.folder.index)
+        store = open_index_store(self.folder.index_url)
 
         def is_covered() -> bool:
             manifest = store.newest()

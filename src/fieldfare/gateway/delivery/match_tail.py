@@ -13,17 +13,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.delivery.frontier import Front
-from fieldfare.delivery.keys import INDEX_BITS
+from fieldfare.delivery.keys import INDEX_BITS, PARTITION_SHIFT, key_at, offset_of
+from fieldfare.model import Offsets
+from fieldfare.storage import EventReader, MatchBlock, MatchLog
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError, StorageError
-from fieldfare.storage.event_log import EventLog
-from fieldfare.storage.match_block import MatchBlock
-from fieldfare.storage.match_log import MatchLog
 
 logger = logging.getLogger("fieldfare.gateway.matches")
 
@@ -56,7 +55,7 @@ class Found:
     ----------
     keys
         Of each of those asked for that matched something: its number and its keys.
-    end
+    partition, end
         Up to where that is all.
     joined
         What `Front.joined` was, when a front was asked for.
@@ -65,9 +64,36 @@ class Found:
     """
 
     keys: Keys
+    partition: int
     end: int
     joined: int
     block: MatchBlock | None
+
+    @property
+    def read_to(self) -> int:
+        """The end as a key."""
+        return key_at(self.partition, self.end)
+
+
+class _Follower:
+    """What is known of the thread that follows one partition."""
+
+    def __init__(self) -> None:
+        self.stirred = threading.Event()
+        self.front: Front | None = None
+        self.is_idle = False
+        self.pace_s = 0.0
+        self.askers: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def is_looked_for(self, log_ends: Offsets) -> bool:
+        front = self.front
+        return front is not None and bool(front.members) and front.offset < log_ends[front.partition]
+
+    def release(self, asked: int) -> None:
+        while self.askers and self.askers[0][0] <= asked:
+            _, future = self.askers.popleft()
+            if not future.done():
+                future.set_result(None)
 
 
 class MatchTail:
@@ -79,10 +105,11 @@ class MatchTail:
         What the pipeline writes.
     log
         Says where retention has left the events to begin.
-    log_end
-        Says how far events are appended.
-    tip
-        The match log's end, as its reader has got to know it. Whoever takes in what `follow` finds moves it.
+    log_ends
+        Says how far events are appended, by partition.
+    tips
+        The match log's ends, as its reader has got to know them. Whoever takes in what `follow` finds moves
+        them: see `take_in`.
     poll_s
         Seconds between looks at the end while somebody waits and not all is matched.
     on_broken
@@ -93,48 +120,61 @@ class MatchTail:
     def __init__(
         self,
         match_log: MatchLog,
-        log: EventLog,
-        log_end: Callable[[], int],
-        tip: int,
+        log: EventReader,
+        log_ends: Callable[[], Offsets],
+        tips: Offsets,
         *,
         poll_s: float,
         on_broken: Callable[[BrokenBlockError], None],
     ) -> None:
         self._match_log = match_log
         self._log = log
-        self._log_end = log_end
+        self._log_ends = log_ends
         self._poll_s = poll_s
         self._on_broken = on_broken
         self._said = ""
-        self.tip = tip
+        self.tips = tips
         self.gap_seen = False
         """Whether a record before the end was looked for and has no block, though the log holds it."""
-        self._stirred = threading.Event()
-        self._followed = Front(tip)
-        self._is_idle = False
-        self._pace_s = 0.0
         self._closed = False
         self._asked = 0
-        self._askers: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._follower = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-match-tail")
+        self._followers = [_Follower() for _ in tips]
+        self._follower = ThreadPoolExecutor(len(tips), thread_name_prefix="fieldfare-match-tail")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="fieldfare-matches")
+
+    @property
+    def tip(self) -> int:
+        """How much is matched, over all partitions: of one, where its match log ends."""
+        return sum(self.tips)
+
+    def lag_events(self) -> int:
+        """About how many events wait to be matched."""
+        waiting = zip(self._log.partitions, self.tips, strict=True)
+        return sum(partition.backlog_events(tip) for partition, tip in waiting)
 
     def close(self) -> None:
         """End the threads."""
         self._closed = True
-        self._stirred.set()
-        self._release(self._asked)
+        for follower in self._followers:
+            follower.stirred.set()
+            follower.release(self._asked)
         self._follower.shutdown(cancel_futures=True)
         self._readers.shutdown(cancel_futures=True)
 
     def stir(self) -> None:
         """Something was appended, or somebody waits now: if both, there will soon be something at the end."""
-        if self._is_idle and self._is_looked_for():
-            self._stirred.set()
+        for follower in self._followers:
+            if follower.is_idle and follower.is_looked_for(self._log_ends()):
+                follower.stirred.set()
 
     def look_again(self) -> None:
         """What could not be read may be readable now."""
-        self._stirred.set()
+        for follower in self._followers:
+            follower.stirred.set()
+
+    def take_in(self, found: Found) -> None:
+        """What `follow` found has been taken in."""
+        self.tips = (*self.tips[: found.partition], found.end, *self.tips[found.partition + 1 :])
 
     async def catch_up(self) -> None:
         """Return when everything that is there now has been found, and taken in by whoever follows.
@@ -143,12 +183,14 @@ class MatchTail:
         """
         if self._closed:
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked += 1
-        self._askers.append((self._asked, future))
-        self._stirred.set()
+        futures: list[asyncio.Future[None]] = []
+        for follower in self._followers:
+            futures.append(asyncio.get_running_loop().create_future())
+            follower.askers.append((self._asked, futures[-1]))
+            follower.stirred.set()
         # Not wait_for: in Python 3.11 it may lose a cancellation, and the task would never end.
-        await asyncio.wait((future,), timeout=CAUGHT_UP_MAX_S)
+        await asyncio.wait(futures, timeout=CAUGHT_UP_MAX_S)
 
     async def follow(self, front: Front) -> Found | None:
         """What comes next behind a front that stands at the end; None when the gateway closes."""
@@ -160,15 +202,16 @@ class MatchTail:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._look_for, front)
 
-    async def look_for_one(self, offset: int, number: int) -> Found | None:
-        """The same for one subscription; None also at the end."""
+    async def look_for_one(self, key: int, number: int) -> Found | None:
+        """The same for one subscription, from a key on; None also at the end."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._look, offset, (number,))
+        partition, offset = key >> PARTITION_SHIFT, offset_of(key)
+        return await loop.run_in_executor(self._readers, self._look, partition, offset, (number,))
 
-    def block_at(self, offset: int) -> MatchBlock | None:
+    def block_at(self, partition: int, offset: int) -> MatchBlock | None:
         """The block that covers a record; None when the match log has none there."""
         try:
-            return self._match_log.block_at(offset)
+            return self._match_log.partition(partition).block_at(offset)
         except MatchLogError as error:
             self.report(error)
             return None
@@ -182,57 +225,48 @@ class MatchTail:
             self._on_broken(error)
 
     def _follow(self, front: Front, loop: asyncio.AbstractEventLoop) -> Found | None:
-        self._followed = front
+        follower = self._followers[front.partition]
+        follower.front = front
         since_s = time.monotonic()
         while not self._closed:
-            self._stirred.clear()
+            follower.stirred.clear()
             asked = self._asked
             found = self._look_for(front)
             if found is not None:
                 took_s = time.monotonic() - since_s
-                self._pace_s = (3 * self._pace_s + took_s) / 4 if took_s < PACE_MAX_S else 0.0
+                follower.pace_s = (3 * follower.pace_s + took_s) / 4 if took_s < PACE_MAX_S else 0.0
                 return found
-            if self._askers:
+            if follower.askers:
                 with suppress(RuntimeError):  # the loop has ended, and nobody waits
-                    loop.call_soon_threadsafe(self._release, asked)
+                    loop.call_soon_threadsafe(follower.release, asked)
             # Appends need not stir one that looks often anyway. Said before it is asked whether something is
             # looked for: an append in between sees it and stirs, or is seen.
-            self._is_idle = True
-            self._is_idle = not self._is_looked_for()
-            if self._is_idle:
-                self._stirred.wait(IDLE_LOOK_S)
+            follower.is_idle = True
+            follower.is_idle = not follower.is_looked_for(self._log_ends())
+            if follower.is_idle:
+                follower.stirred.wait(IDLE_LOOK_S)
                 since_s = time.monotonic()
             else:
-                later_s = max(LATER_BY * (time.monotonic() - since_s), PACE_BY * self._pace_s)
-                self._stirred.wait(max(self._poll_s, min(later_s, LATER_MAX_S)))
+                later_s = max(LATER_BY * (time.monotonic() - since_s), PACE_BY * follower.pace_s)
+                follower.stirred.wait(max(self._poll_s, min(later_s, LATER_MAX_S)))
         return None
-
-    def _is_looked_for(self) -> bool:
-        front = self._followed
-        return bool(front.members) and front.offset < self._log_end()
-
-    def _release(self, asked: int) -> None:
-        while self._askers and self._askers[0][0] <= asked:
-            _, future = self._askers.popleft()
-            if not future.done():
-                future.set_result(None)
 
     def _look_for(self, front: Front) -> Found | None:
         joined = front.joined  # first: who joins from now on may be missed
-        found = self._look(front.offset, front.members)
-        return None if found is None else Found(found.keys, found.end, joined, found.block)
+        found = self._look(front.partition, front.offset, front.members)
+        return None if found is None else replace(found, joined=joined)
 
-    def _look(self, offset: int, numbers: Collection[int]) -> Found | None:
+    def _look(self, partition: int, offset: int, numbers: Collection[int]) -> Found | None:
         try:
-            block = self.block_at(offset)
+            block = self.block_at(partition, offset)
             if block is not None:
-                return Found(list(_matched(block, numbers)), block.end, 0, block)
-            if offset >= self.tip:
+                return Found(list(_matched(block, partition, numbers)), partition, block.end, 0, block)
+            if offset >= self.tips[partition]:
                 return None
             # Retention took it, with the events; what is left begins where the log does.
-            kept_from = self._log.start()
+            kept_from = self._log.partitions[partition].start()
             if kept_from > offset:
-                return Found([], kept_from, 0, None)
+                return Found([], partition, kept_from, 0, None)
             self.gap_seen = True
         except StorageError as error:
             # A broken block is set aside in a moment; those who need it look again then.
@@ -240,7 +274,9 @@ class MatchTail:
         return None
 
 
-def _matched(block: MatchBlock, numbers: Collection[int]) -> Iterable[tuple[int, NDArray[np.int64]]]:
+def _matched(
+    block: MatchBlock, partition: int, numbers: Collection[int]
+) -> Iterable[tuple[int, NDArray[np.int64]]]:
     """Who of some subscriptions matched something in a block, and what."""
     if len(numbers) <= 1 or MATCHES_A_LOOKUP * len(numbers) < block.matches:
         # In the order of their numbers, so that what is decoded for one serves the next.
@@ -252,12 +288,13 @@ def _matched(block: MatchBlock, numbers: Collection[int]) -> Iterable[tuple[int,
         else:
             wanted = np.intersect1d(matched, np.array(list(numbers), np.uint32)).tolist()
     for number in wanted:
-        keys = keys_in(block, number)
+        keys = keys_in(block, partition, number)
         if len(keys):
             yield number, keys
 
 
-def keys_in(block: MatchBlock, number: int) -> NDArray[np.int64]:
+def keys_in(block: MatchBlock, partition: int, number: int) -> NDArray[np.int64]:
     """A subscription's matches in a block, as keys in order."""
     offsets, indexes = block.matches_of(number)
-    return offsets.astype(np.int64) << INDEX_BITS | indexes.astype(np.int64)
+    keys: NDArray[np.int64] = (offsets << INDEX_BITS) + key_at(partition, 0) + indexes
+    return keys

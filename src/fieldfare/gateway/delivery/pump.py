@@ -26,15 +26,15 @@ from fieldfare.delivery.frontier import (
     Ready,
     Wait,
 )
-from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS
+from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.records import RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Position, Subscription
+from fieldfare.model import Subscription
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.event_log import EventReader, starts_of
 from fieldfare.storage.registry import Cursor, Registry
 
 logger = logging.getLogger("fieldfare.gateway.delivery.pump")
@@ -74,7 +74,7 @@ class Pump:
 
     def __init__(
         self,
-        log: EventLog,
+        log: EventReader,
         registry: Registry,
         tail: MatchTail,
         records: RecordCache,
@@ -90,7 +90,7 @@ class Pump:
         self._writer = writer
         self._metrics = metrics
         self._window_max = window_max
-        self._frontier = Frontier(tail.tip)
+        self._frontier = Frontier(tail.tips)
         self._deliveries: dict[int, Delivery] = {}
         self._loading: dict[int, asyncio.Task[Cursor | None]] = {}
         self._pullers: dict[int, Session] = {}
@@ -154,8 +154,10 @@ class Pump:
         if self._loading.get(number) is loading:
             del self._loading[number]
             if not loading.cancelled() and loading.exception() is None:
-                cursor = loading.result() or Cursor(Position(0, subscription.valid_from, 0))
-                self._deliveries[number] = Delivery.from_cursor(number, cursor)
+                # A partition that came later than the subscription is read from its start.
+                begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
+                begins = begins[: len(self._log.partitions)]
+                self._deliveries[number] = Delivery.from_cursor(number, loading.result(), begins)
                 self._used(self._deliveries[number])
 
     def puller(self, delivery: Delivery) -> Session:
@@ -213,7 +215,7 @@ class Pump:
         if gone:
             # Retention took events that the delivery stood at: it goes on where the log begins.
             delivery.ack(gone)
-            delivery.ack_up_to((await asyncio.to_thread(self._log.start) << INDEX_BITS) - 1)
+            delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
         return done
 
     def wake(self, delivery: Delivery) -> None:
@@ -257,15 +259,17 @@ class Pump:
 
         Those who wait are read for by themselves; this is for who does not, and wants what is there now.
         """
-        while delivery.wants_feed and not delivery.deleted:
-            offset = delivery.read_to >> INDEX_BITS
-            found = await self._tail.look_for_one(offset, delivery.number)
-            self._used(delivery)
-            if delivery.read_to >> INDEX_BITS < offset:
-                continue  # what was read meanwhile, and not given, was forgotten
-            if found is None:
-                return
-            delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.end << INDEX_BITS)
+        is_end = False
+        while delivery.wants_feed and not delivery.deleted and not is_end:
+            is_end = True
+            for key in delivery.to_read():
+                found = await self._tail.look_for_one(key, delivery.number)
+                self._used(delivery)
+                if delivery.lanes[key >> PARTITION_SHIFT].read_to < key:
+                    is_end = False  # what was read meanwhile, and not given, was forgotten
+                elif found is not None:
+                    is_end = False
+                    delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
 
     async def save(self, delivery: Delivery) -> None:
         """Save the delivery's cursor; durable on return."""
@@ -350,7 +354,7 @@ class Pump:
             self._hand_in(Matched(front, some, found.end))
             await asyncio.sleep(0)
         if look.follow:
-            self._tail.tip = found.end
+            self._tail.take_in(found)
             if found.block is not None:
                 self._metrics.block_seen(found.block)
         self._hand_in(Looked(front, found.joined, found.end))

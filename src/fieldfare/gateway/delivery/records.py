@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
-from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK
+from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_MASK
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
 from fieldfare.storage.errors import EventLogError, TrimmedError
-from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.event_log import EventReader
 
 READ_AHEAD_BYTES = 1 << 20
 
@@ -38,7 +38,7 @@ class RecordCache:
         Bytes held, of payloads and of the lines of Arrow records.
     """
 
-    def __init__(self, log: EventLog, max_bytes: int) -> None:
+    def __init__(self, log: EventReader, max_bytes: int) -> None:
         self._log = log
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -50,10 +50,10 @@ class RecordCache:
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
 
-    def put(self, offset: int, payload: bytes) -> None:
+    def put(self, place: int, payload: bytes) -> None:
         """Hold a record that was just appended: live subscribers will want it in a moment."""
         with self._lock:
-            self._put(offset, payload)
+            self._put(place, payload)
 
     async def compose(self, keys: Sequence[int], write: Write, parts: list[bytes]) -> tuple[int, list[int]]:
         """Write the first messages of some keys to a list, three parts each.
@@ -70,27 +70,27 @@ class RecordCache:
         """
         done, size_bytes = 0, 0
         gone: list[int] = []
-        for offset, group in groupby(keys, lambda key: key >> INDEX_BITS):
+        for place, group in groupby(keys, lambda key: key >> INDEX_BITS):
             indexes = [key & INDEX_MASK for key in group]
-            lines = self._lines_held(offset, indexes)
+            lines = self._lines_held(place, indexes)
             if lines is None:
                 if size_bytes:
                     break  # what is there need not wait for a thread
                 loop = asyncio.get_running_loop()
-                lines = await loop.run_in_executor(self._readers, self.lines, offset, indexes)
+                lines = await loop.run_in_executor(self._readers, self.lines, place, indexes)
             if lines is None:
-                gone += (offset << INDEX_BITS | index for index in indexes)
+                gone += (place << INDEX_BITS | index for index in indexes)
                 done += len(indexes)
                 continue
             for index, line in zip(indexes, lines, strict=True):
-                write(parts, offset, index, line)
+                write(parts, place, index, line)
                 done += 1
                 size_bytes += len(line)
                 if size_bytes >= PIECE_BYTES:
                     return done, gone
         return done, gone
 
-    def lines(self, offset: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
+    def lines(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
         """Some events of a record, one JSON line each; None when retention has removed it.
 
         Raises
@@ -98,67 +98,70 @@ class RecordCache:
         EventLogError
             The record is broken.
         """
-        record = self._find(offset) or self._read(offset)
-        return None if record is None else self._lines_of(offset, record, indexes)
+        record = self._find(place) or self._read(place)
+        return None if record is None else self._lines_of(place, record, indexes)
 
-    def _lines_held(self, offset: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
+    def _lines_held(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
         """The same, if no long work is needed for it."""
-        record = self._find(offset)
+        record = self._find(place)
         if record is None or not record.is_ready(indexes):
             return None
-        return self._lines_of(offset, record, indexes)
+        return self._lines_of(place, record, indexes)
 
-    def _lines_of(self, offset: int, record: RecordLines, indexes: Sequence[int]) -> Sequence[bytes]:
+    def _lines_of(self, place: int, record: RecordLines, indexes: Sequence[int]) -> Sequence[bytes]:
         try:
             lines = record.lines(indexes)
         except ArrowPayloadError as error:
-            raise EventLogError(f"record {offset} cannot be read: {error}") from None
-        if record.size_bytes != self._sizes.get(offset):
+            raise EventLogError(f"record {place & OFFSET_MASK} cannot be read: {error}") from None
+        if record.size_bytes != self._sizes.get(place):
             with self._lock:
-                if self._held.get(offset) is record:
-                    self._weigh(offset, record.size_bytes)
+                if self._held.get(place) is record:
+                    self._weigh(place, record.size_bytes)
         return lines
 
-    def _find(self, offset: int) -> RecordLines | None:
+    def _find(self, place: int) -> RecordLines | None:
         with self._lock:
-            record = self._held.get(offset)
+            record = self._held.get(place)
             if record is not None:
-                self._held.move_to_end(offset)
+                self._held.move_to_end(place)
             return record
 
-    def _read(self, offset: int) -> RecordLines | None:
+    def _read(self, place: int) -> RecordLines | None:
         """A record from the log, and with it those that follow."""
         found: RecordLines | None = None
         try:
-            for record in self._log.read(offset, self._log.bound(offset, READ_AHEAD_BYTES, 1 << 62)):
+            offset = place & OFFSET_MASK
+            log = self._log.partitions[place >> OFFSET_BITS]
+            for record in log.read(offset, log.bound(offset, READ_AHEAD_BYTES, 1 << 62)):
                 with self._lock:
-                    self._put(record.offset, record.payload)
+                    self._put(place - offset + record.offset, record.payload)
                     if record.offset == offset:
-                        found = self._held.get(offset) or open_record(record.payload)
+                        found = self._held.get(place) or open_record(record.payload)
         except TrimmedError:
             return None
         return found
 
-    def _put(self, offset: int, payload: bytes) -> None:
-        if offset in self._held:
+    def _put(self, place: int, payload: bytes) -> None:
+        if place in self._held:
             return
-        self._held[offset] = record = open_record(payload)
-        self._weigh(offset, record.size_bytes)
+        self._held[place] = record = open_record(payload)
+        self._weigh(place, record.size_bytes)
 
-    def _weigh(self, offset: int, size_bytes: int) -> None:
+    def _weigh(self, place: int, size_bytes: int) -> None:
         """A record that is held has become so large: the oldest make room."""
-        self._size_bytes += size_bytes - self._sizes.get(offset, 0)
-        self._sizes[offset] = size_bytes
+        self._size_bytes += size_bytes - self._sizes.get(place, 0)
+        self._sizes[place] = size_bytes
         while self._size_bytes > self._max_bytes and len(self._held) > 1:
             oldest, _ = self._held.popitem(last=False)
             self._size_bytes -= self._sizes.pop(oldest)
 
 
-def write_sse(parts: list[bytes], offset: int, index: int, line: bytes) -> None:
+def write_sse(parts: list[bytes], place: int, index: int, line: bytes) -> None:
     """One message as a server-sent event."""
-    parts += (b"id: 0-%d-%d\ndata: " % (offset, index), line, b"\n\n")
+    parts += (b"id: %d-%d-%d\ndata: " % (place >> OFFSET_BITS, place & OFFSET_MASK, index), line, b"\n\n")
 
 
-def write_pulled(parts: list[bytes], offset: int, index: int, line: bytes) -> None:
+def write_pulled(parts: list[bytes], place: int, index: int, line: bytes) -> None:
     """One message as an element of a pull's answer, after another one."""
-    parts += (b',{"position":"0-%d-%d","event":' % (offset, index), line, b"}")
+    start = b',{"position":"%d-%d-%d","event":' % (place >> OFFSET_BITS, place & OFFSET_MASK, index)
+    parts += (start, line, b"}")

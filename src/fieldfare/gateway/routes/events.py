@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.delivery.keys import place_of
 from fieldfare.gateway.admission.bodies import Bodies, drain
 from fieldfare.gateway.admission.door import HEADERS, header
 from fieldfare.gateway.admission.load import Load
@@ -106,7 +107,7 @@ class EventRoutes:
             self.metrics.duplicates.inc()
         else:
             self.metrics.appended(record.count, len(record.payload))
-            self.records.put(place.offset, record.payload)
+            self.records.put(place_of(place.partition, place.offset), record.payload)
         return place
 
     async def _decode(self, kind: str, request: Request, body: bytes) -> DecodedEvents:
@@ -219,7 +220,7 @@ def _nothing_taken(decoded: DecodedEvents) -> Problem:
 
 def _answer(decoded: DecodedEvents, place: Appended) -> Response:
     document: dict[str, Any] = {
-        "partition": 0,
+        "partition": place.partition,
         "offset": place.offset,
         "count": place.count,
         "stamp": place.stamp,
@@ -234,7 +235,7 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         "detail": f"{decoded.count} events were accepted, {len(decoded.refused)} refused.",
         **document,
         "accepted": [
-            {"index": index, "position": f"0-{place.offset}-{place_in_record}"}
+            {"index": index, "position": f"{place.partition}-{place.offset}-{place_in_record}"}
             for place_in_record, index in enumerate(decoded.accepted)
         ],
         "refused": [each.document() for each in decoded.refused],

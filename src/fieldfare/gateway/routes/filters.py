@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from fieldfare.gateway.problems import Problem
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import RefusedFilter, Subscriptions, compile_checked, refuse_text
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.event_log import EventReader, Record, ends_of
 
 MAX_EVENTS = 1_000
 """Events of one request, and of a sample."""
@@ -84,7 +85,7 @@ class FilterRoutes:
     """
 
     def __init__(
-        self, subscriptions: Subscriptions, log: EventLog, bodies: Bodies, filter_max_bytes: int
+        self, subscriptions: Subscriptions, log: EventReader, bodies: Bodies, filter_max_bytes: int
     ) -> None:
         self._subscriptions = subscriptions
         self._log = log
@@ -186,24 +187,27 @@ def _check_events(events: list[dict[str, Any]] | None) -> None:
         raise Problem(413, "too-many-events", detail, max_events=MAX_EVENTS)
 
 
-def newest_events(log: EventLog, space: str, count: int) -> list[dict[str, Any]]:
+def newest_events(log: EventReader, space: str, count: int) -> list[dict[str, Any]]:
     """Up to ``count`` of a space's newest events, newest first, as far as reading them is cheap."""
     events: list[dict[str, Any]] = []
     sample_bytes = read_bytes = 0
-    end = log.end()
-    for offset in range(end - 1, max(log.start(), end - MAX_READ_RECORDS) - 1, -1):
-        if len(events) >= count or read_bytes > MAX_READ_BYTES:
-            break
-        try:
-            (record,) = log.read(offset, offset + 1)
-        except (TrimmedError, ValueError):  # retention was faster
-            break
+    for record in _newest_records(log):
         read_bytes += len(record.payload)
-        if record.space != space:
-            continue
-        for line in reversed(all_lines(record.payload)):
+        for line in reversed(all_lines(record.payload)) if record.space == space else ():
             sample_bytes += len(line)
             if len(events) >= count or (events and sample_bytes > MAX_SAMPLE_BYTES):
                 return events
             events.append(json.loads(line))
+        if len(events) >= count or read_bytes > MAX_READ_BYTES:
+            break
     return events
+
+
+def _newest_records(log: EventReader) -> Iterator[Record]:
+    """The newest records of all partitions in turn, each partition's newest first."""
+    ends = ends_of(log)
+    for back in range(1, MAX_READ_RECORDS + 1):
+        for partition, end in zip(log.partitions, ends, strict=True):
+            with suppress(TrimmedError):
+                if back <= end:
+                    yield from partition.read(end - back, end - back + 1)

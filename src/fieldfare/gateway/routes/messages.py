@@ -24,7 +24,7 @@ from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.event_stream import HEADERS, EventStream
 from fieldfare.gateway.transports.pull import pull_messages
-from fieldfare.model import Subscription
+from fieldfare.model import Subscription, positions_text
 
 DEADLINE_MAX_S = 86_400.0
 BODY_MAX_BYTES = 1 << 20
@@ -92,7 +92,7 @@ class MessageRoutes:
         await self.pump.save(delivery)
         if delivery.deleted:
             raise _deleted(subscription)
-        return json_response({"cursor": str(position_of(delivery.cursor_key))})
+        return json_response({"cursor": positions_text(map(position_of, delivery.cursor_keys))})
 
     async def nack(self, request: Request) -> Response:
         """Ask for messages again, at once."""

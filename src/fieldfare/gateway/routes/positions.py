@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fieldfare.delivery.keys import INDEX_BITS, key_of
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, offset_of
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.problems import Problem
-from fieldfare.model import Position
-from fieldfare.storage.event_log import MAX_RECORD_EVENTS, EventLog
+from fieldfare.model import Offsets, Position
+from fieldfare.storage.event_log import MAX_RECORD_EVENTS, EventReader
 
 POSITIONS_MAX = 20_000
 SETTLED_AT_ONCE = 250
@@ -22,15 +22,15 @@ class Positions:
 
     Parameters
     ----------
-    log, log_end
+    log, log_ends
         Up to where there are events: the second knows, and the first is asked where that is not enough.
     tail
         Up to where they are matched.
     """
 
-    def __init__(self, log: EventLog, log_end: Callable[[], int], tail: MatchTail) -> None:
+    def __init__(self, log: EventReader, log_ends: Callable[[], Offsets], tail: MatchTail) -> None:
         self._log = log
-        self._log_end = log_end
+        self._log_ends = log_ends
         self._tail = tail
 
     async def keys(self, texts: Sequence[str], pointer: str) -> list[int]:
@@ -55,13 +55,12 @@ class Positions:
         tail = self._tail
         try:
             key = await self._key(text)
-            offset = key >> INDEX_BITS
-            if offset >= tail.tip:
+            partition = key >> PARTITION_SHIFT
+            if offset_of(key) >= tail.tips[partition]:
                 await tail.catch_up()
-            if offset >= tail.tip:
-                raise ValueError(
-                    f"{text} has not been matched yet, let alone delivered: 0-{tail.tip}-0 is next"
-                )
+            if offset_of(key) >= (tip := tail.tips[partition]):
+                next_one = Position(partition, tip, 0)
+                raise ValueError(f"{text} has not been matched yet, let alone delivered: {next_one} is next")
         except ValueError as error:
             raise _bad(error, **place) from None
         return key
@@ -71,10 +70,13 @@ class Positions:
         key = key_of(position)
         if position.index >= MAX_RECORD_EVENTS:
             raise ValueError(f"no record has {position.index + 1} events, so nothing is at {position}")
-        if position.offset >= self._log_end():
-            end = await asyncio.to_thread(self._log.end)
+        partition, ends = position.partition, self._log_ends()
+        if partition >= len(ends):
+            raise ValueError(f"the log's last partition is {len(ends) - 1}; {position} names another")
+        if position.offset >= ends[partition]:
+            end = await asyncio.to_thread(self._log.partitions[partition].end)
             if position.offset >= end:
-                raise ValueError(f"{position} lies beyond the log's end, 0-{end}-0")
+                raise ValueError(f"{position} lies beyond the log's end, {Position(partition, end, 0)}")
         return key
 
 

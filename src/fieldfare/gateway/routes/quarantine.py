@@ -17,7 +17,7 @@ from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import Position
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventLog, NewRecord, Record
+from fieldfare.storage.event_log import EventLog, NewRecord, Record, only_partition
 from fieldfare.storage.quarantine import Quarantine, SetAside, brief
 
 _NO_HEADER = "\u26a0"
@@ -81,7 +81,7 @@ class QuarantineRoutes:
         return json_response(document | {"duplicate": place.duplicate})
 
     def _read(self, offset: int) -> Record:
-        return next(iter(self.log.read(offset, offset + 1)))
+        return next(iter(only_partition(self.log).read(offset, offset + 1)))
 
 
 def _document(record: SetAside) -> dict[str, Any]:

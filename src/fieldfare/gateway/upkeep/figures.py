@@ -18,7 +18,7 @@ from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.readiness import DISK_FULL_BYTES, PipelineWatch, WriterProbe, disk_free_bytes
 from fieldfare.gateway.writer import Writer
-from fieldfare.storage.event_log import EventLog
+from fieldfare.storage.event_log import EventLog, ends_of
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -72,8 +72,8 @@ class Figures:
     def _read(self) -> None:
         with self._lock:
             tip = self.tail.tip
-            self._log_end = self.log.end()
-            self.load.lag_events = self.log.backlog(tip).events
+            self._log_end = sum(ends_of(self.log))
+            self.load.lag_events = self.tail.lag_events()
             self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
             self._pipeline.look(tip, self._log_end, time.monotonic(), time.time_ns() // 1_000_000)
 

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -14,21 +13,17 @@ from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.upkeep.readiness import PIPELINE_WORKS, read_heartbeat
-from fieldfare.gateway.upkeep.restored import committed_offset, pass_over_lost
+from fieldfare.gateway.upkeep.restored import committed_offsets, pass_over_all_lost
+from fieldfare.model import Offsets
+from fieldfare.storage import EventLog, MatchLog, Registry
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import EventLog, RetentionPolicy
-from fieldfare.storage.match_folder import range_of
-from fieldfare.storage.match_log import MatchLog
+from fieldfare.storage.event_log import RetentionPolicy, starts_of
 from fieldfare.storage.quarantine import Quarantine
-from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway")
 
 PRODUCERS_KEPT_MS = 7 * 86_400_000
 """So long a producer's last sequences are remembered at least."""
-
-AGES_NOTED = 500
-"""How exact retention is: to one part in so many of its time."""
 
 ROUND_MAX_S = 900.0
 """By more than this one round makes nothing older: the process may have been stopped for a week, or its whole
@@ -59,7 +54,7 @@ class Maintenance:
     floor
         A stamp below which no record will be appended any more.
     broken
-        The files of blocks that could not be read, which others add to: `mend` looks at them.
+        Blocks that could not be read, by partition and range; others add to them, and `mend` looks.
     metrics
         Say how much was set aside.
     """
@@ -71,7 +66,7 @@ class Maintenance:
     quarantine: Quarantine
     tail: MatchTail
     floor: Callable[[], int]
-    broken: set[Path]
+    broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
 
     def __post_init__(self) -> None:
@@ -99,7 +94,6 @@ class Maintenance:
             for name, step in (
                 ("telling ages", lambda: self._observe(elapsed_ms)),
                 ("retention", self._retain),
-                ("forgetting producers", self._forget_producers),
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
@@ -123,52 +117,49 @@ class Maintenance:
             logger.error("%s failed, and will be tried again: %s", name, error)
 
     @property
-    def _retention_ms(self) -> int:
-        return max(1, round(self.settings.retention_s * 1000))
+    def _policy(self) -> RetentionPolicy:
+        settings = self.settings
+        return RetentionPolicy(
+            max(1, round(settings.retention_s * 1000)), settings.retention_bytes, PRODUCERS_KEPT_MS
+        )
+
+    def _committed(self) -> Offsets:
+        return committed_offsets(self.settings, self.log)
 
     def _observe(self, elapsed_ms: int) -> None:
-        shortest_ms = min(self._retention_ms, PRODUCERS_KEPT_MS)
-        self.log.observe(
-            elapsed_ms,
-            every_ms=max(1, shortest_ms // AGES_NOTED),
-            keep_ms=max(self._retention_ms, PRODUCERS_KEPT_MS),
-        )
+        self.log.grow_older(elapsed_ms, self._policy)
 
     def _retain(self) -> None:
         """Remove old records, and then their matches: a match without its event does no harm."""
+        before = starts_of(self.log)
         # What the pipeline may still match again, or has matched and not made durable, stays.
-        keep_from = min(self.tail.tip, committed_offset(self.settings))
-        policy = RetentionPolicy(self._retention_ms, self.settings.retention_bytes)
-        before = policy.trim_before(self.log, keep_from)
-        if before is not None:
-            removed = self.log.trim(before)
-            logger.info("retention removed %d records, up to 0-%d-0", removed, before)
-        # Also when the last round was killed before it came to this.
-        self.match_log.trim(self.log.start())
-
-    def _forget_producers(self) -> None:
-        log = self.log
-        log.forget_producers(log.older_than(PRODUCERS_KEPT_MS))
+        keep_from = tuple(map(min, self.tail.tips, self._committed()))
+        self.log.retain(self._policy, keep_from)
+        for partition, start in enumerate(starts_of(self.log)):
+            if start > before[partition]:
+                logger.info("retention removed the records before %d-%d-0", partition, start)
+            # Also when the last round was killed before it came to this.
+            self.match_log.partition(partition).trim(start)
 
     def _pass_over(self) -> None:
-        committed = committed_offset(self.settings)
-        if self.tail.tip < committed or self.tail.gap_seen:
+        committed = self._committed()
+        if self.tail.gap_seen or any(map(int.__lt__, self.tail.tips, committed)):
             self.tail.gap_seen = False
-            pass_over_lost(self.log, self.match_log, committed)
+            pass_over_all_lost(self.log, self.match_log, committed)
 
     def _set_aside(self) -> None:
         """Take broken blocks out of the match log, unless the pipeline may still write them again."""
-        committed = committed_offset(self.settings)
-        for path in list(self.broken):
-            block = range_of(path)
-            trouble = None if block is None else self.match_log.trouble(block)
-            if block is not None and trouble is not None:
-                if block.end > committed and not self._is_pipeline_at_work():
+        committed = self._committed()
+        for partition, block in list(self.broken):
+            matches = self.match_log.partition(partition)
+            trouble = matches.trouble(block)
+            if trouble is not None:
+                if block[1] > committed[partition] and not self._is_pipeline_at_work():
                     continue
-                kept = self.match_log.set_aside(block)
+                kept = matches.set_aside(block)
                 logger.error("%s; it is set aside as %s, and what it held is passed over", trouble, kept)
-            self.broken.discard(path)
-            self.match_log.forget(path)
+            self.broken.discard((partition, block))
+            matches.forget(block)
 
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match: before, it may match anew what is torn."""
@@ -178,9 +169,10 @@ class Maintenance:
             return False
 
     def _compact(self) -> None:
-        self.match_log.compact(
-            max(0, self.tail.tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
-        )
+        for partition, tip in enumerate(self.tail.tips):
+            self.match_log.partition(partition).compact(
+                max(0, tip - COMPACTION_BEHIND_RECORDS), most_blocks=COMPACTED_BLOCKS
+            )
 
     def _forget_history(self) -> None:
         """Purge from the registry what the pipeline, however it may crash, will not ask for again.
@@ -195,20 +187,22 @@ class Maintenance:
         if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
             before = min(self.floor(), heartbeat.snapshot_revision)
-            waiting = self.log.lowest_stamp(heartbeat.offset)
-            self.registry.purge(before if waiting is None else min(before, waiting))
+            partitions = self.log.partitions
+            for partition, offset in zip(partitions, heartbeat.offsets(len(partitions)), strict=True):
+                waiting = partition.lowest_stamp(offset)
+                before = before if waiting is None else min(before, waiting)
+            self.registry.purge(before)
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""
-        self.quarantine.forget_before(self.log.start())
+        self.quarantine.forget_before(self.log.partitions[0].start())
 
     def _look_aside(self) -> None:
         self.notices = tuple(
-            f"a block of the match log was broken and is set aside as {path}: the matches of records"
+            f"a block of the match log was broken and is set aside as {block.kept}: the matches of records"
             f" {block.start} to {block.end - 1} are lost, for those who had not read them; delete the file to"
             " end this notice"
-            for path in self.match_log.aside()
-            if (block := range_of(path)) is not None
+            for block in self.match_log.lost()
         )
         self.metrics.set_aside.set(len(self.notices))
         if records := len(self.quarantine.offsets()):

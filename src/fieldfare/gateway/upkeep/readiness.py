@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from fieldfare.model import Offsets
+
 PIPELINE_WORKS = ("ready", "running")
 """The states in which the pipeline matches what is appended."""
 
@@ -24,14 +26,24 @@ PROBE_S = 2.0
 
 
 class PipelineHeartbeat(msgspec.Struct):
-    """What the pipeline's driver writes every second."""
+    """What the pipeline's driver writes every second.
+
+    ``matched`` says up to where each partition is matched for good, ``offset`` how much that is together: of
+    one partition, the same.
+    """
 
     pid: int
     state: str
     time_ms: int
     offset: int | None = None
+    matched: Offsets | None = None
     snapshot_revision: int | None = None
     error: str | None = None
+
+    def offsets(self, partitions: int) -> Offsets:
+        """Up to where each of so many partitions is matched for good, as far as this says."""
+        said = self.matched if self.matched is not None else (self.offset or 0,)
+        return (*said, *(0 for _ in range(partitions)))[:partitions]
 
 
 def read_heartbeat(path: Path) -> PipelineHeartbeat:

@@ -32,12 +32,12 @@ from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.spark.compile import compile_subscriptions
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place
 from fieldfare.runtimes.spark.json_lines import Chunk, chunks_of, json_line_files, read_chunk
-from fieldfare.runtimes.spark.match import open_shipped, ship_index
 from fieldfare.runtimes.spark.matching_rows import OUTPUT_ROWS, match_rows, matching_rows
 from fieldfare.runtimes.spark.output import OUTPUT_FORMATS, PieceWriter, join_pieces
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.saved_index import SavedIndex
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
+from fieldfare.runtimes.spark.shipping import ShippedIndex, ship_index
 
 SPACE = "file"
 LINE_MATCHES = pa.schema(
@@ -113,13 +113,13 @@ def match_files(
         suffix = output.suffix if output is not None else None
         frame, schema, attributes = _events(running, events_file)
         compiled = compile_subscriptions(_subscription_frame(running, rows) if rows else [], attributes)
-        SavedIndex.write(Path(scratch) / "index", compiled)
-        shipped = ship_index(running, Path(scratch) / "index")
+        saved = SavedIndex.write(Path(scratch) / "index", compiled)
+        shipped = ship_index(running, saved, Path(scratch) / "index")
         task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
         if attributes is None:
             task = MatchJsonLines(shipped, str(pieces), suffix)
         elif output is None:
-            columns = EventColumns.of(attributes, SavedIndex.open(Path(scratch) / "index").index.paths)
+            columns = EventColumns.of(attributes, saved.slices.paths)
             frame = by_place(frame).select(*columns.columns)
             task = MatchParquet(shipped, str(pieces), suffix, columns.names)
         else:
@@ -226,7 +226,7 @@ def _collect(counts: DataFrame) -> tuple[int, int]:
 class _Task:
     """What both kinds of task share: the index that was shipped, and where pieces of the output go."""
 
-    shipped: str
+    shipped: ShippedIndex
     pieces: str
     suffix: str | None
 
@@ -245,14 +245,14 @@ class MatchParquet(_Task):
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        saved, writer, events, matches = open_shipped(self.shipped), self.writer(), 0, 0
+        saved, writer, events, matches = self.shipped.open(), self.writer(), 0, 0
         for columns in batches:
             batch = columns.rename_columns(list(self.names))
             events += batch.num_rows
             if writer is None:
-                matches += len(match_rows(batch, saved.index)[1])
+                matches += len(match_rows(batch, saved.slices)[1])
                 continue
-            for rows in matching_rows(batch, saved.index, saved.ids):
+            for rows in matching_rows(batch, saved.slices, saved.ids):
                 matches += rows.num_rows
                 writer.write(rows)
         if writer is not None:
@@ -265,7 +265,7 @@ class MatchJsonLines(_Task):
     """A task over chunks of files of JSON lines."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        saved, writer, events, matches = open_shipped(self.shipped), self.writer("event"), 0, 0
+        saved, writer, events, matches = self.shipped.open(), self.writer("event"), 0, 0
         for batch in batches:
             # By place: on their way here columns may have been given other names.
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -287,7 +287,7 @@ def match_lines(path: str, payload: bytes, lines: Sequence[int], saved: SavedInd
         schema=RECORDS,
     )
     try:
-        return match_batch(records, {SPACE: saved.index})
+        return match_batch(records, {SPACE: saved.slices})
     except DecodeError as error:
         raise MatchFilesError(f"{path}, line {lines[error.line]}: this is not one JSON object") from error
 

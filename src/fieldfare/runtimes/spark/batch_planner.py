@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from fieldfare.runtimes.spark.batches import BatchSettings, Offset
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
-from fieldfare.storage import EventLog, IndexStore, MatchLog, open_event_log, open_registry
+from fieldfare.storage import open_event_log, open_index_store, open_match_log, open_registry
+from fieldfare.storage.event_log import only_partition
 
 
 class BatchPlanner:
@@ -19,13 +19,14 @@ class BatchPlanner:
     def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
         self._settings = settings
         self._end_at: int | None = None
-        self.log: EventLog = open_event_log(folder.log_url)
+        self._log = open_event_log(folder.log_url)
+        self.log = only_partition(self._log)
         self._registry = open_registry(folder.registry_url)
-        self._match_log = MatchLog(folder.matches)
+        self._match_log = open_match_log(folder.matches_url).partition(0)
         self._suspects_file = SuspectsFile(folder.suspects)
         self._suspects, _ = self._suspects_file.load()
         self._synced = 0
-        self._writer = IndexWriter(folder, self._registry, IndexStore(folder.index), self._floor)
+        self._writer = IndexWriter(folder, self._registry, open_index_store(folder.index_url), self._floor)
 
     def first(self) -> int:
         """Where a query begins: behind what is in the match log already.
@@ -90,17 +91,7 @@ class BatchPlanner:
         """Split a batch into the ranges of its tasks, of about the same bytes each."""
         if start >= end:
             return []
-        sizes: list[int] = []
-        for record in self.log.sizes(start):
-            if record.offset >= end:
-                break
-            sizes.append(record.size_bytes)
-        if not sizes:
-            # A hole of the log, which is a range of its own: what a task writes are blocks of records, and
-            # readers would wait at the gap. Killed before or within this, the next query begins at it.
-            self._match_log.fill(start, end)
-            return [(end, end)]
-        return split_evenly(start, sizes, self._settings.tasks, self._settings.split_bytes)
+        return self.log.split(start, end, self._settings.tasks, self._settings.split_bytes)
 
     def passed(self, end: Offset) -> None:
         """Spark has committed everything before this offset."""
@@ -109,25 +100,4 @@ class BatchPlanner:
     def close(self) -> None:
         self._writer.close()
         self._registry.close()
-        self.log.close()
-
-
-def split_evenly(start: int, sizes: Sequence[int], tasks: int, split_bytes: int) -> list[tuple[int, int]]:
-    """Cut records, given by their sizes, into at most `tasks` ranges of about equal bytes.
-
-    Examples
-    --------
-    >>> split_evenly(10, [5, 5, 5, 5], tasks=2, split_bytes=8)
-    [(10, 12), (12, 14)]
-    """
-    total = sum(sizes)
-    if total <= split_bytes or tasks == 1:
-        return [(start, start + len(sizes))]
-    ranges: list[tuple[int, int]] = []
-    first, done = start, 0
-    for place, size in enumerate(sizes, start + 1):
-        done += size
-        if done * tasks >= total * (len(ranges) + 1):
-            ranges.append((first, place))
-            first = place
-    return ranges
+        self._log.close()

@@ -4,13 +4,14 @@ It runs the streaming query over one data directory until SIGTERM (exit status 0
 itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either). A
 query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
-    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "log_end": 340,
-     "snapshot_revision": 7, "newest_manifest": 9, "error": null}
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
+     "log_end": 340, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `offset` everything is matched, and on disk for good. `newest_manifest` tells that
-an index is being built, and `snapshot_revision` is that of its snapshots: no change up to it, and no version
-for records before `offset` alone, is asked for again, not even after a crash.
+recovering or failed. Up to `matched`, by partition, everything is matched, and on disk for good; `offset` and
+`log_end` are sums over all partitions. `newest_manifest` tells that an index is being built, and
+`snapshot_revision` is that of its snapshots: no change up to it, and no version for records before `matched`
+alone, is asked for again, not even after a crash.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
@@ -47,8 +48,9 @@ from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
-from fieldfare.storage import EventLog, MatchLog, open_event_log
+from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
+from fieldfare.storage.event_log import only_partition
 from fieldfare.storage.quarantine import brief
 
 EXIT_FORMAT = 4
@@ -172,10 +174,10 @@ class Pipeline:
 
 def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
-    log: EventLog = open_event_log(folder.log_url)
-    match_log = MatchLog(folder.matches)
-    recovery = Recovery(folder, log, match_log, batches)
-    return Pipeline(folder, spark, batches, stop, Heartbeat(folder, log, match_log), recovery).run()
+    log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
+    recovery = Recovery(folder, only_partition(log), match_log.partition(0), batches)
+    heartbeat = Heartbeat(folder, log, match_log)
+    return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:

@@ -29,8 +29,16 @@ class DataFolder:
         return self.root / "matches"
 
     @property
+    def matches_url(self) -> str:
+        return self.matches.absolute().as_uri()
+
+    @property
     def index(self) -> Path:
         return self.root / "index"
+
+    @property
+    def index_url(self) -> str:
+        return self.index.absolute().as_uri()
 
     @property
     def quarantine(self) -> Path:

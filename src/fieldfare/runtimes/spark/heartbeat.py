@@ -11,10 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from fieldfare.files import write_file
+from fieldfare.model import Offsets
 from fieldfare.pipeline.indexer import snapshot_revision
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import EventLog, IndexStore, MatchLog
+from fieldfare.storage import EventReader, MatchLog, open_index_store
 from fieldfare.storage.errors import IndexStoreError, StorageError
+from fieldfare.storage.event_log import ends_of, starts_of
 
 HEARTBEAT_S = 1.0
 SIZE_BYTES = 1024
@@ -32,7 +34,7 @@ class Heartbeat:
     Parameters
     ----------
     folder : DataFolder
-    log : EventLog
+    log : EventReader
     match_log : MatchLog
 
     Attributes
@@ -40,20 +42,21 @@ class Heartbeat:
     predecessor_died : bool
         Whether the pipeline before this one ended unasked.
     told_offset : int or None
-        Up to where that one said that everything was matched, if it is known.
+        Up to where that one said that everything of the first partition was matched, if it is known.
     """
 
-    def __init__(self, folder: DataFolder, log: EventLog, match_log: MatchLog) -> None:
+    def __init__(self, folder: DataFolder, log: EventReader, match_log: MatchLog) -> None:
         self._path = folder.heartbeat
-        self._store = IndexStore(folder.index)
+        self._store = open_index_store(folder.index_url)
         self._log = log
         self._match_log = match_log
         self._due_s = 0.0
         self._problem = ""
         self._beat: dict[str, Any] = dict.fromkeys(
-            ("offset", "log_end", "snapshot_revision", "newest_manifest", "error")
+            ("offset", "matched", "log_end", "snapshot_revision", "newest_manifest", "error")
         )
-        self._synced: int | None = None
+        self._matched: Offsets = tuple(0 for _ in log.partitions)
+        self._synced: Offsets | None = None
         self.predecessor_died, self.told_offset = self._read_predecessor()
 
     @property
@@ -62,8 +65,8 @@ class Heartbeat:
 
     @property
     def offset(self) -> int:
-        """Up to where everything is matched, as of the last beat."""
-        return self._beat["offset"] or 0
+        """How much is matched, over all partitions, as of the last beat: of one, up to where."""
+        return sum(self._matched)
 
     def beat(self, state: str, *, error: str | None = None) -> None:
         """Write the file now.
@@ -96,16 +99,19 @@ class Heartbeat:
             if newest is not None:
                 self._beat["newest_manifest"] = newest.number
                 self._beat["snapshot_revision"] = snapshot_revision(newest)
-        start = max(self.offset, self._log.start())
         # Retention and the registry's purge believe this figure: no power failure may take it back.
-        self._beat["offset"], self._beat["log_end"] = self._match_log.sync(start), self._log.end()
+        self._matched = tuple(
+            self._match_log.partition(number).sync(max(before, start))
+            for number, (before, start) in enumerate(zip(self._matched, starts_of(self._log), strict=True))
+        )
+        self._beat |= {"offset": self.offset, "matched": self._matched, "log_end": sum(ends_of(self._log))}
 
     def _write(self, text: bytes) -> None:
         text = text.ljust(SIZE_BYTES)
         try:
-            if self._beat["offset"] != self._synced:
+            if self._matched != self._synced:
                 write_file(self._path, lambda file: file.write(text))
-                self._synced = self._beat["offset"]
+                self._synced = self._matched
                 return
             # Nothing that others build on is new. What a power failure leaves of it is not believed.
             partial = self._path.with_suffix(".partial")
@@ -123,7 +129,7 @@ class Heartbeat:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             file.write(text)
             os.fsync(file.fileno())
-        self._synced = self._beat["offset"]
+        self._synced = self._matched
 
     def _report(self, problem: str) -> None:
         if problem != self._problem:
@@ -134,7 +140,7 @@ class Heartbeat:
         """Whether the process before this one ended unasked, and up to where it said that all was matched."""
         try:
             beat = json.loads(self._path.read_bytes())
-            return bool(beat["state"] != "stopped"), beat["offset"]
+            return bool(beat["state"] != "stopped"), (beat.get("matched") or [beat["offset"]])[0]
         except FileNotFoundError:
             return False, None
         except (OSError, ValueError, KeyError, TypeError):

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest
+from fieldfare.pipeline.manifest import Manifest, SliceManifest
+from fieldfare.pipeline.slices import Slices
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError
 
 OPEN_TRIES = 5
 
 
+Parts = dict[tuple[str, int], Part]
+"""By the name and the inode of their files. An inode is not given again while its file is mapped; a name is,
+when an index is lost and built anew, from manifest 1 on."""
+
+
+def slice_opener(
+    path_of: Callable[[str], Path], parts: Parts | None = None
+) -> Callable[[SliceManifest], Index]:
+    """What opens the index of a slice, for `Slices`.
+
+    Parameters
+    ----------
+    path_of : where the index file of a name lies
+    parts : those that are mapped already; what is opened is added
+    """
+    known: Parts = parts if parts is not None else {}
+
+    def open_part(name: str) -> Part:
+        path = path_of(name)
+        key = name, path.stat().st_ino
+        return known.get(key) or known.setdefault(key, Part.open(path))
+
+    def open_index(files: SliceManifest) -> Index:
+        closings = Closings.open(path_of(files.closings)) if files.closings else Closings()
+        return Index([open_part(name) for name in files.parts], closings)
+
+    return open_index
+
+
 class IndexCache:
-    """Opens the indexes that a manifest names; files that the last one named too stay mapped."""
+    """Opens the indexes that a manifest names; files that the last one named too stay mapped.
 
-    def __init__(self, store: IndexStore) -> None:
+    Parameters
+    ----------
+    store : IndexStore
+    every_slice : bool
+        Open all slices at once; otherwise each when it is first asked for.
+    """
+
+    def __init__(self, store: IndexStore, *, every_slice: bool = True) -> None:
         self._store = store
+        self._every_slice = every_slice
         self._number = self._revision = -1
-        self._parts: dict[str, Part] = {}
-        self._indexes: dict[str, Index] = {}
+        self._parts: Parts = {}
+        self._indexes: dict[str, Slices] = {}
 
-    def indexes(self, number: int, stamp: int) -> Mapping[str, Index]:
+    def indexes(self, number: int, stamp: int) -> Mapping[str, Slices]:
         """The indexes of all spaces, by the manifest of a number or another one that covers a stamp.
 
         Any that covers it will do: it keeps every version that counts for a record that may still be matched.
@@ -55,16 +94,11 @@ class IndexCache:
         return newest
 
     def _open(self, manifest: Manifest) -> None:
-        parts: dict[str, Part] = {}
-        indexes: dict[str, Index] = {}
-        for space, files in manifest.spaces.items():
-            for name in part_names(files):
-                parts[name] = self._parts.get(name) or Part.open(self._store.path(name))
-            closings = Closings.open(self._store.path(files.closings)) if files.closings else Closings()
-            indexes[space] = Index(tuple(parts[name] for name in part_names(files)), closings)
+        named = manifest.files()
+        parts = {key: part for key, part in self._parts.items() if key[0] in named}
+        open_index = slice_opener(self._store.path, parts)
+        indexes = {space: Slices(files, open_index) for space, files in manifest.spaces.items()}
+        if self._every_slice:
+            for slices in indexes.values():
+                slices.open()
         self._parts, self._indexes, self._revision = parts, indexes, manifest.revision
-
-
-def part_names(files: SpaceManifest) -> list[str]:
-    """The part files of a space, the snapshot first."""
-    return [*([files.snapshot] if files.snapshot else []), *files.deltas]

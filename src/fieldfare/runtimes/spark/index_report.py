@@ -9,7 +9,7 @@ from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import IndexStore, open_registry
+from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.errors import IndexStoreError, RegistryError, UnknownSpaceError
 
 
@@ -38,7 +38,7 @@ class IndexReader:
 
     def __init__(self, folder: DataFolder) -> None:
         self._folder = folder
-        store = IndexStore(folder.index)
+        store = open_index_store(folder.index_url)
         manifest = store.newest()
         if manifest is None:
             raise IndexStoreError(f"{folder.index} has no index yet")
@@ -69,4 +69,5 @@ class IndexReader:
             raise UnknownSpaceError(space)
 
     def _index(self, space: str) -> Index:
-        return self._indexes.get(space) or Index()
+        found = self._indexes.get(space)
+        return found.whole if found is not None else Index()

@@ -17,6 +17,7 @@ from fieldfare.matching.part import Part
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.spark.index_files import write_step
 from fieldfare.runtimes.spark.locks import FileLock
 from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
 from fieldfare.storage import IndexStore
@@ -127,9 +128,11 @@ class IndexWriter:
         if revision - snapshot_revision(newest) > REPLAYED_MAX:
             raise RegistryError(f"{revision - snapshot_revision(newest)} changes since the last snapshot")
         snapshots = {
-            space: Part.open(self._store.path(files.snapshot), verify=True)
+            space: [
+                Part.open(self._store.path(part.snapshot.file), verify=True) if part.snapshot else None
+                for part in files.slices
+            ]
             for space, files in newest.spaces.items()
-            if files.snapshot
         }
         indexer = Indexer(newest, snapshots)
         changes = self._registry.changes(indexer.revision, revision)
@@ -166,17 +169,7 @@ class IndexWriter:
             _log.warning("the index is cleaned up later: %s", error)
 
     def _write(self, step: Step, in_place: Collection[str] = ()) -> Manifest:
-        """Write a step's files, except those that are in place, and then its manifest."""
-        # Parts and closings save themselves whole or not at all, and durably. A file that is there already is
-        # a predecessor's that was killed before it wrote its manifest: it lacks what changed since.
-        self._store.path("any").parent.mkdir(parents=True, exist_ok=True)
-        for name, part in step.parts.items():
-            if name not in in_place:
-                part.save(self._store.path(name))
-        for name, closings in step.closings.items():
-            closings.save(self._store.path(name))
-        self._store.write_manifest(step.manifest)
-        return step.manifest
+        return write_step(self._store, step, in_place)
 
     def _start_snapshots(self) -> None:
         if self._build is not None or not self._settings.is_due(self._indexer.delta_size, self._indexer.size):
@@ -197,12 +190,15 @@ class IndexWriter:
             _log.error("building a snapshot failed: %s; it is tried again", build.problem)
             self._build_again_s = time.monotonic() + RETRY_S
             return
-        parts = {space: Part.open(path) for space, path in files.items()}
+        parts = {space: [Part.open(path) for path in paths] for space, paths in files.items()}
         step = self._indexer.rebase(parts, build.revision)
+        built = [
+            (part, path) for space in files for part, path in zip(parts[space], files[space], strict=True)
+        ]
         in_place = set()
         for name, part in step.parts.items():
-            for space, path in files.items():
-                if part is parts[space]:
+            for known, path in built:
+                if part is known:
                     path.replace(self._store.path(name))
                     in_place.add(name)
         self.manifest = self._write(step, in_place)

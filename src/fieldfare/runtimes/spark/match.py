@@ -10,20 +10,19 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscriptions
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import matching_ids
-from fieldfare.runtimes.spark.partitioned.rows import Partitioned, match_partitioned
-from fieldfare.runtimes.spark.saved_index import NAMES_FILE, PART_FILE, SavedIndex
-from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
+from fieldfare.runtimes.spark.saved_index import SavedIndex
+from fieldfare.runtimes.spark.shipping import ShippedIndex, ship_index
+from fieldfare.runtimes.spark.spread.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.worker_python import own_python
 
 
@@ -114,11 +113,12 @@ def match(
         elif isinstance(subscriptions, DataFrame):
             compiled = compile_subscriptions(subscriptions, attributes)
             with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
-                SavedIndex.write(Path(folder) / "index", compiled)
-                found = _match_all(events, Path(folder) / "index")
+                index = Path(folder) / "index"
+                found = _match_all(events, SavedIndex.write(index, compiled), index)
         else:
-            SavedIndex.open(Path(subscriptions)).check_attributes(attributes)
-            found = _match_all(events, Path(subscriptions))
+            saved = SavedIndex.open(Path(subscriptions))
+            saved.check_attributes(attributes)
+            found = _match_all(events, saved, Path(subscriptions))
     found = one_row_each(found, "found", F.col("found"))
     columns = [F.col("found"), *(F.col(place_name(place)) for place in kept)]
     return found.select(*columns).toDF("subscription", *(events.columns[place] for place in kept))
@@ -146,31 +146,19 @@ def _kept_columns(events: DataFrame, keep: Sequence[str] | None) -> list[int]:
     return places
 
 
-def _match_all(events: DataFrame, index: Path) -> DataFrame:
+def _match_all(events: DataFrame, saved: SavedIndex, folder: Path) -> DataFrame:
     """The events by place, and in `found` the ids of what each matches; executors have the whole index."""
-    columns = EventColumns.of(events.schema, SavedIndex.open(index).index.paths)
-    shipped = ship_index(events.sparkSession, index)
+    columns = EventColumns.of(events.schema, saved.slices.paths)
+    shipped = ship_index(events.sparkSession, saved, folder)
     return by_place(events).withColumn("found", columns.call(MatchRows(shipped), "string"))
-
-
-def ship_index(session: SparkSession, index: Path) -> str:
-    """Give every executor the two files of an index; the name under which they have them."""
-    return ship_files(session, [index / PART_FILE, index / NAMES_FILE])
-
-
-@lru_cache(maxsize=4)
-def open_shipped(shipped: str) -> SavedIndex:
-    """The index that was shipped under a name; a Python worker maps it once."""
-    part, names = (shipped_file(shipped, name) for name in (PART_FILE, NAMES_FILE))
-    return SavedIndex.open_files(part, names)
 
 
 @dataclass(frozen=True, slots=True)
 class MatchRows:
     """What a Python worker does with a batch of events: for each the ids of what it matches."""
 
-    shipped: str
+    shipped: ShippedIndex
 
     def __call__(self, events: pa.RecordBatch, _more: Sequence[pa.Array]) -> Iterable[pa.Array]:
-        saved = open_shipped(self.shipped)
-        return matching_ids(events, saved.index, saved.ids)
+        saved = self.shipped.open()
+        return matching_ids(events, saved.slices, saved.ids)

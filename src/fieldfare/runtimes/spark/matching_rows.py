@@ -9,13 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
-from fieldfare.matching.index import Index
+from fieldfare.matching.grouping import Matches
+from fieldfare.pipeline.slices import Searched
 
 OUTPUT_ROWS = 32_768
 """What goes back at once has about so many matches, so that broad filters do not fill the memory."""
 
 
-def matching_rows(batch: pa.RecordBatch, index: Index, ids: pa.Array) -> Iterator[pa.RecordBatch]:
+def matching_rows(batch: pa.RecordBatch, index: Searched, ids: pa.Array) -> Iterator[pa.RecordBatch]:
     """One row for each match of a batch of events: the subscription's id and the event's columns.
 
     Parameters
@@ -33,7 +34,7 @@ def matching_rows(batch: pa.RecordBatch, index: Index, ids: pa.Array) -> Iterato
         yield pa.RecordBatch.from_arrays([found, *taken.columns], names=names)
 
 
-def matching_ids(batch: pa.RecordBatch, index: Index, ids: pa.Array) -> Iterator[pa.Array]:
+def matching_ids(batch: pa.RecordBatch, index: Searched, ids: pa.Array) -> Iterator[pa.Array]:
     """For each event of a batch the list of the ids of what it matches, a piece of the batch at a time."""
     return lists_of_ids(*match_rows(batch, index), ids)
 
@@ -59,8 +60,8 @@ def lists_of_ids(
         start = end
 
 
-def match_rows(batch: pa.RecordBatch, index: Index) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+def match_rows(batch: pa.RecordBatch, index: Searched) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
     """Where the matches of each event begin and end, and the numbers of the subscriptions."""
     columns = columns_from_arrow(batch, index.paths)
-    matches = index.match(columns, np.zeros(batch.num_rows, np.int64))
+    matches = Matches.from_pairs(batch.num_rows, index.find(columns, np.zeros(batch.num_rows, np.int64)))
     return matches.indptr.astype(np.int64, copy=False), matches.subscriptions

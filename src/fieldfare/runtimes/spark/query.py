@@ -13,15 +13,15 @@ import shutil
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.range_task import MatchRanges
+from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
-
-SUMMARY_SQL = "start long, end long, events long, matches long, bytes long, seconds double"
+from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 
 
 def start_query(
@@ -43,12 +43,8 @@ def start_query(
     # log, which is synced and which alone counts. Within a query Spark needs it, across queries nobody does.
     remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
-    matched = (
-        session.readStream.format(SOURCE_NAME)
-        .options(**options)
-        .load()
-        .mapInArrow(MatchRanges(DataFolder(folder.root.resolve())), SUMMARY_SQL)
-    )
+    ranges = session.readStream.format(SOURCE_NAME).options(**options).load()
+    matched = matched_ranges(ranges, DataFolder(folder.root.resolve()))
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")
@@ -56,6 +52,21 @@ def start_query(
     )
     writer = writer.trigger(availableNow=True) if until_end else writer.trigger(processingTime="0 seconds")
     return writer.start()
+
+
+def matched_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread | None = None) -> DataFrame:
+    """Match ranges of a log, streaming or not: the tasks write its match log, and give rows of ``SUMMARY``.
+
+    Parameters
+    ----------
+    ranges : DataFrame
+        Columns of `RecordRange`.
+    spread : Spread, optional
+        Send events to the matchers that hold their slices. Default: the task that reads a range matches it.
+    """
+    if spread is not None:
+        return spread_ranges(ranges, folder, spread)
+    return ranges.mapInArrow(MatchRanges(folder), from_arrow_schema(SUMMARY))
 
 
 def remove(path: Path) -> None:

@@ -11,21 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
-from fieldfare.matching.index import Index
 from fieldfare.pipeline.access_point import record_batch
+from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
+from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import EventLog, IndexStore, MatchLog, NewMatchBlock, open_event_log
-from fieldfare.storage.event_log import Record
-from fieldfare.storage.match_block import GIVEN_UP
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
+from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
@@ -44,6 +45,17 @@ GIVEN_UP_NAMED = 1_000
 ERROR_CHARACTERS_MAX = 2_000
 """What of an error's text is passed on: it may quote an event."""
 
+WORK = pa.struct(
+    [
+        pa.field("matcher", pa.int32()),
+        pa.field("space", pa.string()),
+        pa.field("slice", pa.int32()),
+        pa.field("events", pa.int64()),
+        pa.field("seconds", pa.float64()),
+        pa.field("sent_bytes", pa.int64()),
+    ]
+)
+"""What a matcher did for a block: at one slice, or, of no slice, besides. Nothing where nothing travels."""
 SUMMARY = pa.schema(
     [
         pa.field("start", pa.int64()),
@@ -52,6 +64,7 @@ SUMMARY = pa.schema(
         pa.field("matches", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("seconds", pa.float64()),
+        pa.field("work", pa.list_(WORK)),
     ]
 )
 """The one row that a task gives back."""
@@ -77,7 +90,7 @@ class RecordsError(Exception):
         super().__init__(f"records {start} to {end - 1} cannot be matched: {said[:ERROR_CHARACTERS_MAX]}")
 
 
-def _match(records: Sequence[Record], indexes: Mapping[str, Index]) -> Iterator[Pairs]:
+def _match(records: Sequence[Record], indexes: Mapping[str, Searched]) -> Iterator[Pairs]:
     """What a group of records matches; RecordsError names the one that makes it fail, as far as it can."""
     try:
         yield from stream_matches(record_batch(records), indexes)
@@ -85,7 +98,7 @@ def _match(records: Sequence[Record], indexes: Mapping[str, Index]) -> Iterator[
         raise _blamed(records, indexes, error) from error
 
 
-def _blamed(records: Sequence[Record], indexes: Mapping[str, Index], error: Exception) -> RecordsError:
+def _blamed(records: Sequence[Record], indexes: Mapping[str, Searched], error: Exception) -> RecordsError:
     """The error that names the records at fault: of a group that fails the half that does, and so on."""
     while len(records) > 1:
         half = len(records) // 2
@@ -105,45 +118,53 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log: EventLog = open_event_log(folder.log_url)
-        self._match_log = MatchLog(folder.matches)
-        self._indexes = IndexCache(IndexStore(folder.index))
+        self._log = only_partition(open_event_log(folder.log_url))
+        self._match_log = open_match_log(folder.matches_url).partition(0)
+        self._scratch = folder.matches
+        self._indexes = IndexCache(open_index_store(folder.index_url))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
     def open_index(self, manifest: int) -> None:
         """Map what a manifest names before a batch needs it."""
         self._indexes.indexes(manifest, 0)
 
-    def match(self, wanted: RecordRange) -> dict[str, float]:
+    def match(self, wanted: RecordRange) -> dict[str, Any]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
+        if self._log.end() < wanted.end:
+            raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
         events = matches = size_bytes = 0
-        block = _Block(wanted.start, self._match_log.folder)
+        block = Block(wanted.start, self._scratch)
 
-        def finish(block: _Block) -> None:
+        def finish(block: Block) -> None:
             nonlocal matches, size_bytes
-            with block:
-                written, block_bytes = self._write(block)
+            written, block_bytes = block.write(self._match_log, self._clock_ms())
             matches += written
             size_bytes += block_bytes
 
         for records in grouped(self._log.read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
-            if block.events and block.events + group_events > BLOCK_EVENTS_MAX:
+            behind = records[-1].offset + 1
+            if block.events and (
+                block.events + group_events > BLOCK_EVENTS_MAX or behind - block.start > MAX_BLOCK_RECORDS
+            ):
                 finish(block)
-                block = _Block(records[0].offset, self._match_log.folder)
+                block = Block(block.end, self._scratch)
+            if behind - block.start > MAX_BLOCK_RECORDS:
+                self._match_log.fill(block.start, records[0].offset)
+                block = Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
             block.add(records, _match(records, indexes))
             events += group_events
             if block.most_matches >= BLOCK_MATCHES:
                 finish(block)
-                block = _Block(block.end, self._match_log.folder)
+                block = Block(block.end, self._scratch)
         if block.events:
+            if wanted.end - block.start <= MAX_BLOCK_RECORDS:
+                block.pass_over(wanted.end)
             finish(block)
-        if block.end != wanted.end:
-            raise RuntimeError(
-                f"the log has no records {block.end} to {wanted.end}, which a batch was to match"
-            )
+        # No reader is to wait at a hole.
+        self._match_log.fill(block.end, wanted.end)
         return {
             "start": wanted.start,
             "end": wanted.end,
@@ -151,75 +172,114 @@ class RangeMatcher:
             "matches": matches,
             "bytes": size_bytes,
             "seconds": time.perf_counter() - started_s,
+            "work": [],
         }
 
-    def _write(self, block: _Block) -> tuple[int, int]:
-        """Write a block; gives how many matches it has, and its size."""
-        lists, matches = block.lists()
-        extra = {
-            "matched_ms": round(self._clock_ms(), 3),
-            "appended_ms": block.oldest_ms,
-            "events": block.events,
-            "matches": matches,
-            **block.given_up.figures(),
-        }
-        counts = np.array(block.counts, np.int32)
-        new = NewMatchBlock(block.start, block.end, counts, lists, extra)
-        return matches, self._match_log.write(new)
 
+class Block:
+    """EP: a block of the match log that is being filled; in memory, and what is too much for it on disk.
 
-class _Block:
-    """A block of the match log that is being filled: in memory, and what is too much for it on disk."""
+    Attributes
+    ----------
+    start, end : int
+        The range of its records.
+    events : int
+        How many these have.
+    held : int
+        Matches in memory.
+    most_matches : int
+        How many there are, if none is said twice.
+    """
 
     def __init__(self, start: int, folder: Path) -> None:
         self.start = self.end = start
-        self.counts: list[int] = []
-        self.events = self.most_matches = self.oldest_ms = 0
+        self.events = self.held = self.most_matches = self.oldest_ms = 0
+        self._counts: list[int] = []
         self._folder = folder
         self._found: list[Pairs] = []
-        self._held = 0
+        self._lists: list[MatchLists] = []
         self._runs: MatchRuns | None = None
         self._in_runs = 0
-        self.given_up = _GivenUp()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._runs is not None:
-            self._runs.close()
+        self._given_up = _GivenUp()
 
     def add(self, records: list[Record], found: Iterator[Pairs]) -> None:
         """Take in records and what their events match, counted from the first of them."""
-        oldest_ms = min(record.appended_ms for record in records)
-        self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
-        self.end = records[-1].offset + 1
-        self.counts += [record.count for record in records]
         for pairs in found:
-            if self._held and self._held + len(pairs.pairs) > HELD_MATCHES:
-                self._put_away()
-            self.given_up.add(pairs.given_up)
+            if self.held and self.held + len(pairs.pairs) > HELD_MATCHES:
+                self.put_away()
+            self._given_up.add(pairs.given_up)
             self._found.append(pairs.behind(self.events))
-            self._held += len(pairs.pairs)
-            self.most_matches += len(pairs.pairs)
-        self.events += sum(record.count for record in records)
+            self._hold(len(pairs.pairs))
+        self.add_records(
+            records[-1].offset + 1,
+            counts_from(self.end, records),
+            min(record.appended_ms for record in records),
+        )
 
-    def _put_away(self) -> None:
-        lists = group_by_subscription(self._found)
-        self._found, self._held = [], 0
+    def add_records(self, end: int, counts: Sequence[int], oldest_ms: int) -> None:
+        """Take in records: how many events each offset up to `end` has, and when the oldest was appended."""
+        self.oldest_ms = min(self.oldest_ms, oldest_ms) if self.events else oldest_ms
+        self.end = end
+        self._counts += counts
+        self.events += sum(counts)
+
+    def pass_over(self, end: int) -> None:
+        """There are no more records before this offset: what lies between is a hole."""
+        self._counts += [0] * (end - self.end)
+        self.end = max(self.end, end)
+
+    def add_lists(self, lists: MatchLists, given_up: NDArray[np.uint32]) -> None:
+        """Take in what a matcher found; events are counted as in the block."""
+        self._given_up.add(given_up)
+        if len(lists.numbers):
+            self._lists.append(lists)
+            self._hold(len(lists.ordinals))
+
+    def _hold(self, matches: int) -> None:
+        self.held += matches
+        self.most_matches += matches
+
+    def put_away(self) -> None:
+        """Write what is held to disk."""
+        lists = self._take()
         if len(lists.numbers):
             if self._runs is None:
                 self._runs = MatchRuns(self._folder)
             self._runs.add(lists)
             self._in_runs += len(lists.ordinals)
 
-    def lists(self) -> tuple[MatchLists | MatchRuns, int]:
-        """The matches by subscription, and how many they are."""
-        if self._runs is None:
-            lists = group_by_subscription(self._found)
-            return lists, len(lists.ordinals)
-        self._put_away()
-        return self._runs, self._in_runs
+    def _take(self) -> MatchLists:
+        """What is held, which is held no more."""
+        found, lists = self._found, self._lists
+        self._found, self._lists, self.held = [], [], 0
+        return merge_lists([group_by_subscription(found), *lists]) if lists else group_by_subscription(found)
+
+    def write(self, log: MatchPartition, matched_ms: float) -> tuple[int, int]:
+        """Write it to the match log, and be done; gives how many matches it has, and its size."""
+        try:
+            lists: MatchLists | MatchRuns
+            if self._runs is None:
+                lists = self._take()
+                matches = len(lists.ordinals)
+            else:
+                self.put_away()
+                lists, matches = self._runs, self._in_runs
+            extra = {
+                "matched_ms": round(matched_ms, 3),
+                "appended_ms": self.oldest_ms,
+                "events": self.events,
+                "matches": matches,
+                **self._given_up.figures(),
+            }
+            counts = np.array(self._counts, np.int32)
+            return matches, log.write(NewMatchBlock(self.start, self.end, counts, lists, extra))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Forget what is on disk."""
+        if self._runs is not None:
+            self._runs.close()
 
 
 class _GivenUp:
@@ -245,12 +305,23 @@ class _GivenUp:
         return {GIVEN_UP: int(self._counts.sum()), **{f"{GIVEN_UP} {n}": count for n, count in named}}
 
 
+def counts_from(start: int, records: Sequence[Record]) -> list[int]:
+    """How many events each offset from `start` on has: none in a hole."""
+    counts: list[int] = []
+    for record in records:
+        counts += [0] * (record.offset - start - len(counts))
+        counts.append(record.count)
+    return counts
+
+
 def grouped(records: Iterator[Record], most_events: int = GROUP_EVENTS) -> Iterator[list[Record]]:
     """Cut records into groups of at most so many events (a record with more is one of its own)."""
     group: list[Record] = []
     events = 0
     for record in records:
-        if group and events + record.count > most_events:
+        if group and (
+            events + record.count > most_events or record.offset - group[0].offset >= MAX_BLOCK_RECORDS
+        ):
             yield group
             group, events = [], 0
         group.append(record)

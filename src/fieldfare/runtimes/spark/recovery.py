@@ -22,7 +22,7 @@ from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.spark.batches import BatchSettings
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
-from fieldfare.storage import EventLog, MatchLog, NewMatchBlock
+from fieldfare.storage import LogPartition, MatchPartition, NewMatchBlock
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
@@ -58,8 +58,8 @@ class Recovery:
     Parameters
     ----------
     folder : DataFolder
-    log : EventLog
-    match_log : MatchLog
+    log : LogPartition
+    match_log : MatchPartition
     batches : BatchSettings
         What a batch holds at most.
     clock_ms : callable
@@ -69,8 +69,8 @@ class Recovery:
     def __init__(
         self,
         folder: DataFolder,
-        log: EventLog,
-        match_log: MatchLog,
+        log: LogPartition,
+        match_log: MatchPartition,
         batches: BatchSettings,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -171,13 +171,14 @@ class Recovery:
 
     def _set_aside(self, offset: int, error: str) -> None:
         """Put a record on the list, and write a block without matches in its place."""
-        events = self._log.backlog(offset).events - self._log.backlog(offset + 1).events
-        if not events:
-            return  # It is in a hole of the log, over which the planner goes.
+        space, events = "", 0
         try:
-            space = next(iter(self._log.read(offset, offset + 1))).space
+            for record in self._log.read(offset, offset + 1):
+                space, events = record.space, record.count
+            if not events:
+                return  # It is in a hole of the log, over which the tasks go.
         except StorageError as unreadable:
-            space, error = "", f"{error}; {unreadable}"
+            error = f"{error}; {unreadable}"
         # In this order: killed in between, it comes here again.
         self._quarantine.add(SetAside(offset, space, events, error, self._clock_ms()))
         no_matches = np.zeros(0, np.uint32)

@@ -1,10 +1,15 @@
-"""Subscriptions compiled once and kept: a folder with the index and what its numbers stand for."""
+"""Subscriptions compiled once and kept: a folder with a manifest, the files that it names, and a table of
+what the index's numbers stand for.
+
+A folder without a manifest, which an older fieldfare wrote, is one slice: ``index.part``.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,21 +17,34 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from fieldfare.filters import FilterError, compile_filter
-from fieldfare.matching.index import Index
-from fieldfare.matching.part import Part, build_part
-from fieldfare.matching.versions import Closings
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.partitioning import ONE_SLICE, Extents, Partitioning
+from fieldfare.pipeline.indexer import Indexer
+from fieldfare.pipeline.manifest import (
+    SliceManifest,
+    Snapshot,
+    SpaceManifest,
+    decode_manifest,
+    encode_manifest,
+)
+from fieldfare.pipeline.placing import SlicesBuilder
+from fieldfare.pipeline.slices import Slices
 from fieldfare.runtimes.spark.attributes import can_have, check_attributes
 from fieldfare.runtimes.spark.compile import SHOWN_PROBLEMS, CompiledSubscriptions, SubscriptionsError
+from fieldfare.runtimes.spark.index_cache import slice_opener
 
-PART_FILE = "index.part"
+MANIFEST_FILE = "manifest.json"
 NAMES_FILE = "subscriptions.arrow"
+SPACE = "saved"
+_OLDER_PART_FILE = "index.part"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
-    """An index, mapped, and the table (id, filter, dialect) whose rows its numbers are."""
+    """Slices, opened, and the table (id, filter, dialect) whose rows the numbers of subscriptions are."""
 
-    index: Index
+    space: SpaceManifest
+    slices: Slices
     names: pa.Table
 
     @property
@@ -34,14 +52,34 @@ class SavedIndex:
         return self.names.column("id").combine_chunks()
 
     @classmethod
-    def write(cls, folder: Path, compiled: CompiledSubscriptions) -> None:
-        """Write a folder; it is there whole or not at all. An index that was there before is replaced."""
-        if folder.exists() and not (folder / PART_FILE).exists():
+    def write(
+        cls,
+        folder: Path,
+        compiled: CompiledSubscriptions,
+        partitioning: Partitioning = ONE_SLICE,
+        entries: Sequence[IndexEntry] | None = None,
+        extents: Extents | None = None,
+    ) -> SavedIndex:
+        """Write a folder; it is there whole or not at all. An index that was there before is replaced.
+
+        Parameters
+        ----------
+        entries, extents
+            The subscriptions once more, and where they lie, if that has been read already.
+        """
+        if folder.exists() and not any(
+            (folder / name).exists() for name in (MANIFEST_FILE, _OLDER_PART_FILE)
+        ):
             raise FileExistsError(f"{folder} exists and is not a saved index")
+        builder = SlicesBuilder(partitioning)
+        builder.add(compiled.entries() if entries is None else entries, extents)
+        step = Indexer().rebase({SPACE: builder.finish()}, 0, {SPACE: partitioning})
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            build_part(compiled.entries()).save(partial / PART_FILE)
+            for name, part in step.parts.items():
+                part.save(partial / name)
+            (partial / MANIFEST_FILE).write_bytes(encode_manifest(step.manifest))
             names = compiled.table.select(["id", "filter", "dialect"]).combine_chunks()
             with (
                 pa.OSFile(str(partial / NAMES_FILE), "wb") as file,
@@ -53,24 +91,29 @@ class SavedIndex:
             os.replace(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> SavedIndex:
         """Map a folder that `write` made; FileNotFoundError when there is none."""
-        return cls.open_files(folder / PART_FILE, folder / NAMES_FILE)
+        if (folder / MANIFEST_FILE).exists():
+            space = decode_manifest((folder / MANIFEST_FILE).read_bytes()).spaces[SPACE]
+        else:
+            space = SpaceManifest((SliceManifest(snapshot=Snapshot(_OLDER_PART_FILE, 0)),))
+        return cls.open_files(space, folder.joinpath)
 
     @classmethod
-    def open_files(cls, part: Path, names: Path) -> SavedIndex:
-        """Map the two files of an index, wherever they lie."""
-        for path in (part, names):
+    def open_files(cls, space: SpaceManifest, path_of: Callable[[str], Path]) -> SavedIndex:
+        """Map the files of an index, wherever they lie; a slice when it is first searched."""
+        for path in map(path_of, (*space.files(), NAMES_FILE)):
             if not path.exists():
                 raise FileNotFoundError(f"there is no saved index at {path.parent}: {path.name} is missing")
-        table = pa.ipc.open_file(pa.memory_map(str(names))).read_all()
-        return cls(Index((Part.open(part),), Closings()), table)
+        table = pa.ipc.open_file(pa.memory_map(str(path_of(NAMES_FILE)))).read_all()
+        return cls(space, Slices(space, slice_opener(path_of)), table)
 
     def check_attributes(self, schema: StructType) -> None:
         """SubscriptionsError when filters name attributes that no event of this schema can have."""
-        if all(can_have(schema, path) for path in self.index.paths):
+        if all(can_have(schema, path) for path in self.slices.paths):
             return
         problems: list[tuple[str, str]] = []
         count = 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
+
+from fieldfare.pipeline.manifest import SpaceManifest
+from fieldfare.runtimes.spark.saved_index import NAMES_FILE, SavedIndex
 
 
 @cache
@@ -19,24 +22,49 @@ def _shipping_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fieldfare-shipping-")
 
 
-def ship_files(session: SparkSession, files: Sequence[Path]) -> str:
-    """Give every executor some files, under a name that says what is in them."""
+@dataclass(frozen=True, slots=True)
+class ShippedIndex:
+    """A saved index that every executor has.
+
+    Attributes
+    ----------
+    name : str
+        It says what is in the files.
+    space : SpaceManifest
+        The slices that they are of.
+    """
+
+    name: str
+    space: SpaceManifest
+
+    def path(self, file: str) -> Path:
+        """Where an executor has a file."""
+        return Path(SparkFiles.get(f"{self.name}.{file}"))
+
+    def open(self) -> SavedIndex:
+        """The index, in a task; a Python worker maps a slice once, when it first needs it."""
+        return _open(self)
+
+
+@lru_cache(maxsize=4)
+def _open(shipped: ShippedIndex) -> SavedIndex:
+    return SavedIndex.open_files(shipped.space, shipped.path)
+
+
+def ship_index(session: SparkSession, saved: SavedIndex, folder: Path) -> ShippedIndex:
+    """Give every executor the files of an index, which lie in a folder."""
+    files = {name: folder / name for name in (*sorted(saved.space.files()), NAMES_FILE)}
     digest = hashlib.sha256()
-    for path in files:
+    for path in files.values():
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    shipped = f"fieldfare-{digest.hexdigest()[:24]}"
+    shipped = ShippedIndex(f"fieldfare-{digest.hexdigest()[:24]}", saved.space)
     context = session.sparkContext
     there = {Path(path).name for path in context.listFiles}
-    for path in files:
-        if f"{shipped}.{path.name}" not in there:
-            copy = Path(_shipping_folder().name) / f"{shipped}.{path.name}"
+    for name, path in files.items():
+        if f"{shipped.name}.{name}" not in there:
+            copy = Path(_shipping_folder().name) / f"{shipped.name}.{name}"
             if not copy.exists():
                 shutil.copyfile(path, copy)
             context.addFile(str(copy))
     return shipped
-
-
-def shipped_file(shipped: str, name: str) -> Path:
-    """Where an executor has a file that was shipped."""
-    return Path(SparkFiles.get(f"{shipped}.{name}"))

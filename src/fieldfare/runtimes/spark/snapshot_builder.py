@@ -1,7 +1,7 @@
 """Building the snapshots of all spaces: here and now, or in a background process.
 
 ``python -m fieldfare.runtimes.spark.snapshot_builder`` is that process. It runs with low priority, ends when
-the process that started it does, and prints one JSON object: the file of each space.
+the process that started it does, and prints one JSON object: the files of each space's slices.
 """
 
 from __future__ import annotations
@@ -15,30 +15,44 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from fieldfare.matching.part import ENTRIES_AT_ONCE, Part, PartBuilder
+from fieldfare.matching.part import ENTRIES_AT_ONCE, Part
 from fieldfare.matching.versions import IndexEntry
+from fieldfare.pipeline.manifest import SpaceManifest
+from fieldfare.pipeline.placing import SlicesBuilder
 from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.storage import open_registry
+from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.registry import Registry, Version
 
 NICENESS = 10
 _SCRATCH = "snapshot-"
 
 
-def build_snapshots(registry: Registry, revision: int, floor: int) -> dict[str, Part]:
-    """A part for each space: the versions known at a revision that count for stamps from `floor` on."""
-    builders: dict[str, PartBuilder] = {}
+def build_snapshots(
+    registry: Registry, revision: int, floor: int, cut: Mapping[str, SpaceManifest] | None = None
+) -> dict[str, list[Part]]:
+    """A part for each slice of each space: versions known at a revision that count from stamp `floor` on.
+
+    Parameters
+    ----------
+    cut : mapping from space to SpaceManifest, optional
+        How spaces are cut; one that is not there is one slice.
+    """
+    cut = cut or {}
+    builders: dict[str, SlicesBuilder] = {}
     versions = registry.versions(revision, floor)
     while page := list(islice(versions, ENTRIES_AT_ONCE)):
         by_space: dict[str, list[IndexEntry]] = {}
         for version in page:
             by_space.setdefault(version.space, []).append(_entry(version))
         for space, entries in by_space.items():
-            builders.setdefault(space, PartBuilder()).add(entries)
+            if space not in builders:
+                builders[space] = SlicesBuilder(cut.get(space, SpaceManifest()).partitioning)
+            builders[space].add(entries)
     return {space: builders.pop(space).finish() for space in list(builders)}
 
 
@@ -84,8 +98,8 @@ class SnapshotBuild:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def result(self) -> dict[str, Path] | None:
-        """The file of each space, once it is done; None when it failed, and `problem` says why."""
+    def result(self) -> dict[str, list[Path]] | None:
+        """The files of each space's slices, once it is done; None when it failed, and `problem` says why."""
         if self._process.wait() != 0:
             lines = (self._scratch / "problems.txt").read_text(errors="replace").strip().splitlines()
             status = f"exit status {self._process.returncode}"
@@ -93,7 +107,7 @@ class SnapshotBuild:
             self.close()
             return None
         files = json.loads((self._scratch / "result.json").read_text())
-        return {space: Path(path) for space, path in files.items()}
+        return {space: [Path(path) for path in paths] for space, paths in files.items()}
 
     def kill(self) -> None:
         """End the process: it has failed then."""
@@ -135,11 +149,14 @@ def main() -> int:
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     registry = open_registry(DataFolder(options.data).registry_url)
-    files: dict[str, str] = {}
-    for place, (space, part) in enumerate(build_snapshots(registry, options.revision, options.floor).items()):
-        path = options.out / f"{place}.part"
-        part.save(path)
-        files[space] = str(path)
+    newest = open_index_store(DataFolder(options.data).index_url).newest()
+    built = build_snapshots(registry, options.revision, options.floor, newest.spaces if newest else None)
+    files: dict[str, list[str]] = {}
+    for place, (space, parts) in enumerate(built.items()):
+        paths = {id(part): options.out / f"{place}-{number}.part" for number, part in enumerate(parts)}
+        for part in {id(part): part for part in parts}.values():
+            part.save(paths[id(part)])
+        files[space] = [str(paths[id(part)]) for part in parts]
     print(json.dumps(files))
     return 0
 

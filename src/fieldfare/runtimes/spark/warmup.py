@@ -24,7 +24,7 @@ from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import OpenIndex
-from fieldfare.storage import IndexStore, MatchLog, NewMatchBlock
+from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -75,7 +75,7 @@ def run_kernels_once() -> None:
     for text in _EVERY_KERNEL:
         BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
     with tempfile.TemporaryDirectory() as folder:
-        match_log = MatchLog(Path(folder))
+        match_log = open_match_log(Path(folder).as_uri()).partition(0)
         counts = np.array([1, 3], np.int32)
         match_log.write(NewMatchBlock(0, 2, counts, found.by_subscription()))
         block = match_log.block_at(0)
@@ -101,7 +101,7 @@ class WarmKeeper:
         self._session = session
         self._folder = folder
         self._cores = cores
-        self._store = IndexStore(folder.index)
+        self._store = open_index_store(folder.index_url)
         self._batch: int | None = None
         self._busy_s = self._warmed_s = 0.0
         self._mapped = 0

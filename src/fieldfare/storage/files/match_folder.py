@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
-from fieldfare.storage.match_block import MAX_BLOCK_RECORDS
+from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange
 
 SHARD_RECORDS = 1_000
 SUFFIX = ".arrow"
@@ -32,11 +31,10 @@ _LISTINGS = 1_024
 """So many folders' listings are kept: those of readers far behind go first."""
 
 
-class BlockRange(NamedTuple):
-    """The records of one block."""
+class BlockFile(BlockRange):
+    """The records of one block, and its file."""
 
-    start: int
-    end: int
+    __slots__ = ()
 
     @property
     def shard(self) -> int:
@@ -52,7 +50,7 @@ class BlockRange(NamedTuple):
 class _Listing:
     changed_ns: int
     settled: bool
-    blocks: tuple[BlockRange, ...] = ()
+    blocks: tuple[BlockFile, ...] = ()
     """By start; of several with the same start the longest last."""
     end: int = 0
 
@@ -72,7 +70,7 @@ class BlockFolder:
         self._absent = -1, 0.0
         """The last offset asked for again and again, and when all folders that matter were looked into."""
 
-    def covering(self, offset: int, *, polled: bool = False) -> BlockRange | None:
+    def covering(self, offset: int, *, polled: bool = False) -> BlockFile | None:
         """A block that holds the record at an offset, or None.
 
         Whoever asks again and again (``polled``) for what comes next is told at once of a block that begins
@@ -130,7 +128,7 @@ def list_shards(folder: Path) -> list[int]:
         return []
 
 
-def list_blocks(folder: Path, shard: int) -> list[BlockRange]:
+def list_blocks(folder: Path, shard: int) -> list[BlockFile]:
     """The blocks of one shard, by start; of the same start the longest first."""
     try:
         names = os.listdir(shard_path(folder, shard))
@@ -140,7 +138,7 @@ def list_blocks(folder: Path, shard: int) -> list[BlockRange]:
     return sorted(blocks, key=lambda block: (block.start, -block.end))
 
 
-def blocks_from(folder: Path, from_offset: int = 0) -> Iterator[BlockRange]:
+def blocks_from(folder: Path, from_offset: int = 0) -> Iterator[BlockFile]:
     """The blocks that hold records from an offset on, in the same order, as they are listed now."""
     farthest = max(0, from_offset - MAX_BLOCK_RECORDS) // SHARD_RECORDS
     for shard in list_shards(folder):
@@ -153,14 +151,14 @@ def shard_path(folder: Path, shard: int) -> Path:
     return folder / f"{shard:04d}"
 
 
-def range_of(path: Path) -> BlockRange | None:
+def range_of(path: Path) -> BlockFile | None:
     """The records of the block that a file of this name holds; None for another name."""
     return _parse(path.name)
 
 
 @lru_cache(maxsize=4 * SHARD_RECORDS)
-def _parse(name: str) -> BlockRange | None:
+def _parse(name: str) -> BlockFile | None:
     start, _, end = name.removesuffix(SUFFIX).partition("-")
     if not name.endswith(SUFFIX) or not (start.isdecimal() and end.isdecimal()):
         return None
-    return BlockRange(int(start), int(end))
+    return BlockFile(int(start), int(end))

@@ -1,25 +1,29 @@
-"""The event log in one SQLite file; its tables are in `sqlite_schema`."""
+"""The event log in one SQLite file; its tables are in `schema`."""
 
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
+from typing import Self
 
-from fieldfare.arrow_events.stream import is_arrow, read_events
-from fieldfare.storage import sqlite_schema
+from fieldfare.model import Offsets
 from fieldfare.storage.errors import DiskFullError, EventLogError, FormatError, TrimmedError
 from fieldfare.storage.event_log import (
-    MAX_PAYLOAD_BYTES,
-    MAX_RECORD_EVENTS,
     Appended,
-    Backlog,
     NewRecord,
     Record,
-    RecordSize,
+    RetentionPolicy,
 )
-from fieldfare.storage.sqlite_connections import SqliteConnections, is_disk_full
+from fieldfare.storage.sqlite import schema
+from fieldfare.storage.sqlite.connections import SqliteConnections, is_disk_full
+
+AGES_NOTED = 500
+"""How exact retention is: to one part in so many of its time."""
 
 REMEMBERED_SEQUENCES = 1_000
 """How many of its latest sequences are remembered for a producer, at least."""
@@ -61,7 +65,10 @@ _TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
         WHERE offset < ?1 ORDER BY offset DESC LIMIT 1)
     UNION ALL SELECT start, events_end, bytes_end FROM trimmed WHERE start <= ?1 ORDER BY 1 DESC LIMIT 1)"""
 _TOTALS_BEHIND = "SELECT events_end, bytes_end FROM records WHERE offset = ? - 1"
-_NEXT_HOLE = "SELECT start, end FROM holes WHERE end > ? ORDER BY start LIMIT 1"
+_HOLE_FROM = "SELECT 1 FROM holes WHERE end > ? LIMIT 1"
+_SIZES = "SELECT offset + 1, bytes_end FROM records WHERE offset >= ? AND offset < ? ORDER BY offset"
+_FIRST_BEYOND = """SELECT offset + 1 FROM records WHERE offset >= ? AND offset < ? AND bytes_end >= ?
+    ORDER BY offset LIMIT 1"""
 _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
     FROM producers WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
 _SEQUENCES_AFTER = """SELECT space, producer, sequence, offset FROM producers
@@ -81,10 +88,13 @@ _FIRST_KEY = ("", "", -1)
 
 
 class SqliteEventLog:
-    """An `EventLog` in a SQLite file, which is created if it does not exist.
+    """An `EventLog` in a SQLite file, which is created if it does not exist: itself its only partition.
 
-    Retention frees pages that later appends use again; the file does not shrink.
+    It knows the size of every range, so all that the contract lets a log estimate is exact here. Retention
+    frees pages that later appends use again; the file does not shrink.
     """
+
+    number = 0
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -104,9 +114,13 @@ class SqliteEventLog:
     def url(self) -> str:
         return f"sqlite:///{self.path}"
 
+    @property
+    def partitions(self) -> tuple[Self]:
+        return (self,)
+
     def append(self, records: Sequence[NewRecord]) -> list[Appended]:
         for record in records:
-            _check(record)
+            record.check()
         with self._explained(), self._connections.writing() as connection:
             appended, rows = _place(connection, records)
             connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -140,22 +154,31 @@ class SqliteEventLog:
             return start
         events, size_bytes = self._totals_before(start)
         with self._explained():
-            hole = self._connections.reader().execute(_NEXT_HOLE, (start,)).fetchone()
-        if hole is not None:
-            if hole[0] <= start:
-                return int(hole[1])
-            end = min(end, hole[0])
-        # Gallop, then halve: `low` records fit (one always does), `high` do not.
+            hole = self._connections.reader().execute(_HOLE_FROM, (start,)).fetchone()
+        # Where there is no hole, there is a record just before.
+        totals = _TOTALS_BEHIND if hole is None else _TOTALS_BEFORE
+        # Gallop, then halve: what lies before `low` fits (one record always does), before `high` it does not.
         low, high, step = start + 1, end + 1, 2
         while low < high - 1:
             middle = min(start + step, high - 1) if step else (low + high) // 2
-            # There is no hole, so there is a record just before.
-            events_end, bytes_end = self._row(_TOTALS_BEHIND, (middle,))
+            events_end, bytes_end = self._row(totals, (middle,))
             if events_end - events <= max_events and bytes_end - size_bytes <= max_bytes:
                 low, step = middle, step * 2
             else:
                 high, step = middle, 0
         return low
+
+    def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
+        with self._explained():
+            sizes = self._connections.reader().execute(_SIZES, (start, end)).fetchall()
+        before = self._totals_before(start)[1] if sizes else 0
+        total = sizes[-1][1] - before if sizes else 0
+        if total <= piece_bytes or pieces == 1:
+            return [(start, end)]
+        # Each piece ends behind the record that brings all so far to its share.
+        wanted = [before - (-total * piece // pieces) for piece in range(1, pieces)]
+        cuts = {sizes[bisect_left(sizes, share, key=itemgetter(1))][0] for share in wanted} - {sizes[-1][0]}
+        return list(pairwise((start, *sorted(cuts), end)))
 
     def lowest_stamp(self, start: int) -> int | None:
         with self._explained():
@@ -165,39 +188,36 @@ class SqliteEventLog:
     def last_stamp(self) -> int:
         return int(self._row(_LAST_STAMP)[0])
 
-    def backlog(self, start: int) -> Backlog:
-        end, events_end, bytes_end = self._row(_LAST)
-        start = min(max(start, self.start()), end)
-        events, size_bytes = self._totals_before(start)
-        missing = self._row(
-            "SELECT coalesce(sum(end - max(start, ?1)), 0) FROM holes WHERE end > ?1", (start,)
-        )[0]
-        return Backlog(end - start - missing, events_end - events, bytes_end - size_bytes)
-
-    def sizes(self, start: int) -> Iterator[RecordSize]:
-        start = max(start, self.start())
-        before = self._totals_before(start)[1] if start < self.end() else 0
-        while True:
-            with self._explained():
-                rows = (
-                    self._connections.reader()
-                    .execute(
-                        "SELECT offset, bytes_end, appended_ms FROM records WHERE offset >= ?"
-                        " ORDER BY offset LIMIT ?",
-                        (start, _CHUNK_RECORDS),
-                    )
-                    .fetchall()
-                )
-            if not rows:
-                return
-            for offset, bytes_end, appended_ms in rows:
-                yield RecordSize(offset, bytes_end - before, appended_ms)
-                before, start = bytes_end, offset + 1
+    def backlog_events(self, start: int) -> int:
+        end, events_end, _ = self._row(_LAST)
+        return events_end - self._totals_before(min(max(start, self.start()), end))[0]
 
     def size_bytes(self) -> int:
-        return self.backlog(self.start()).bytes
+        return self._row(_LAST)[2] - self._totals_before(self.start())[1]
+
+    def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
+        ages_ms = [age_ms for age_ms in (policy.max_age_ms, policy.producers_ms) if age_ms is not None]
+        if ages_ms:
+            self.observe(elapsed_ms, every_ms=max(1, min(ages_ms) // AGES_NOTED), keep_ms=max(ages_ms))
+
+    def retain(self, policy: RetentionPolicy, keep_from: Offsets) -> None:
+        before, keep = self.start(), min(keep_from[0], self.end())
+        if policy.max_age_ms is not None:
+            before = max(before, self.older_than(policy.max_age_ms))
+        if policy.max_bytes is not None and before < keep:
+            surplus = self._row(_LAST)[2] - policy.max_bytes
+            if self._totals_before(before)[1] < surplus:
+                with self._explained():
+                    row = (
+                        self._connections.reader().execute(_FIRST_BEYOND, (before, keep, surplus)).fetchone()
+                    )
+                before = keep if row is None else row[0]
+        self.trim(min(before, keep))
+        if policy.producers_ms is not None:
+            self.forget_producers(self.older_than(policy.producers_ms))
 
     def trim(self, before: int) -> int:
+        """Remove the records before an offset; returns how many those were."""
         start = self.start()
         before = min(before, self.end())
         removed = 0
@@ -218,6 +238,10 @@ class SqliteEventLog:
         return removed
 
     def forget_producers(self, before: int) -> int:
+        """Drop what is remembered of repeats of records before an offset; returns how many those were.
+
+        One call looks at a bounded number, and the next goes on where it ended.
+        """
         with self._explained():
             rows = self._connections.reader().execute(_SEQUENCES_AFTER, (*self._forgotten_to, _FORGET_ROWS))
             looked_at = rows.fetchall()
@@ -230,6 +254,11 @@ class SqliteEventLog:
         return len(old)
 
     def observe(self, elapsed_ms: int, every_ms: int, keep_ms: int) -> None:
+        """Let what the log holds grow older by so much of the time that a service has run on it.
+
+        Where the log ends is noted every so often: `older_than` is exact to that, to the safe side. It will
+        be asked for no greater age than ``keep_ms``.
+        """
         with self._explained(), self._connections.writing() as connection:
             connection.execute("UPDATE ran SET ran_ms = ran_ms + ?", (max(0, elapsed_ms),))
             ran_ms = connection.execute("SELECT ran_ms FROM ran").fetchone()[0]
@@ -246,6 +275,7 @@ class SqliteEventLog:
                 )
 
     def older_than(self, age_ms: int) -> int:
+        """The offset up to which everything is older than so much of the time that `observe` counts."""
         with self._explained():
             row = (
                 self._connections.reader()
@@ -258,7 +288,11 @@ class SqliteEventLog:
             )
         return 0 if row is None else int(row[0])
 
+    def raise_ends(self, to: Offsets) -> None:
+        self.raise_end(to[0])
+
     def raise_end(self, to: int) -> None:
+        """Give no offset before this one to a record."""
         with self._explained(), self._connections.writing() as connection:
             end = _end(connection)
             if to > end:
@@ -269,11 +303,11 @@ class SqliteEventLog:
 
     def _prepare(self) -> None:
         """Create or upgrade the tables unless they are as they should be; refuse another kind of file."""
-        if self.path.exists() and sqlite_schema.is_current(self._connections.reader()):
+        if self.path.exists() and schema.is_current(self._connections.reader()):
             return
         with self._connections.writing() as connection:
-            if not sqlite_schema.prepare(connection, self.path.with_name("registry.db")):
-                raise FormatError(f"{self.path} is not an event log of format {sqlite_schema.FORMAT}")
+            if not schema.prepare(connection, self.path.with_name("registry.db")):
+                raise FormatError(f"{self.path} is not an event log of format {schema.FORMAT}")
 
     def _row(self, statement: str, values: tuple[int, ...] = ()) -> tuple[int, ...]:
         with self._explained():
@@ -319,19 +353,6 @@ class SqliteEventLog:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 kind = FormatError
             raise kind(f"{self.path}: {error}") from error
-
-
-def _check(record: NewRecord) -> None:
-    if not 1 <= record.count <= MAX_RECORD_EVENTS:
-        raise ValueError(f"a record has 1 to {MAX_RECORD_EVENTS} events, not {record.count}")
-    if len(record.payload) > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"a record has at most {MAX_PAYLOAD_BYTES} bytes, not {len(record.payload)}")
-    if is_arrow(record.payload):
-        read_events(record.payload, record.count)
-    elif not record.payload.endswith(b"\n") or record.payload.count(b"\n") != record.count:
-        raise ValueError(f"the payload is not {record.count} lines, each ended by a line feed")
-    if (record.producer is None) != (record.sequence is None):
-        raise ValueError("producer and sequence go together")
 
 
 def _end(connection: sqlite3.Connection) -> int:

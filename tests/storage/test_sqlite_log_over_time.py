@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.storage import EventLog, open_event_log
+from fieldfare.storage import open_event_log
 from fieldfare.storage.errors import EventLogError
-from fieldfare.storage.event_log import Appended, Backlog, NewRecord
+from fieldfare.storage.event_log import Appended, NewRecord
+from fieldfare.storage.sqlite.log import SqliteEventLog
 
-OpenLog = Callable[[], EventLog]
+OpenLog = Callable[[], SqliteEventLog]
 
 FORMAT_1 = """
 CREATE TABLE records (
@@ -37,16 +38,7 @@ def record(text: bytes = b"{}\n", space: str = "birds", **fields: object) -> New
     return NewRecord(space, text, text.count(b"\n"), **fields)  # type: ignore[arg-type]
 
 
-def test_the_same_producer_and_sequence_in_another_space_is_no_repeat(log: EventLog) -> None:
-    """Two teams' programs call themselves "importer" and count from 1: the second lost its events."""
-    first = record(producer="importer", sequence=1)
-    other = record(b'{"of":"fish"}\n', "fish", producer="importer", sequence=1)
-    assert log.append([first, other]) == [Appended(0, 1, 0, False), Appended(1, 1, 0, False)]
-    assert log.append([other, first]) == [Appended(1, 1, 0, True), Appended(0, 1, 0, True)]
-    assert [kept.space for kept in log.read(0, 9)] == ["birds", "fish"]
-
-
-def test_a_known_pair_with_another_body_is_told_apart_from_a_repeat(log: EventLog) -> None:
+def test_a_known_pair_with_another_body_is_told_apart_from_a_repeat(log: SqliteEventLog) -> None:
     """A program lost its counter and began again at 1: its new events were answered and thrown away."""
     log.append([record(b'{"x":1}\n', producer="p", sequence=1)])
     wrong = record(b'{"x":2}\n', producer="p", sequence=1)
@@ -66,7 +58,7 @@ def test_a_known_pair_with_another_body_is_told_apart_from_a_repeat(log: EventLo
     )
 
 
-def test_forgetting_looks_at_a_bounded_number_and_goes_on(log: EventLog) -> None:
+def test_forgetting_looks_at_a_bounded_number_and_goes_on(log: SqliteEventLog) -> None:
     """With a million producers the whole table was read inside a write transaction every ten seconds."""
     size = 1_000
     for first in range(0, 25_000, size):
@@ -86,13 +78,13 @@ def old_file(tmp_path: Path) -> Path:
     return tmp_path / "log.db"
 
 
-def check_upgraded(log: EventLog) -> None:
+def check_upgraded(log: SqliteEventLog) -> None:
     assert (log.start(), log.end()) == (1, 3)
     assert [(kept.offset, kept.space, kept.count) for kept in log.read(1, 3)] == [
         (1, "birds", 1),
         (2, "fish", 2),
     ]
-    assert log.backlog(0) == Backlog(2, 3, 9)
+    assert (log.backlog_events(0), log.size_bytes()) == (3, 9)
     assert log.append([record(producer="p", sequence=7)]) == [Appended(1, 1, 0, True)]
     assert log.append([record(b"[]\n", producer="p", sequence=7)])[0].differs
     assert log.append([record(b"{}\n{}\n", "fish", producer="q", sequence=7)]) == [Appended(2, 2, 0, True)]
@@ -112,12 +104,13 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 ) -> None:
     status, _ = run_program(f"""if True:
         import os
-        from fieldfare.storage import open_event_log, sqlite_schema
+        from fieldfare.storage import open_event_log
+        from fieldfare.storage.sqlite import schema
         def die_after(connection, registry):
-            for statement in (*sqlite_schema._FROM_1, *sqlite_schema._ADDED_BY_3)[:{statement}]:
+            for statement in (*schema._FROM_1, *schema._ADDED_BY_3)[:{statement}]:
                 connection.execute(statement)
             os._exit(9)
-        sqlite_schema.prepare = die_after
+        schema.prepare = die_after
         open_event_log("sqlite:///{old_file}")
     """)
     assert status == 9
@@ -135,7 +128,7 @@ def test_a_file_of_a_later_format_is_refused(old_file: Path) -> None:
 HOUR_MS = 3_600_000
 
 
-def test_records_grow_older_by_the_time_that_the_service_ran(log: EventLog, open_log: OpenLog) -> None:
+def test_records_grow_older_by_the_time_that_the_service_ran(log: SqliteEventLog, open_log: OpenLog) -> None:
     """Whatever the clock said when they were appended: it may have been in the year 2100."""
     for hour in range(100):
         log.append([record(appended_ms=4_102_444_800_000 if hour < 50 else 0)])
@@ -147,14 +140,14 @@ def test_records_grow_older_by_the_time_that_the_service_ran(log: EventLog, open
     file.close()
 
 
-def test_a_log_that_nobody_observed_has_no_age(log: EventLog) -> None:
+def test_a_log_that_nobody_observed_has_no_age(log: SqliteEventLog) -> None:
     log.append([record()])
     assert log.older_than(0) == 0
     log.observe(-HOUR_MS, every_ms=1, keep_ms=HOUR_MS)
     assert (log.older_than(0), log.older_than(1)) == (1, 0)
 
 
-def test_ages_are_noted_seldom_and_are_never_too_great(log: EventLog) -> None:
+def test_ages_are_noted_seldom_and_are_never_too_great(log: SqliteEventLog) -> None:
     chance = random.Random(1)
     ran_ms, ends = 0, []
     for _ in range(300):
@@ -169,7 +162,7 @@ def test_ages_are_noted_seldom_and_are_never_too_great(log: EventLog) -> None:
         assert late <= log.older_than(age_ms) <= exact
 
 
-def test_no_offset_below_a_raised_end_is_given_to_a_record(log: EventLog, open_log: OpenLog) -> None:
+def test_no_offset_below_a_raised_end_is_given_to_a_record(log: SqliteEventLog, open_log: OpenLog) -> None:
     """A copy of yesterday's log was put back: what refers to offsets beyond it must not meet new records."""
     log.append([record(), record()])
     log.raise_end(1)
@@ -179,14 +172,11 @@ def test_no_offset_below_a_raised_end_is_given_to_a_record(log: EventLog, open_l
     assert log.append([record(b"{}\n{}\n")]) == [Appended(5_000_000, 2, 0, False)]
     assert [kept.offset for kept in log.read(0, 9_999_999)] == [0, 1, 5_000_000]
     assert [kept.offset for kept in log.read(3, 9_999_999)] == [5_000_000]
-    assert log.backlog(0) == Backlog(3, 4, 12)
-    assert log.backlog(77) == log.backlog(5_000_000) == Backlog(1, 2, 6)
-    assert [size.size_bytes for size in log.sizes(0)] == [3, 3, 6]
-    assert [size.offset for size in log.sizes(77)] == [5_000_000]
+    assert (log.backlog_events(0), log.size_bytes()) == (4, 12)
+    assert log.backlog_events(77) == log.backlog_events(5_000_000) == 2
 
 
-def test_a_range_never_holds_both_records_and_a_hole(log: EventLog) -> None:
-    """So whoever cuts batches by `bound` meets ranges that are all records, or nothing."""
+def test_bounds_are_exact_across_holes(log: SqliteEventLog) -> None:
     chance = random.Random(2)
     offsets: list[int] = []
     while log.end() < 2_000:
@@ -199,14 +189,14 @@ def test_a_range_never_holds_both_records_and_a_hole(log: EventLog) -> None:
         end = log.bound(start, 60, 1 << 30)
         assert end > start
         inside = [offset for offset in offsets if start <= offset < end]
-        assert inside in ([], list(range(start, end)))
         assert len(inside) <= 20
+        assert len(inside) == 20 or end == log.end(), "as much as may be"
         assert [kept.offset for kept in log.read(start, end)] == inside
         start = end
     for before in (30, 500, 501, 1_999, log.end()):
         left = [offset for offset in offsets if offset >= before]
         log.trim(before)
-        assert (log.start(), log.backlog(0).records) == (before, len(left))
+        assert (log.start(), log.backlog_events(0)) == (before, len(left))
         assert [kept.offset for kept in log.read(before, 9_999)] == left
     log.append([record()])
     assert log.start() == log.end() - 1

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from fieldfare.files import remove_abandoned
 from fieldfare.storage.errors import BrokenBlockError
-from fieldfare.storage.match_block import MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS, MatchBlock, NewMatchBlock
-from fieldfare.storage.match_folder import SHARD_RECORDS, BlockRange, list_blocks, list_shards, shard_path
+from fieldfare.storage.files.match_block import FileBlock
+from fieldfare.storage.files.match_folder import (
+    SHARD_RECORDS,
+    BlockFile,
+    list_blocks,
+    list_shards,
+    shard_path,
+)
+from fieldfare.storage.match_log import MAX_BLOCK_EVENTS, MAX_BLOCK_RECORDS, NewMatchBlock
 
 MAX_COMPACTED_MATCHES = 8_000_000
 """Compaction makes no block with more matches: it bounds the memory that it takes to about 100 MB."""
@@ -48,7 +55,7 @@ class Compaction:
     def __init__(
         self,
         folder: Path,
-        read: Callable[[BlockRange], MatchBlock],
+        read: Callable[[BlockFile], FileBlock],
         write: Callable[[NewMatchBlock], int],
         broken: Callable[[BrokenBlockError], None],
     ) -> None:
@@ -58,21 +65,21 @@ class Compaction:
         self._broken = broken
         self._from: int | None = None
         self._lowest_shard: int | None = None
-        self._small: dict[BlockRange, Content] = {}
-        self._sizes: dict[BlockRange, Size] = {}
+        self._small: dict[BlockFile, Content] = {}
+        self._sizes: dict[BlockFile, Size] = {}
 
     def compact(self, before: int, most_blocks: int) -> int:
         """Merge neighbours that end at or before an offset; returns how many files that saved."""
         self._small.clear()
         blocks = self._window(before, most_blocks)
         saved = 0
-        left: list[tuple[BlockRange, Size]] = []
+        left: list[tuple[BlockFile, Size]] = []
         for run in self._runs(self._remove_contained(blocks)):
             merged = self._merge([block for block, _ in run]) if len(run) > 1 else None
             if merged is None:
                 left += run
                 continue
-            whole = BlockRange(merged.start, merged.end)
+            whole = BlockFile(merged.start, merged.end)
             self._write(merged)
             self._delete([block for block, _ in run if block != whole])
             saved += len(run) - 1
@@ -104,10 +111,10 @@ class Compaction:
             first = next(iter(list_shards(self._folder)), before // SHARD_RECORDS + 1)
         return range(first, before // SHARD_RECORDS + 1)
 
-    def _window(self, before: int, most_blocks: int) -> list[BlockRange]:
+    def _window(self, before: int, most_blocks: int) -> list[BlockFile]:
         """The next blocks to look at."""
         first = None if self._from is None else self._from // SHARD_RECORDS
-        blocks: list[BlockRange] = []
+        blocks: list[BlockFile] = []
         for shard in self._shards(first, before):
             remove_abandoned(shard_path(self._folder, shard))
             blocks += (
@@ -119,7 +126,7 @@ class Compaction:
                 break
         return blocks
 
-    def _go_on_after(self, left: Sequence[tuple[BlockRange, Size]], end: int) -> None:
+    def _go_on_after(self, left: Sequence[tuple[BlockFile, Size]], end: int) -> None:
         """Remember where the next call begins: with the last blocks, which what comes may be merged with."""
         at, events = end, 0
         self._sizes = {}
@@ -131,10 +138,10 @@ class Compaction:
             self._sizes[block] = size
         self._from = at
 
-    def _remove_contained(self, blocks: Sequence[BlockRange]) -> list[BlockRange]:
+    def _remove_contained(self, blocks: Sequence[BlockFile]) -> list[BlockFile]:
         """Delete the blocks whose records another block, which is whole, holds too."""
-        kept: list[BlockRange] = []
-        contained: dict[BlockRange, list[BlockRange]] = {}
+        kept: list[BlockFile] = []
+        contained: dict[BlockFile, list[BlockFile]] = {}
         for block in blocks:
             if kept and block.end <= kept[-1].end:
                 contained.setdefault(kept[-1], []).append(block)
@@ -149,7 +156,7 @@ class Compaction:
                 self._delete(others)
         return kept
 
-    def _size(self, block: BlockRange) -> Size | None:
+    def _size(self, block: BlockFile) -> Size | None:
         known = self._sizes.get(block)
         if known is not None:
             return known
@@ -164,7 +171,7 @@ class Compaction:
             return None
         return opened.events, opened.matches
 
-    def _runs(self, blocks: Sequence[BlockRange]) -> Iterator[list[tuple[BlockRange, Size]]]:
+    def _runs(self, blocks: Sequence[BlockFile]) -> Iterator[list[tuple[BlockFile, Size]]]:
         """All blocks that can be read, those together that are worth merging."""
         sized = [(block, size) for block in blocks if (size := self._size(block)) is not None]
         first = 0
@@ -188,7 +195,7 @@ class Compaction:
                 yield sized[first : first + 1]
                 first += 1
 
-    def _merge(self, run: Sequence[BlockRange]) -> NewMatchBlock | None:
+    def _merge(self, run: Sequence[BlockFile]) -> NewMatchBlock | None:
         at = run[0].start
         counts, lengths, subscriptions = [], [], []
         for block in run:
@@ -210,12 +217,12 @@ class Compaction:
             run[0].start, at, np.concatenate(counts), indptr, np.concatenate(subscriptions)
         )
 
-    def _delete(self, blocks: Sequence[BlockRange]) -> int:
+    def _delete(self, blocks: Sequence[BlockFile]) -> int:
         for block in blocks:
             block.path(self._folder).unlink(missing_ok=True)
         return len(blocks)
 
 
-def _content(block: MatchBlock) -> Content:
+def _content(block: FileBlock) -> Content:
     """What is merged of a block; it keeps no file open."""
     return block.counts.copy(), *block.by_event()

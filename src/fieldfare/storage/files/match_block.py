@@ -26,7 +26,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -36,22 +36,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_subscription
-from fieldfare.storage import match_kernels
+from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
-from fieldfare.storage.match_runs import MatchRuns
+from fieldfare.storage.files import match_kernels
+from fieldfare.storage.match_log import NewMatchBlock
 
 FORMAT = 2
-MAX_BLOCK_EVENTS = 65_536
-MAX_BLOCK_RECORDS = 65_536
-"""So far before a record may begin a block that holds it."""
 BATCH_MATCHES = 65_536
 NOISE_MATCHES = 16
 """With more matches a number on average, nearly all bytes are gaps, which cannot be compressed."""
-
-GIVEN_UP = "given_up"
-"""The figure in a block's ``extra`` that says how many pairs of an event and a subscription were given up as
-too much work; with a number behind it, how many of that subscription."""
 
 _CACHED_BATCHES = 8
 _OF_THIS_PROCESS = frozenset(
@@ -79,111 +72,6 @@ _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression
 _NOISE_OPTIONS = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _METADATA_KEY = b"fieldfare"
-_NO_MATCHES = MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
-
-
-@dataclass(frozen=True, slots=True)
-class NewMatchBlock:
-    """The matches of the records with ``start <= offset < end``, to be written.
-
-    Parameters
-    ----------
-    start, end
-        The range of records.
-    counts
-        int32[end - start]: the number of events of each record; 65,536 records and events at most. 0 where
-        nothing is known of a record: its matches were lost.
-    lists
-        The events of each subscription, counted over all records of the block; of very many, runs of them.
-    extra
-        Figures about the making of the block (times, durations); kept until the block is compacted.
-    """
-
-    start: int
-    end: int
-    counts: NDArray[np.int32]
-    lists: MatchLists | MatchRuns
-    extra: Mapping[str, int | float] = field(default_factory=dict)
-
-    @classmethod
-    def gap(cls, start: int, end: int) -> Self:
-        """A block that stands for matches that were lost: it says nothing about its records."""
-        return cls(start, end, np.zeros(end - start, np.int32), _NO_MATCHES, {"gap": 1})
-
-    @classmethod
-    def by_event(
-        cls,
-        start: int,
-        end: int,
-        counts: NDArray[np.int32],
-        indptr: NDArray[np.int64],
-        subscriptions: NDArray[np.uint32],
-        extra: Mapping[str, int | float] | None = None,
-    ) -> Self:
-        """The same from matches by event (CSR).
-
-        Event e matched ``subscriptions[indptr[e]:indptr[e + 1]]``, int64[events + 1] and uint32[m], no number
-        twice; otherwise ValueError.
-        """
-        block = cls(start, end, counts, _NO_MATCHES, extra or {})
-        block.check()
-        events = int(counts.sum())
-        if indptr.size != events + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
-            raise block.refusal(f"indptr must ascend from 0 and hold {events + 1} entries")
-        if indptr[-1] != subscriptions.size:
-            raise block.refusal("indptr must end with the number of matches")
-        lists = lists_of(indptr, subscriptions)
-        if lists.ordinals.size != subscriptions.size:
-            raise block.refusal("an event has a number twice")
-        return replace(block, lists=lists)
-
-    def check(self) -> None:
-        """Raise ValueError, naming the range, when the arrays do not fit together."""
-        events = int(self.counts.sum())
-        if not 0 <= self.start < self.end:
-            raise self.refusal("the range is empty")
-        if self.end - self.start > MAX_BLOCK_RECORDS:
-            raise self.refusal(f"its records are more than {MAX_BLOCK_RECORDS}")
-        if self.counts.size != self.end - self.start or (self.counts < 0).any():
-            raise self.refusal("counts must hold a number for each record, 0 or more")
-        if events > MAX_BLOCK_EVENTS:
-            raise self.refusal(f"{events} events are more than {MAX_BLOCK_EVENTS}")
-        if isinstance(self.lists, MatchLists):
-            self._check_lists(self.lists, events)
-
-    def pieces(self) -> Iterator[MatchLists]:
-        """The lists by ascending number: all at once, or, of runs, some at a time."""
-        if isinstance(self.lists, MatchLists):
-            yield self.lists
-            return
-        events = int(self.counts.sum())
-        for lists in self.lists.pieces():
-            self._check_lists(lists, events)
-            yield lists
-
-    def _check_lists(self, lists: MatchLists, events: int) -> None:
-        numbers, starts, ordinals = lists
-        if starts.size != numbers.size + 1 or starts[0] != 0 or starts[-1] != ordinals.size:
-            raise self.refusal("starts must begin with 0 and end with the number of matches")
-        if (np.diff(starts) < 1).any():
-            raise self.refusal("every number must have a match")
-        if ordinals.size and int(ordinals.max()) >= events:
-            raise self.refusal("a match is of an event that it does not have")
-
-    def refusal(self, reason: str) -> ValueError:
-        """The error that names this block."""
-        return ValueError(f"match block {self.start}-{self.end}: {reason}")
-
-
-def lists_of(indptr: NDArray[np.int64], subscriptions: NDArray[np.uint32]) -> MatchLists:
-    """Matches by event (of at most 65,536 events) by subscription."""
-    if not subscriptions.size:
-        return _NO_MATCHES
-    pairs = np.empty((subscriptions.size, 2), np.int32)
-    pairs[:, 0] = np.repeat(np.arange(indptr.size - 1, dtype=np.int32), np.diff(indptr))
-    pairs[:, 1] = np.arange(subscriptions.size, dtype=np.int32)
-    numbers = np.ascontiguousarray(subscriptions, np.uint32)
-    return group_by_subscription([Pairs(pairs, 0, numbers, int(numbers.min()), int(numbers.max()))])
 
 
 class _Header(msgspec.Struct):
@@ -328,25 +216,23 @@ def _is_about_this_process(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS)
 
 
-class MatchBlock:
-    """A block of the match log, read from its file; safe for use by several threads.
+class FileBlock:
+    """A `MatchBlock` that is read from its file, which stays readable here after it was deleted.
 
-    The file stays readable here after it was deleted. The batches last used are kept decoded.
+    The batches last used are kept decoded.
 
-    Attributes
+    Parameters
     ----------
-    start, end
-        The range of records.
-    counts
-        int32[end - start]: the number of events of each record.
-    events, matches
-        How many there are of each.
-    extra
-        What the writer noted; empty when the block was made by compaction.
+    path
+        The file.
+    partition, block
+        Whose matches it is to hold.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, partition: int, block: tuple[int, int]) -> None:
         self.path = path
+        self._partition = partition
+        self._block = block
         try:
             self._reader = pa.ipc.open_file(pa.memory_map(str(path)), options=_READ_OPTIONS)
             header = msgspec.json.decode(self._reader.schema.metadata[_METADATA_KEY], type=_Header)
@@ -355,14 +241,15 @@ class MatchBlock:
         except (pa.ArrowException, OSError, TypeError, KeyError, msgspec.DecodeError) as error:
             if _is_about_this_process(error):
                 raise MatchLogError(f"{path} could not be opened: {error}") from error
-            raise BrokenBlockError(path, f"{path} is not a match block: {error}") from error
+            raise self._error(f"is not a match block: {error}") from error
         if header.format != FORMAT:
             # Not broken: another version's, and so to be left alone.
             raise MatchLogError(f"{path} has format {header.format}; format {FORMAT} was expected")
         if not self._reader.schema.equals(_SCHEMA, check_metadata=False):
             raise self._broken("its columns are not those of a match block")
-        self.start = header.start
-        self.end = header.end
+        self.start, self.end = header.start, header.end
+        if (self.start, self.end) != block:
+            raise self._error(f"holds the records {self.start}-{self.end}")
         self.matches = header.matches
         self.extra: Mapping[str, int | float] = header.extra
         self._lock = threading.Lock()
@@ -383,31 +270,11 @@ class MatchBlock:
         self._cached[0] = self._decode(0, first)
 
     def __repr__(self) -> str:
-        return f"MatchBlock({str(self.path)!r})"
+        return f"FileBlock({str(self.path)!r})"
 
     def matches_of(
         self, number: int, from_offset: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Where the events stand that matched a subscription, in order.
-
-        Parameters
-        ----------
-        number
-            The subscription's number.
-        from_offset
-            Only records from this offset on. A reader that steps from position to position gives its
-            position here: a block may start before it after a crash or a compaction.
-
-        Returns
-        -------
-        offsets, indexes
-            int64[k] and int32[k]: the record of each event, and the event's index in it.
-
-        Raises
-        ------
-        MatchLogError
-            The file is broken.
-        """
         batch = self._batch(max(0, int(np.searchsorted(self._first_numbers, number, "right")) - 1))
         place = int(np.searchsorted(batch.numbers, number))
         if place == batch.numbers.size or batch.numbers[place] != number:
@@ -423,11 +290,9 @@ class MatchBlock:
         return self.start + records, (ordinals - self._event_starts[records]).astype(np.int32)
 
     def numbers(self) -> NDArray[np.uint32]:
-        """The numbers of all subscriptions that matched something here, ascending."""
         return np.concatenate([batch.numbers for batch in self._all_batches()])
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """All matches by event (CSR), as they were given to be written, numbers ascending."""
         batches = self._all_batches()
         before = np.cumsum([0, *(batch.low.size for batch in batches)])
         indptr, subscriptions = match_kernels.by_event(
@@ -445,7 +310,6 @@ class MatchBlock:
         return indptr, subscriptions
 
     def check(self) -> None:
-        """Read all of it; MatchLogError when something is broken."""
         self.by_event()
 
     def _all_batches(self) -> list[_Batch]:
@@ -489,4 +353,7 @@ class MatchBlock:
         return _Batch(numbers, starts, lists["low"], high)
 
     def _broken(self, reason: str) -> MatchLogError:
-        return BrokenBlockError(self.path, f"{self.path} is broken: {reason}")
+        return self._error(f"is broken: {reason}")
+
+    def _error(self, what: str) -> BrokenBlockError:
+        return BrokenBlockError(self._partition, self._block, f"{self.path} {what}")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning import Extents
-from fieldfare.partitioning.planning import Plan, PlanSettings, Recutter, plan
-from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex
+from fieldfare.partitioning.planning import PlanSettings, Recutter, plan
+from fieldfare.pipeline.manifest import Manifest
+from fieldfare.storage import IndexStore
+from fieldfare_lab.spark.fixed_index import write_space
 
 
 class Recutting:
-    """Keeps what it takes to cut again: all subscriptions, where they lie, and the plan that holds.
+    """Keeps what it takes to cut again: a space's subscriptions, where they lie, and the plan that holds.
 
     Parameters
     ----------
-    folder : Path
-        Each cut gets a folder of its own here. Old ones stay: a task that runs again may need them.
+    store : IndexStore
+        Each cut is a new manifest here. Old ones stay: a task that runs again may need them.
+    space : str
     entries, extents
         All subscriptions, and where they lie, in the same order.
     sample : ColumnBatch
@@ -29,6 +31,11 @@ class Recutting:
     patience : int
         After how many batches in a row that a new plan would have served better it is taken.
 
+    Attributes
+    ----------
+    manifest : Manifest
+        Of the plan that holds.
+
     Raises
     ------
     ValueError
@@ -37,7 +44,8 @@ class Recutting:
 
     def __init__(
         self,
-        folder: Path,
+        store: IndexStore,
+        space: str,
         entries: Sequence[IndexEntry],
         extents: Extents,
         sample: ColumnBatch,
@@ -51,25 +59,23 @@ class Recutting:
             raise ValueError(
                 "no attribute narrows the search of these subscriptions: they can only be hashed"
             )
-        self._folder, self._entries, self._extents, self._matchers = folder, entries, extents, matchers
+        self.space = space
+        self._store, self._entries, self._extents, self._matchers = store, entries, extents, matchers
         self._machine = Recutter(first, settings, patience=patience)
-        self._cuts = 0
-        self.sliced = self._write(first)
+        self.manifest = self._write()
 
     @property
     def paths(self) -> tuple[AttributePath, ...]:
         """The attributes that samples must have."""
         return tuple(self._extents.attributes)
 
-    def observe(self, sample: ColumnBatch) -> SlicedIndex | None:
-        """Take in a sample of a batch; the new slices, if it is time for them."""
-        better = self._machine.observe(self._extents, sample, self._matchers)
-        if better is None:
+    def observe(self, sample: ColumnBatch) -> Manifest | None:
+        """Take in a sample of a batch; the new manifest, if it is time for one."""
+        if self._machine.observe(self._extents, sample, self._matchers) is None:
             return None
-        self.sliced = self._write(better)
-        return self.sliced
+        self.manifest = self._write()
+        return self.manifest
 
-    def _write(self, chosen: Plan) -> SlicedIndex:
-        self._cuts += 1
-        folder = self._folder / f"cut-{self._cuts:04d}"
-        return SlicedIndex.write(folder, self._entries, self._extents, chosen.partitioning)
+    def _write(self) -> Manifest:
+        partitioning = self._machine.current.partitioning
+        return write_space(self._store, self.space, self._entries, partitioning, self._extents)

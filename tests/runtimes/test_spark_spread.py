@@ -1,4 +1,4 @@
-"""With subscriptions spread over matchers, every event meets exactly the subscriptions that it matches."""
+"""With slices at several matchers, every event meets exactly the subscriptions that it matches."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from random import Random
 import numpy as np
 import pytest
 from naive_library import match_naive
-from pipeline_support import arrow_payload_of, payload_of, random_event, random_filter, typed_event
+from pipeline_support import TYPED, arrow_payload_of, payload_of, random_event, random_filter, typed_event
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from fieldfare.filters import compile_filter
+from fieldfare.forwarding import POLICIES
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.partitioning import Extents
+from fieldfare.partitioning import Extents, HashPartitioning
+from fieldfare.partitioning.choosing import PARTITIONINGS, choose_partitioning, read_extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
-from fieldfare.runtimes.spark.partitioned.log_matcher import LogMatcher, read_matches
-from fieldfare.runtimes.spark.partitioned.recutting import Recutting
-from fieldfare.runtimes.spark.partitioned.sliced_index import (
-    PARTITIONINGS,
-    SlicedIndex,
-    choose_partitioning,
-    read_extents,
-)
-from fieldfare.runtimes.spark.partitioned.tasks import POLICIES
+from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.spark import Partitioned, match, save_index
-from fieldfare.storage import open_event_log
-from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage import open_event_log, open_index_store, open_match_log
+from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.event_log import NewRecord, only_partition
+from fieldfare_lab.spark.batches import LogBatches
+from fieldfare_lab.spark.fixed_index import write_space
+from fieldfare_lab.spark.recutting import Recutting
 
 pytestmark = pytest.mark.spark
 
@@ -35,17 +34,33 @@ SEED = 20
 MATCHERS = 3
 
 
+def written(folder: DataFolder, end: int) -> list[list[int]]:
+    """What the match log says of each event."""
+    log, found, at = open_match_log(folder.matches_url).partition(0), [], 0
+    while at < end:
+        block = log.block_at(at)
+        assert block is not None and block.start == at, "there is one block for each range"
+        indptr, numbers = block.by_event()
+        found += [
+            numbers[first:last].tolist()
+            for first, last in zip(indptr.tolist(), indptr[1:].tolist(), strict=False)
+        ]
+        at = block.end
+    return found
+
+
 class Scene:
     """A log of two spaces, subscriptions of one, and what must come out."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, root: Path) -> None:
         random = Random(SEED)
+        self.folder = DataFolder(root)
+        self.folder.make()
         filters = [compile_filter(random_filter(random)) for _ in range(60)]
         filters += [compile_filter(f"data.x >= {n / 50} AND data.y < {n / 40}") for n in range(200)]
         self.entries = [
             IndexEntry(n + 1, n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)
         ]
-        self.log_url = f"sqlite:///{folder / 'log.db'}"
         self.expected: list[list[int]] = []
         records, sample = [], []
         for _ in range(40):
@@ -54,17 +69,19 @@ class Scene:
             events = [
                 (typed_event if as_arrow else random_event)(random) for _ in range(random.randrange(1, 12))
             ]
-            payload = arrow_payload_of(events) if as_arrow else payload_of(events, random)
+            payload = arrow_payload_of(events, TYPED) if as_arrow else payload_of(events, random)
             records.append(NewRecord(space, payload, len(events), None, None, 0))
             found = match_naive(events, list(enumerate(filters)))
             self.expected += found if space == "mine" else [[] for _ in events]
             sample += events if space == "mine" else []
-        with_log = open_event_log(self.log_url)
+        with_log = open_event_log(self.folder.log_url)
         with_log.append(records)
-        self.end = with_log.end()
+        self.end = only_partition(with_log).end()
         self.extents: Extents = read_extents(self.entries)
         mine = [
-            events for events in by_space(record_batch(with_log.read(0, self.end))) if events.space == "mine"
+            events
+            for events in by_space(record_batch(only_partition(with_log).read(0, self.end)))
+            if events.space == "mine"
         ]
         self.sample = decode(mine[0], tuple(self.extents.attributes))
         with_log.close()
@@ -77,24 +94,25 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.mark.parametrize("name", PARTITIONINGS)
 def test_matchers_together_find_what_a_naive_matcher_does(
-    session: SparkSession, scene: Scene, tmp_path: Path, name: str
+    session: SparkSession, scene: Scene, name: str
 ) -> None:
+    """And what they write is one match log, whoever matched."""
     partitioning = choose_partitioning(name, MATCHERS, scene.extents, scene.sample, 2)
-    sliced = SlicedIndex.write(tmp_path / "slices", scene.entries, scene.extents, partitioning)
-    for policy in POLICIES if name == "attribute_space" else POLICIES[:1]:
-        for fused in (False, True):
-            folder = tmp_path / f"{policy}-{fused}"
-            matcher = LogMatcher(
-                session, scene.log_url, "mine", sliced, folder, forwarding=policy, fused=fused, seed=SEED
-            )
-            first = matcher.match(0, scene.end // 2)
-            second = matcher.match(scene.end // 2, scene.end)
-            assert read_matches(folder, 0, scene.end).lists() == scene.expected, (policy, fused)
-            assert first.matches + second.matches == sum(map(len, scene.expected))
-            assert len(list(folder.iterdir())) == (1 if fused else MATCHERS)
-            visited = np.flatnonzero(first.visits + second.visits)
-            assert (matcher.loads.matches_per_s[visited] > 0).all()
-            assert (matcher.loads.at_s[visited] > 0).all()
+    write_space(open_index_store(scene.folder.index_url), "mine", scene.entries, partitioning, scene.extents)
+    policies = POLICIES if name == "attribute_space" else POLICIES[:1]
+    for policy in (*policies, None):
+        for path in scene.folder.matches.rglob("*.arrow"):
+            path.unlink()
+        batches = LogBatches(session, scene.folder, forwarding=policy, seed=SEED)
+        first = batches.match(0, scene.end // 2)
+        second = batches.match(scene.end // 2, scene.end)
+        assert written(scene.folder, scene.end) == scene.expected, policy
+        assert first.matches + second.matches == sum(map(len, scene.expected))
+        assert first.events + second.events == len(scene.expected)
+        loads = batches.loads["mine"]
+        visited = [number for space, number in (*first.visits, *second.visits) if space == "mine"]
+        assert bool(visited) == (policy is not None)
+        assert (loads.at_s[visited] > 0).all()
 
 
 def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_path: Path) -> None:
@@ -108,39 +126,51 @@ def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_p
         made = [{"id": "1", "data": {"x": x + 500 * (batch > 1)}} for x in rng.integers(0, 500, 300).tolist()]
         events += made
         records.append(NewRecord("mine", payload_of(made, Random(1)), len(made), None, None, 0))
-    log_url = f"sqlite:///{tmp_path / 'log.db'}"
-    log = open_event_log(log_url)
+    folder = DataFolder(tmp_path)
+    folder.make()
+    log = open_event_log(folder.log_url)
     log.append(records)
     extents = read_extents(entries)
-    sample = decode(next(by_space(record_batch(log.read(0, 1)))), tuple(extents.attributes))
+    sample = decode(next(by_space(record_batch(only_partition(log).read(0, 1)))), tuple(extents.attributes))
     log.close()
-    recutting = Recutting(tmp_path / "cuts", entries, extents, sample, 2, patience=1)
-    first = recutting.sliced
-    matcher = LogMatcher(
-        session, log_url, "mine", first, tmp_path / "out", forwarding="balanced", recutting=recutting
-    )
+    recutting = Recutting(open_index_store(folder.index_url), "mine", entries, extents, sample, 2, patience=1)
+    first = recutting.manifest
+    batches = LogBatches(session, folder, forwarding="balanced", recutting=recutting)
     cuts = []
     for batch in range(6):
-        matcher.match(batch, batch + 1)
-        cuts.append(matcher.sliced)
-    assert cuts[1] is first, "nothing has moved yet"
-    assert cuts[-1] is not first
-    assert read_matches(tmp_path / "out", 0, 6).lists() == match_naive(events, list(enumerate(filters)))
+        batches.match(batch, batch + 1)
+        cuts.append(batches.manifest)
+    assert cuts[1] == first, "nothing has moved yet"
+    assert cuts[-1].number > first.number
+    assert cuts[-1].spaces["mine"].partitioning != first.spaces["mine"].partitioning
+    assert written(folder, 6) == match_naive(events, list(enumerate(filters)))
 
 
 def test_what_does_not_exist_is_refused_by_name(session: SparkSession, scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'rnd'.*adaptive, response_time"):
-        sliced = SlicedIndex.write(
-            tmp_path,
-            scene.entries,
-            scene.extents,
-            choose_partitioning("hash", 1, scene.extents, scene.sample),
-        )
-        LogMatcher(session, scene.log_url, "mine", sliced, tmp_path, forwarding="rnd")
+        LogBatches(session, scene.folder, forwarding="rnd")
+    with pytest.raises(IndexStoreError, match="has no index yet"):
+        LogBatches(session, DataFolder(tmp_path)).match(0, 1)
     with pytest.raises(ValueError, match=r"'mPartition'.*attribute_space"):
         choose_partitioning("mPartition", 2, scene.extents, scene.sample)
     with pytest.raises(ValueError, match="0 matchers"):
         choose_partitioning("hash", 0, scene.extents, scene.sample)
+
+
+def test_a_record_that_no_matcher_can_read_is_named(session: SparkSession, tmp_path: Path) -> None:
+    """Whoever looks for it by halving is told where to look, by AP as by M."""
+    folder = DataFolder(tmp_path)
+    folder.make()
+    f = compile_filter("data.x > 1")
+    entries = [IndexEntry(1, 1, 0, OPEN_END, f.compiled, f.text, "sql")]
+    write_space(open_index_store(folder.index_url), "mine", entries, HashPartitioning(2))
+    log = open_event_log(folder.log_url)
+    log.append([NewRecord("mine", payload, 1, None, None, 0) for payload in (b'{"data":{"x":2}}\n', b"{]\n")])
+    log.close()
+    batches = LogBatches(session, folder)
+    with pytest.raises(PythonException, match="RecordsError: records 1 to 1 cannot be matched"):
+        batches.match(1, 2)
+    assert batches.match(0, 1).matches == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,4 @@
-"""The registry in a SQL database, through SQLAlchemy Core.
-
-``versions`` is the history: a row a put, found by its revision. The change that ends a version writes its
-own revision (`closed_revision`) and whether it was a removal into that row, so the history as of any earlier
-revision is read by leaving out later closings. Where the log ended at either change (`valid_from`,
-`valid_to`) says where delivery begins, and what an older copy of the log lacks. ``subscriptions`` is what
-stands now. ``counters`` holds the last revision and number given out, and up to which revision history was
-purged.
-"""
+"""The registry in a SQL database, through SQLAlchemy Core; its tables are in `tables`."""
 
 from __future__ import annotations
 
@@ -14,7 +6,7 @@ import heapq
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -24,8 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.model import OPEN_END, Position, Subscription
-from fieldfare.storage import sql_restored
+from fieldfare.model import OPEN_END, Offsets, Position, Subscription
 from fieldfare.storage.errors import (
     DiskFullError,
     FormatError,
@@ -34,75 +25,23 @@ from fieldfare.storage.errors import (
     UnknownSpaceError,
 )
 from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
-from fieldfare.storage.sqlite_connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
+from fieldfare.storage.sql import restored, tables
+from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
+from fieldfare.storage.sql.tables import counters as _counters
+from fieldfare.storage.sql.tables import cursors as _cursors
+from fieldfare.storage.sql.tables import spaces as _spaces
+from fieldfare.storage.sql.tables import subscriptions as _subscriptions
+from fieldfare.storage.sql.tables import versions as _versions
+from fieldfare.storage.sqlite.connections import BUSY_TIMEOUT_S, execute_when_free, is_disk_full
 
-FORMAT = 1
 MAX_NUMBER = (1 << 32) - 1
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
 _PURGED_AT_ONCE = 1_000
 
-_metadata = sa.MetaData()
-_counters = sa.Table(
-    "counters",
-    _metadata,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("value", sa.BigInteger, nullable=False),
-)
-_spaces = sa.Table(
-    "spaces",
-    _metadata,
-    sa.Column("name", sa.String, primary_key=True),
-)
-_subscriptions = sa.Table(
-    "subscriptions",
-    _metadata,
-    sa.Column("space", sa.String, primary_key=True),
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("revision", sa.BigInteger, nullable=False),
-    sa.Column("valid_from", sa.BigInteger, nullable=False),
-    sa.Column("filter", sa.Text, nullable=False),
-    sa.Column("dialect", sa.String, nullable=False),
-    sqlite_with_rowid=False,
-)
-_versions = sa.Table(
-    "versions",
-    _metadata,
-    # SQLite takes only a column declared INTEGER for the row's own number; it has 64 bits there.
-    sa.Column(
-        "revision",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("space", sa.String, nullable=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("valid_from", sa.BigInteger, nullable=False),
-    sa.Column("valid_to", sa.BigInteger, nullable=False),
-    sa.Column("closed_revision", sa.BigInteger),
-    sa.Column("removed", sa.Boolean, nullable=False),
-    sa.Column("changed_ms", sa.BigInteger, nullable=False),
-    sa.Column("filter", sa.Text, nullable=False),
-    sa.Column("dialect", sa.String, nullable=False),
-    sa.Column("compiled", sa.LargeBinary, nullable=False),
-)
-_closed = _versions.c.closed_revision.is_not(None)
-sa.Index("closings", _versions.c.closed_revision, sqlite_where=_closed, postgresql_where=_closed)
-_cursors = sa.Table(
-    "cursors",
-    _metadata,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("partition", sa.BigInteger, nullable=False),
-    sa.Column("offset", sa.BigInteger, nullable=False),
-    sa.Column("index", sa.BigInteger, nullable=False),
-    sa.Column("acked", sa.LargeBinary, nullable=False),
-)
-
-_REVISION, _NUMBER, _PURGED, _FORMAT = "revision", "number", "purged", "format"
-
 _acked_decoder = msgspec.msgpack.Decoder(list[tuple[int, ...]])
+_further_decoder = msgspec.msgpack.Decoder(list[int])
 
 
 class SqlRegistry:
@@ -149,20 +88,18 @@ class SqlRegistry:
             return found.first() is not None
 
     def apply(
-        self, changes: Sequence[Put | Remove], offset: int, now_ms: int
+        self, changes: Sequence[Put | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
             counters = _read_counters(connection)
-            batch = _Batch(
-                offset, now_ms, counters[_REVISION], counters[_NUMBER], _standing(connection, changes)
-            )
+            batch = _Batch(ends, now_ms, counters, _standing(connection, changes))
             spaces = _space_names(connection)
             results = []
             for change in changes:
                 if isinstance(change, Put) and change.space not in spaces:
                     raise UnknownSpaceError(change.space)
                 results.append(batch.apply(change))
-            if batch.revision != counters[_REVISION]:
+            if batch.revision != counters[REVISION]:
                 batch.write(connection)
         return results
 
@@ -172,7 +109,7 @@ class SqlRegistry:
             row = connection.execute(
                 _select_subscriptions.where(table.space == space, table.id == id)
             ).first()
-        return None if row is None else Subscription(*row)
+        return None if row is None else _subscription_of(row)
 
     def list(self, space: str, after: str | None = None, limit: int = 100) -> list[Subscription]:
         table = _subscriptions.c
@@ -180,7 +117,7 @@ class SqlRegistry:
         if after is not None:
             query = query.where(table.id > after)
         with self._read() as connection:
-            return [Subscription(*row) for row in connection.execute(query)]
+            return [_subscription_of(row) for row in connection.execute(query)]
 
     def count(self, space: str | None = None) -> int:
         query = sa.select(sa.func.count()).select_from(_subscriptions)
@@ -191,7 +128,7 @@ class SqlRegistry:
 
     def revision(self) -> int:
         with self._read() as connection:
-            return _counter(connection, _REVISION)
+            return _counter(connection, REVISION)
 
     def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
         while after < to:
@@ -207,7 +144,7 @@ class SqlRegistry:
                     for row in connection.execute(_select_removals, {"after": after, "to": page})
                 ]
                 after = page
-                if not puts and not removals and page >= _counter(connection, _REVISION):
+                if not puts and not removals and page >= _counter(connection, REVISION):
                     return
             yield from heapq.merge(puts, removals, key=attrgetter("revision"))
 
@@ -225,12 +162,12 @@ class SqlRegistry:
 
     def purge(self, before: int) -> int:
         with self._read() as connection:
-            before = min(before, _counter(connection, _REVISION))
-            purged = _counter(connection, _PURGED)
+            before = min(before, _counter(connection, REVISION))
+            purged = _counter(connection, PURGED)
         if before > purged:
             # First: whoever asks for older history from now on is told that it is gone.
             with self._write() as connection:
-                _write_counters(connection, {_PURGED: before})
+                _write_counters(connection, {PURGED: before})
         removed = 0
         while True:
             with self._read() as connection:
@@ -247,15 +184,16 @@ class SqlRegistry:
                 return removed
 
     def load_cursor(self, number: int) -> Cursor | None:
-        table = _cursors.c
-        query = sa.select(table.partition, table.offset, table.index, table.acked)
         with self._read() as connection:
-            row = connection.execute(query.where(table.number == number)).first()
-        if row is None:
+            rows = connection.execute(_select_cursor, {"of": number}).all()
+        if not rows:
             return None
         # A run of one is three numbers: so all of them were once.
-        acked = tuple((Position(*run[:3]), Position(*run[-3:])) for run in _acked_decoder.decode(row.acked))
-        return Cursor(Position(*row[:3]), acked)
+        runs = (run for row in rows for run in _acked_decoder.decode(row.acked))
+        return Cursor(
+            tuple(Position(*row[:3]) for row in rows),
+            tuple((Position(*run[:3]), Position(*run[-3:])) for run in runs),
+        )
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
         latest = dict(cursors)
@@ -263,16 +201,7 @@ class SqlRegistry:
             return
         for number, cursor in latest.items():
             _check_cursor(number, cursor)
-        rows = [
-            {
-                "number": number,
-                "partition": cursor.position.partition,
-                "offset": cursor.position.offset,
-                "index": cursor.position.index,
-                "acked": msgspec.msgpack.encode([_run_numbers(*run) for run in cursor.acked]),
-            }
-            for number, cursor in latest.items()
-        ]
+        rows = [row for number, cursor in latest.items() for row in _rows_of(number, cursor)]
         with self._write() as connection:
             connection.execute(
                 sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("saved")),
@@ -280,17 +209,17 @@ class SqlRegistry:
             )
             connection.execute(sa.insert(_cursors), rows)
 
-    def greatest_offset(self) -> int:
+    def known_ends(self) -> Offsets:
         with self._read() as connection:
-            return sql_restored.greatest_offset(connection)
+            return _known_ends(_read_counters(connection))
 
-    def set_cursors_back(self, end: int) -> int:
+    def set_cursors_back(self, ends: Offsets) -> int:
         with self._write() as connection:
-            return sql_restored.set_cursors_back(connection, end)
+            return restored.set_cursors_back(connection, ends)
 
     def raise_revision(self, to: int) -> None:
         with self._write() as connection:
-            sql_restored.raise_revision(connection, to)
+            restored.raise_revision(connection, to)
 
     def close(self) -> None:
         if self._process == os.getpid():
@@ -298,33 +227,31 @@ class SqlRegistry:
         self._process = 0
 
     def _prepare(self) -> None:
-        """Create the tables unless they are there; refuse a database that holds something else."""
+        """Create or upgrade the tables unless they are as they should be; refuse what is no registry."""
         with self._read() as connection:
-            present = self._check_format(connection)
-        if present:
-            return
-        with self._write() as connection:
-            if self._check_format(connection):
+            if self._format(connection) == tables.FORMAT:
                 return
-            _metadata.create_all(connection)
-            zeros = {_REVISION: 0, _NUMBER: 0, _PURGED: 0, _FORMAT: FORMAT}
-            connection.execute(
-                sa.insert(_counters), [{"name": name, "value": value} for name, value in zeros.items()]
-            )
+        with self._write() as connection:
+            format = self._format(connection)
+            if format is None:
+                tables.create(connection)
+            elif format < tables.FORMAT:
+                tables.upgrade(connection)
 
-    def _check_format(self, connection: sa.Connection) -> bool:
-        """Whether the tables are there."""
+    def _format(self, connection: sa.Connection) -> int | None:
+        """The format of the tables that are there, if there are any."""
         present = sa.inspect(connection).get_table_names()
         if not present:
-            return False
+            return None
         if _counters.name not in present:
             raise FormatError(f"{self._url} is not a registry")
-        if _counter(connection, _FORMAT) != FORMAT:
-            raise FormatError(f"{self._url} is not a registry of format {FORMAT}")
-        return True
+        format = _counter(connection, tables.FORMAT_COUNTER)
+        if not 1 <= format <= tables.FORMAT:
+            raise FormatError(f"{self._url} is not a registry of format {tables.FORMAT}")
+        return format
 
     def _check_kept(self, connection: sa.Connection, revision: int) -> None:
-        purged = _counter(connection, _PURGED)
+        purged = _counter(connection, PURGED)
         if revision < purged:
             raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
 
@@ -370,17 +297,21 @@ class SqlRegistry:
 class _Batch:
     """A batch of changes on the way: what stands after each, and the rows to write at its end."""
 
-    offset: int
+    ends: Offsets
     now_ms: int
-    revision: int
-    number: int
+    counters: Mapping[str, int]
     standing: dict[tuple[str, str], Subscription]
+    revision: int = field(init=False)
+    number: int = field(init=False)
     touched: dict[tuple[str, str], bool] = field(default_factory=dict)
     """The ids changed, and whether each stood before the batch."""
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
-    begun: dict[int, int] = field(default_factory=dict)
+    begun: dict[int, Offsets] = field(default_factory=dict)
     """Where delivery of those replaced begins if nobody has read yet, by number."""
     closings: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.revision, self.number = self.counters[REVISION], self.counters[NUMBER]
 
     def apply(self, change: Put | Remove) -> Subscription | Conflict | None:
         key = (change.space, change.id)
@@ -405,7 +336,7 @@ class _Batch:
         self.revision += 1
 
     def _close(self, existing: Subscription, *, removed: bool) -> None:
-        closing = {"valid_to": self.offset, "closed_revision": self.revision, "removed": removed}
+        closing = {"valid_to": self.ends[0], "closed_revision": self.revision, "removed": removed}
         written_now = self.versions.get(existing.revision)
         if written_now is not None:
             written_now.update(closing)
@@ -419,14 +350,14 @@ class _Batch:
             self.number += 1
         number = self.number if existing is None else existing.number
         subscription = Subscription(
-            put.id, put.space, put.filter, put.dialect, number, self.revision, self.offset
+            put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends
         )
         self.standing[put.space, put.id] = subscription
         self.versions[self.revision] = {
             "revision": self.revision,
             "space": put.space,
             "number": number,
-            "valid_from": self.offset,
+            "valid_from": self.ends[0],
             "valid_to": OPEN_END,
             "closed_revision": None,
             "removed": False,
@@ -439,27 +370,34 @@ class _Batch:
 
     def write(self, connection: sa.Connection) -> None:
         gone = [{"in_space": space, "with_id": id} for (space, id), stood in self.touched.items() if stood]
-        rows = [
-            {name: getattr(self.standing[key], name) for name in _SUBSCRIPTION_FIELDS}
-            for key in self.touched
-            if key in self.standing
+        rows = [_row_of(self.standing[key]) for key in self.touched if key in self.standing]
+        begins = [
+            {"begun": number, "in_partition": partition, "at": offset}
+            for number, offsets in self.begun.items()
+            for partition, offset in enumerate(offsets)
         ]
         for statement, values in (
             (_delete_subscription, gone),
             (sa.insert(_subscriptions), rows),
             (_close_version, self.closings),
             (sa.insert(_versions), list(self.versions.values())),
-            (_begin_cursor, [{"begun": number, "at": offset} for number, offset in self.begun.items()]),
+            (_begin_cursor, begins),
         ):
             if values:
                 connection.execute(statement, values)
-        _write_counters(connection, {_REVISION: self.revision, _NUMBER: self.number})
+        counters = {REVISION: self.revision, NUMBER: self.number}
+        for partition, end in enumerate(self.ends):
+            name = tables.end_counter(partition)
+            if end > self.counters.get(name, -1):
+                counters[name] = end
+        _write_counters(connection, counters, self.counters)
 
 
-_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "valid_from")
+_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "valid_from", "further")
 _select_subscriptions = sa.select(*(_subscriptions.c[name] for name in _SUBSCRIPTION_FIELDS))
 _delete_subscription = sa.delete(_subscriptions).where(
-    _subscriptions.c.space == sa.bindparam("in_space"), _subscriptions.c.id == sa.bindparam("with_id")
+    _subscriptions.c.space == sa.bindparam("in_space"),
+    _subscriptions.c.id == sa.bindparam("with_id"),
 )
 _close_version = sa.update(_versions).where(_versions.c.revision == sa.bindparam("ended"))
 _after, _to = sa.bindparam("after", type_=sa.BigInteger), sa.bindparam("to", type_=sa.BigInteger)
@@ -472,11 +410,16 @@ _select_puts = (
 )
 _select_removals = (
     sa.select(_versions.c.closed_revision, _versions.c.space, _versions.c.number)
-    .where(_versions.c.removed, _versions.c.closed_revision > _after, _versions.c.closed_revision <= _to)
+    .where(
+        _versions.c.removed,
+        _versions.c.closed_revision > _after,
+        _versions.c.closed_revision <= _to,
+    )
     .order_by(_versions.c.closed_revision)
 )
 _known_end = sa.case(
-    (_versions.c.closed_revision <= sa.bindparam("revision"), _versions.c.closed_revision), else_=OPEN_END
+    (_versions.c.closed_revision <= sa.bindparam("revision"), _versions.c.closed_revision),
+    else_=OPEN_END,
 )
 _select_versions = (
     sa.select(
@@ -506,11 +449,21 @@ _begin_cursor = sa.insert(_cursors).from_select(
     ["number", "partition", "offset", "index", "acked"],
     sa.select(
         sa.bindparam("begun", type_=sa.BigInteger),
-        sa.literal(0),
+        sa.bindparam("in_partition", type_=sa.BigInteger),
         sa.bindparam("at", type_=sa.BigInteger),
         sa.literal(0),
         sa.literal(msgspec.msgpack.encode([]), sa.LargeBinary),
-    ).where(~sa.exists().where(_cursors.c.number == sa.bindparam("begun"))),
+    ).where(
+        ~sa.exists().where(
+            _cursors.c.number == sa.bindparam("begun"),
+            _cursors.c.partition == sa.bindparam("in_partition"),
+        )
+    ),
+)
+_select_cursor = (
+    sa.select(*(_cursors.c[name] for name in ("partition", "offset", "index", "acked")))
+    .where(_cursors.c.number == sa.bindparam("of"))
+    .order_by(_cursors.c.partition)
 )
 _delete_cursor = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("gone"))
 _select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
@@ -521,14 +474,39 @@ _update_counter = (
 )
 
 
-def _run_numbers(first: Position, last: Position) -> tuple[int, ...]:
-    ends = (first,) if first == last else (first, last)
-    return tuple(number for p in ends for number in (p.partition, p.offset, p.index))
+def _subscription_of(row: Any) -> Subscription:
+    *fields, first, further = row
+    valid_from = (first, *(_further_decoder.decode(further) if further else ()))
+    return Subscription(**dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=False)), valid_from=valid_from)
+
+
+def _row_of(subscription: Subscription) -> dict[str, Any]:
+    first, *further = subscription.valid_from
+    row = {name: getattr(subscription, name) for name in _SUBSCRIPTION_FIELDS[:-2]}
+    return row | {"valid_from": first, "further": msgspec.msgpack.encode(further) if further else None}
+
+
+def _rows_of(number: int, cursor: Cursor) -> Iterator[dict[str, Any]]:
+    """A cursor's rows, one a partition."""
+    acked: dict[int, list[tuple[int, ...]]] = {}
+    for first, last in cursor.acked:
+        ends = (first,) if first == last else (first, last)
+        run = tuple(each for p in ends for each in (p.partition, p.offset, p.index))
+        acked.setdefault(first.partition, []).append(run)
+    for place in cursor.positions:
+        runs = msgspec.msgpack.encode(acked.get(place.partition, []))
+        yield {
+            "number": number,
+            "partition": place.partition,
+            "offset": place.offset,
+            "index": place.index,
+            "acked": runs,
+        }
 
 
 def _check_cursor(number: int, cursor: Cursor) -> None:
     """ValueError for what the table's columns do not hold."""
-    for position in (cursor.position, *(end for run in cursor.acked for end in run)):
+    for position in (*cursor.positions, *(end for run in cursor.acked for end in run)):
         if not all(0 <= each <= OPEN_END for each in (position.partition, position.offset, position.index)):
             raise ValueError(f"the cursor of subscription {number} cannot be stored: {position}")
 
@@ -544,10 +522,23 @@ def _read_counters(connection: sa.Connection) -> dict[str, int]:
     return {row.name: row.value for row in rows}
 
 
-def _write_counters(connection: sa.Connection, values: dict[str, int]) -> None:
+def _write_counters(
+    connection: sa.Connection, values: dict[str, int], known: Mapping[str, int] | None = None
+) -> None:
+    new = [] if known is None else [name for name in values if name not in known]
+    if new:
+        connection.execute(sa.insert(_counters), [{"name": name, "value": values[name]} for name in new])
     connection.execute(
-        _update_counter, [{"counter": name, "new_value": value} for name, value in values.items()]
+        _update_counter,
+        [{"counter": name, "new_value": value} for name, value in values.items() if name not in new],
     )
+
+
+def _known_ends(counters: Mapping[str, int]) -> Offsets:
+    ends: list[int] = []
+    while (name := tables.end_counter(len(ends))) in counters:
+        ends.append(counters[name])
+    return tuple(ends)
 
 
 def _space_names(connection: sa.Connection) -> set[str]:
@@ -570,7 +561,7 @@ def _standing(
                 _subscriptions.c.space == space, _subscriptions.c.id.in_(some)
             )
             for row in connection.execute(query):
-                standing[space, row.id] = Subscription(*row)
+                standing[space, row.id] = _subscription_of(row)
     return standing
 
 

@@ -1,4 +1,4 @@
-"""The match log: against a plain dict, across crashes, compaction and broken files."""
+"""The match log in files: against a plain dict, across crashes, compaction and broken files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_support import block_of, files_of, of_number, read_on, some_matches, write_in_blocks
 
-from fieldfare.matching.grouping import MatchLists
-from fieldfare.storage import MatchBlock, MatchLog, NewMatchBlock
+from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.errors import MatchLogError
-from fieldfare.storage.match_block import write_block
-from fieldfare.storage.match_folder import BlockRange
+from fieldfare.storage.files.match_block import FileBlock, write_block
+from fieldfare.storage.files.match_folder import BlockFile
+from fieldfare.storage.files.match_log import FileMatchLog
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> MatchLog:
-    return MatchLog(tmp_path / "matches")
+def log(tmp_path: Path) -> FileMatchLog:
+    return FileMatchLog(tmp_path / "matches")
 
 
-def test_a_block_reads_back_by_subscription_and_by_event(log: MatchLog) -> None:
+def test_a_block_reads_back_by_subscription_and_by_event(log: FileMatchLog) -> None:
     matches = {(7, 0): [3, 5], (7, 1): [], (8, 0): [5], (9, 0): [5, 4_294_967_295], (9, 1): [3]}
     size_bytes = log.write(block_of(matches, 7, 10, matched_ms=12.5, appended_ms=1_700_000_000_000))
     assert [path.stat().st_size for path in files_of(log)] == [size_bytes] == [log.size_bytes()]
@@ -70,7 +70,7 @@ def test_any_block_equals_the_naive_one(
     path = tmp_path_factory.getbasetemp() / "block.arrow"
     with path.open("wb") as file:
         write_block(block_of(matches, start, start + len(records)), file)
-    block = MatchBlock(path)
+    block = FileBlock(path, 0, (start, start + len(records)))
     path.unlink()
     numbers = sorted({number for found in matches.values() for number in found})
     assert block.numbers().tolist() == numbers
@@ -84,7 +84,7 @@ def test_any_block_equals_the_naive_one(
 
 
 @pytest.mark.parametrize("subscriptions", [50, 5_000, 4_000_000_000])
-def test_a_full_block_of_several_batches_equals_its_input(log: MatchLog, subscriptions: int) -> None:
+def test_a_full_block_of_several_batches_equals_its_input(log: FileMatchLog, subscriptions: int) -> None:
     """65,536 events; few, some, or widely scattered subscriptions (which are sorted in another way)."""
     chance = np.random.default_rng(4)
     events, per_event = 65_536, 6
@@ -104,60 +104,7 @@ def test_a_full_block_of_several_batches_equals_its_input(log: MatchLog, subscri
         assert (offsets == 100 + expected // 1_024).all() and (indexes == expected % 1_024).all()
 
 
-def test_a_block_without_matches_is_a_block(log: MatchLog) -> None:
-    log.write(block_of({(0, 0): [], (0, 1): []}, 0, 1))
-    block = log.block_at(0)
-    assert block is not None
-    assert (block.events, block.matches, block.numbers().size) == (2, 0, 0)
-    assert block.matches_of(3)[0].size == 0
-    assert block.by_event()[0].tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"end": 0}, "range is empty"),
-        ({"end": 3}, "a number for each record"),
-        ({"counts": np.array([2, -1], np.int32)}, "a number for each record"),
-        ({"end": 65_537, "counts": np.ones(65_537, np.int32)}, "more than 65536"),
-        ({"counts": np.array([2, 65_535], np.int32)}, "more than 65536"),
-        ({"indptr": np.array([0, 1, 2])}, "must ascend from 0 and hold 4 entries"),
-        ({"indptr": np.array([0, 2, 1, 3])}, "must ascend"),
-        ({"indptr": np.array([0, 1, 2, 2])}, "number of matches"),
-        ({"subscriptions": np.array([9, 9, 9], np.uint32), "indptr": np.array([0, 2, 2, 3])}, "twice"),
-    ],
-)
-def test_arrays_that_do_not_fit_together_are_refused(
-    log: MatchLog, change: dict[str, object], complaint: str
-) -> None:
-    good = {
-        "start": 0,
-        "end": 2,
-        "counts": np.array([2, 1], np.int32),
-        "indptr": np.array([0, 1, 2, 3]),
-        "subscriptions": np.array([1, 2, 3], np.uint32),
-    }
-    with pytest.raises(ValueError, match=complaint):
-        log.write(NewMatchBlock.by_event(**(good | change)))  # type: ignore[arg-type]
-    assert files_of(log) == []
-
-
-def test_a_block_is_found_by_any_offset_that_it_covers(log: MatchLog) -> None:
-    assert log.block_at(0) is None
-    matches = some_matches(5_000, most_events=1)
-    write_in_blocks(log, matches, [0, 1, 10, 999, 1_000, 3_500, 4_990])
-    for offset in (0, 1, 9, 10, 998, 999, 1_000, 2_000, 3_499, 3_500, 4_989):
-        block = log.block_at(offset)
-        assert block is not None and block.start <= offset < block.end
-    assert log.block_at(4_990) is None
-    assert (log.end(), log.end(2_000), log.end(4_990), log.end(9_999)) == (4_990, 4_990, 4_990, 9_999)
-    log.write(block_of(matches, 4_995, 5_000))
-    assert log.end() == 4_990
-    log.write(block_of(matches, 4_990, 4_995))
-    assert log.end() == 5_000
-
-
-def test_a_poll_sees_the_next_block_as_soon_as_another_process_wrote_it(log: MatchLog) -> None:
+def test_a_poll_sees_the_next_block_as_soon_as_another_process_wrote_it(log: FileMatchLog) -> None:
     """Blocks come faster than the file system's clock ticks; none may be overlooked."""
     writer = pickle.loads(pickle.dumps(log))
     matches = some_matches(60)
@@ -167,26 +114,17 @@ def test_a_poll_sees_the_next_block_as_soon_as_another_process_wrote_it(log: Mat
         assert log.block_at(offset) is not None
 
 
-def test_a_batch_cut_otherwise_after_a_crash_is_read_once(log: MatchLog) -> None:
-    matches = some_matches(100)
-    write_in_blocks(log, matches, [0, 10, 30, 50])
-    write_in_blocks(log, matches, [10, 25, 45, 70, 100])
-    assert log.end() == 100
-    for number in range(30):
-        assert read_on(log, number) == (of_number(matches, number), 100)
-
-
-def test_a_block_written_again_replaces_the_first(log: MatchLog) -> None:
+def test_a_block_written_again_replaces_the_first(log: FileMatchLog) -> None:
     matches = some_matches(5)
     for attempt in range(2):
         log.write(block_of(matches, 0, 5, attempt=attempt))
     assert len(files_of(log)) == 1
-    block = MatchLog(log.folder).block_at(0)
+    block = FileMatchLog(log.folder).block_at(0)
     assert block is not None and block.extra == {"attempt": 1}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_compaction_changes_no_answer_wherever_blocks_were_cut(log: MatchLog, seed: int) -> None:
+def test_compaction_changes_no_answer_wherever_blocks_were_cut(log: FileMatchLog, seed: int) -> None:
     chance = random.Random(seed)
     matches = some_matches(90, seed, subscriptions=8)
     write_in_blocks(log, matches, sorted({0, 90, *chance.sample(range(90), 25)}))
@@ -203,7 +141,7 @@ def test_compaction_changes_no_answer_wherever_blocks_were_cut(log: MatchLog, se
     assert log.compact(90) == 0
 
 
-def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: MatchLog) -> None:
+def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: FileMatchLog) -> None:
     def write(start: int, records: int, events: int) -> None:
         nothing = np.zeros(0, np.uint32)
         counts = np.full(records, events, np.int32)
@@ -222,7 +160,9 @@ def test_compaction_keeps_to_65536_events_and_leaves_what_is_large_alone(log: Ma
     assert log.end() == 9
 
 
-def test_compaction_leaves_blocks_alone_that_end_after_the_bound_or_have_no_neighbour(log: MatchLog) -> None:
+def test_compaction_leaves_blocks_alone_that_end_after_the_bound_or_have_no_neighbour(
+    log: FileMatchLog,
+) -> None:
     matches = some_matches(20)
     write_in_blocks(log, matches, [0, 5, 10, 15])
     log.write(block_of(matches, 16, 18))
@@ -234,13 +174,13 @@ def test_compaction_leaves_blocks_alone_that_end_after_the_bound_or_have_no_neig
     ]
 
 
-def test_a_reader_misses_nothing_while_blocks_are_compacted_and_trimmed(log: MatchLog) -> None:
+def test_a_reader_misses_nothing_while_blocks_are_compacted_and_trimmed(log: FileMatchLog) -> None:
     """A reader holds a block, and has listed others, that are gone when it goes on."""
     matches = some_matches(120)
     write_in_blocks(log, matches, list(range(0, 121, 3)))
-    other = MatchLog(log.folder)
+    other = FileMatchLog(log.folder)
     for number in range(5):
-        reader = MatchLog(log.folder)
+        reader = FileMatchLog(log.folder)
         block = reader.block_at(0)
         assert block is not None
         other.compact(24 * (number + 1))
@@ -254,7 +194,7 @@ def test_a_reader_misses_nothing_while_blocks_are_compacted_and_trimmed(log: Mat
     )
 
 
-def test_trimming_removes_whole_blocks_and_empty_folders(log: MatchLog) -> None:
+def test_trimming_removes_whole_blocks_and_empty_folders(log: FileMatchLog) -> None:
     matches = some_matches(3_000, most_events=1)
     write_in_blocks(log, matches, list(range(0, 3_001, 500)))
     assert log.trim(1_400) == 2
@@ -269,9 +209,10 @@ def test_trimming_removes_whole_blocks_and_empty_folders(log: MatchLog) -> None:
 CRASH = """if True:
     import os
     import numpy as np
-    from fieldfare.storage import MatchLog, NewMatchBlock
-    from fieldfare.storage.match_compaction import Compaction
-    log = MatchLog({folder!r})
+    from fieldfare.storage import NewMatchBlock
+    from fieldfare.storage.files.compaction import Compaction
+    from fieldfare.storage.files.match_log import FileMatchLog
+    log = FileMatchLog({folder!r})
     def die(*_):
         os._exit(9)
     {patch}
@@ -288,7 +229,7 @@ WRITE = (
     [("os.fsync = die", False), ("os.rename = die", False), ("pass", True)],
 )
 def test_a_killed_write_leaves_a_whole_block_or_none(
-    log: MatchLog, run_program: Callable[[str], tuple[int, str]], patch: str, visible: bool
+    log: FileMatchLog, run_program: Callable[[str], tuple[int, str]], patch: str, visible: bool
 ) -> None:
     status, _ = run_program(CRASH.format(folder=str(log.folder), patch=patch, step=WRITE + "; die()"))
     assert status == 9
@@ -310,7 +251,7 @@ def test_a_killed_write_leaves_a_whole_block_or_none(
     ],
 )
 def test_a_killed_compaction_changes_no_answer_and_the_next_one_finishes_it(
-    log: MatchLog, run_program: Callable[[str], tuple[int, str]], patch: str
+    log: FileMatchLog, run_program: Callable[[str], tuple[int, str]], patch: str
 ) -> None:
     matches = some_matches(40)
     write_in_blocks(log, matches, list(range(0, 41, 4)))
@@ -325,7 +266,7 @@ def test_a_killed_compaction_changes_no_answer_and_the_next_one_finishes_it(
     ]
 
 
-def test_a_broken_block_is_an_error_that_names_the_file(log: MatchLog) -> None:
+def test_a_broken_block_is_an_error_that_names_the_file(log: FileMatchLog) -> None:
     """Every truncation and every flipped byte is either noticed or harmless."""
     matches = some_matches(12, most_events=3)
     log.write(block_of(matches, 0, 12))
@@ -342,7 +283,7 @@ def test_a_broken_block_is_an_error_that_names_the_file(log: MatchLog) -> None:
         path.unlink()
         path.write_bytes(data)
         try:
-            found = {number: read_on(MatchLog(log.folder), number)[0] for number in range(30)}
+            found = {number: read_on(FileMatchLog(log.folder), number)[0] for number in range(30)}
         except MatchLogError as error:
             assert str(path) in str(error)
             noticed += 1
@@ -351,9 +292,9 @@ def test_a_broken_block_is_an_error_that_names_the_file(log: MatchLog) -> None:
     assert noticed > 100
 
 
-def test_a_block_under_another_ones_name_is_refused(log: MatchLog) -> None:
+def test_a_block_under_another_ones_name_is_refused(log: FileMatchLog) -> None:
     log.write(block_of(some_matches(4), 0, 4))
-    os.rename(BlockRange(0, 4).path(log.folder), BlockRange(0, 5).path(log.folder))
+    os.rename(BlockFile(0, 4).path(log.folder), BlockFile(0, 5).path(log.folder))
     with pytest.raises(MatchLogError, match="holds the records 0-4"):
         log.block_at(4)
 
@@ -368,17 +309,3 @@ def test_a_full_block_takes_at_most_one_and_a_half_bytes_a_match() -> None:
     indptr = np.arange(events + 1) * per_event
     write_block(NewMatchBlock.by_event(0, 32, counts, indptr, numbers.astype(np.uint32).ravel()), file)
     assert file.tell() / numbers.size < 1.5
-
-
-def test_lists_that_are_not_lists_are_refused(log: MatchLog) -> None:
-    """Kernels trust what was checked: no empty list, no event beyond the block, none twice."""
-    for starts, ordinals, reason in (
-        ([0, 1, 1], [0], "every number must have a match"),
-        ([0, 1, 2], [0, 2], "of an event that it does not have"),
-        ([0, 2, 3], [1, 1, 0], "do not ascend"),
-        ([0, 1], [0], "starts must begin"),
-    ):
-        lists = MatchLists(np.array([3, 5], np.uint32), np.array(starts), np.array(ordinals, np.uint16))
-        with pytest.raises(ValueError, match=reason):
-            log.write(NewMatchBlock(0, 1, np.array([2], np.int32), lists))
-    assert log.block_at(0) is None

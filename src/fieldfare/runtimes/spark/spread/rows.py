@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,21 +18,19 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fieldfare.forwarding import policy_of
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
-from fieldfare.matching.index import Index
-from fieldfare.matching.part import Part
 from fieldfare.model import Path as AttributePath
-from fieldfare.pipeline.dispatch import dispatch
+from fieldfare.partitioning.choosing import choose_partitioning, read_extents
+from fieldfare.pipeline.dispatch import Forwarding
 from fieldfare.runtimes.spark.compile import CompiledSubscriptions
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import lists_of_ids, match_rows
-from fieldfare.runtimes.spark.partitioned.sliced_index import SlicedIndex, choose_partitioning, read_extents
-from fieldfare.runtimes.spark.partitioned.tasks import policy_of
-from fieldfare.runtimes.spark.shipping import ship_files, shipped_file
+from fieldfare.runtimes.spark.saved_index import SavedIndex
+from fieldfare.runtimes.spark.shipping import ShippedIndex, ship_index
 
 VISIT, MATCHER, SLICE = "visit", "matcher", "slice"
 SAMPLE_EVENTS = 4096
-IDS_FILE = "ids.arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +79,19 @@ def match_partitioned(events: DataFrame, compiled: CompiledSubscriptions, settin
     partitioning = choose_partitioning(
         settings.partitioning, matchers, extents, sample, settings.segments_per_matcher
     )
+    holders = [part.matcher for part in partitioning.slices]
+    policy_of(settings.forwarding, holders, np.random.default_rng(0))
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
-        sliced = SlicedIndex.write(Path(folder), entries, extents, partitioning)
-        policy_of(settings.forwarding, sliced, [0])
-        ids = Path(folder) / IDS_FILE
-        with pa.OSFile(str(ids), "wb") as file, pa.ipc.new_file(file, _IDS) as writer:
-            writer.write_table(compiled.table.select(["id"]).combine_chunks().cast(_IDS))
-        files = [Path(file) for file in dict.fromkeys(sliced.files)]
-        shipped = ship_files(session, [*files, ids])
-        searched = {path for file in files for path in Index((Part.open(file),)).paths}
-    there = SlicedIndex(partitioning, tuple(f"{shipped}.{Path(f).name}" for f in sliced.files), sliced.sizes)
-    routing = EventColumns.of(events.schema, partitioning.paths)
-    matching = EventColumns.of(events.schema, searched)
-    route = routing.call(RouteRows(there, settings.forwarding), f"struct<{MATCHER}: int, {SLICE}: int>")
+        index = Path(folder) / "index"
+        saved = SavedIndex.write(index, compiled, partitioning, entries, extents)
+        shipped = ship_index(session, saved, index)
+        routing = EventColumns.of(events.schema, partitioning.paths)
+        matching = EventColumns.of(events.schema, saved.slices.paths)
+    route = routing.call(RouteRows(shipped, settings.forwarding), f"struct<{MATCHER}: int, {SLICE}: int>")
     visits = one_row_each(by_place(events), VISIT, route)
     visits = visits.withColumns({name: F.col(VISIT).getField(name) for name in (MATCHER, SLICE)})
-    found = matching.call(MatchSlices(there, shipped), "string", F.col(SLICE))
-    return visits.repartitionById(there.matcher_count, MATCHER).withColumn("found", found)
-
-
-_IDS = pa.schema([pa.field("id", pa.string())])
+    found = matching.call(MatchSlices(shipped), "string", F.col(SLICE))
+    return visits.repartitionById(1 + max(holders), MATCHER).withColumn("found", found)
 
 
 def _first_batch(events: DataFrame, paths: Iterable[AttributePath]) -> pa.RecordBatch:
@@ -120,15 +110,14 @@ def _chunk(column: pa.ChunkedArray) -> pa.Array:
 class RouteRows:
     """AP: for each event the slices that it visits, and their matchers."""
 
-    sliced: SlicedIndex
+    shipped: ShippedIndex
     forwarding: str
 
     def __call__(self, events: pa.RecordBatch, _more: Sequence[pa.Array]) -> Iterator[pa.Array]:
-        loads, policy = self.sliced.loads(), policy_of(self.forwarding, self.sliced, [0])
-        partitioning = self.sliced.partitioning
-        columns = columns_from_arrow(events, partitioning.paths)
+        slices = self.shipped.open().slices
+        columns = columns_from_arrow(events, slices.partitioning.paths)
         visits: list[NDArray[np.int64]] = [np.zeros((0, 3), np.int64)]
-        for part in dispatch(columns, partitioning, policy, loads, 0.0):
+        for part in slices.dispatch(columns, Forwarding(self.forwarding)):
             for number, positions in zip(part.slices, part.positions, strict=True):
                 visit = np.full((len(positions), 3), (0, part.matcher, number), np.int64)
                 visit[:, 0] = part.events[positions]
@@ -146,30 +135,23 @@ class RouteRows:
 class MatchSlices:
     """M: for each event the ids of what it matches in the slice that it visits here."""
 
-    sliced: SlicedIndex
-    shipped: str
+    shipped: ShippedIndex
 
     def __call__(self, events: pa.RecordBatch, more: Sequence[pa.Array]) -> Iterator[pa.Array]:
-        slices = more[0].to_numpy()
+        saved, slices = self.shipped.open(), more[0].to_numpy()
         order = np.argsort(slices, kind="stable")
         counts, found = np.zeros(len(slices), np.int64), [pa.array([], pa.uint32())]
         for number in np.unique(slices).tolist():
             rows = np.flatnonzero(slices == number)
-            bounds, subscriptions = match_rows(events.take(pa.array(rows)), self.sliced.index_of(number))
+            bounds, subscriptions = match_rows(events.take(pa.array(rows)), saved.slices.index(number))
             counts[rows] = np.diff(bounds)
             found.append(pa.array(subscriptions, pa.uint32()))
         starts = pa.array(_starts(counts[order]), pa.int32())
         by_slice = pa.ListArray.from_arrays(starts, pa.concat_arrays(found))
         numbers = by_slice.take(pa.array(np.argsort(order))).flatten().to_numpy()
-        yield from lists_of_ids(_starts(counts), numbers, _ids(self.shipped))
+        yield from lists_of_ids(_starts(counts), numbers, saved.ids)
 
 
 def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each of some lists begins that lie one after the other, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-
-@lru_cache(maxsize=4)
-def _ids(shipped: str) -> pa.Array:
-    table = pa.ipc.open_file(pa.memory_map(str(shipped_file(shipped, IDS_FILE)))).read_all()
-    return table.column("id").combine_chunks()

@@ -1,1 +1,0 @@
-"""Matching with the subscriptions spread over matchers, as BlueDove and E-StreamHub do: on Spark."""

@@ -1,0 +1,261 @@
+"""The match log in a folder of files, one a block; those of further partitions lie in folders within it.
+
+A block is durable before it can be seen: its file is written under another name, synced, and renamed. The
+sync costs a fraction of a millisecond; without it a power failure could take a block whose batch the pipeline
+has committed, and nothing would match it again. (A killed process alone needs no sync.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from fieldfare.files import make_folder, sync_folder, write_file
+from fieldfare.storage.errors import BrokenBlockError, MatchLogError
+from fieldfare.storage.files.compaction import Compaction
+from fieldfare.storage.files.match_block import FileBlock, write_block
+from fieldfare.storage.files.match_folder import (
+    SUFFIX,
+    BlockFile,
+    BlockFolder,
+    blocks_from,
+    list_blocks,
+    list_shards,
+    range_of,
+    shard_path,
+)
+from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, LostBlock, NewMatchBlock
+
+SET_ASIDE = "set-aside"
+"""The folder, within the match log's, of blocks that have rotted."""
+
+PARTITION = "partition-"
+"""How the folders, within the match log's, of all partitions but the first are called."""
+
+_OPEN_BLOCKS = 16
+_ATTEMPTS = 100
+
+
+class FileMatchLog:
+    """A `MatchLog` in a folder: itself its partition 0, as which it needs no folder of its own.
+
+    Parameters
+    ----------
+    folder
+        Where it lies; made when the first block is written.
+    number
+        Which partition it is.
+    """
+
+    def __init__(self, folder: str | Path, number: int = 0) -> None:
+        self.folder = Path(folder).absolute()
+        self.number = number
+        self._others: dict[int, FileMatchLog] = {}
+        self._listing = BlockFolder(self.folder)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[BlockFile, FileBlock] = OrderedDict()
+        self.on_broken: Callable[[BrokenBlockError], None] | None = None
+        self._compaction = Compaction(self.folder, self._read, self.write, self._report)
+
+    def __reduce__(self) -> tuple[type[FileMatchLog], tuple[str, int]]:
+        return FileMatchLog, (str(self.folder), self.number)
+
+    def __repr__(self) -> str:
+        return f"FileMatchLog({str(self.folder)!r})"
+
+    @property
+    def url(self) -> str:
+        return self.folder.as_uri()
+
+    def partition(self, number: int) -> FileMatchLog:
+        if number == self.number:
+            return self
+        with self._lock:
+            if number not in self._others:
+                other = FileMatchLog(self.folder / f"{PARTITION}{number:04d}", number)
+                other.on_broken = self._report
+                self._others[number] = other
+            return self._others[number]
+
+    def write(self, block: NewMatchBlock) -> int:
+        path = BlockFile(block.start, block.end).path(self.folder)
+        try:
+            return write_file(path, lambda file: write_block(block, file))
+        except OSError as error:
+            raise MatchLogError(f"{path} could not be written: {error}") from error
+
+    def block_at(self, offset: int) -> FileBlock | None:
+        for _ in range(_ATTEMPTS):
+            with self._lock:
+                found = self._listing.covering(offset, polled=True)
+                if found is None:
+                    return None
+                known = self._open.pop(found, None)
+                if known is not None:
+                    self._open[found] = known
+                    return known
+            try:
+                block = self._read(found)
+            except FileNotFoundError:
+                # Compacted since it was listed: now another block covers the offset.
+                self._forget()
+                continue
+            with self._lock:
+                self._open[found] = block
+                if len(self._open) > _OPEN_BLOCKS:
+                    self._open.popitem(last=False)
+            return block
+        raise MatchLogError(f"{self.folder}: a block of record {offset} is listed but cannot be opened")
+
+    def end(self, from_offset: int = 0) -> int:
+        end = from_offset
+        for block in self._steps(from_offset):
+            end = block.end
+        return end
+
+    def sync(self, from_offset: int) -> int:
+        # A block's file is synced before it has its name; the names are synced here once more, for the
+        # process that wrote one may have been killed before it could.
+        end = from_offset
+        folders = {self.folder.parent, self.folder}  # of a further partition the first one's is the parent
+        if self.number:
+            folders.add(self.folder.parent.parent)
+        for block in self._steps(from_offset):
+            end = block.end
+            folders.add(shard_path(self.folder, block.shard))
+        for folder in folders:
+            with suppress(FileNotFoundError):  # A compaction or retention was quicker.
+                sync_folder(folder)
+        return end
+
+    def recover(self, from_offset: int) -> int:
+        for block in list(blocks_from(self.folder, from_offset)):
+            if block.start >= from_offset and self.trouble(block) is not None:
+                block.path(self.folder).unlink(missing_ok=True)
+        self._forget()
+        return self.sync(from_offset)
+
+    def greatest_end(self) -> int:
+        for shard in reversed(list_shards(self.folder)):
+            ends = [block.end for block in list_blocks(self.folder, shard)]
+            if ends:
+                # A block that begins in an earlier folder may reach farther.
+                farthest = max(0, max(ends) - MAX_BLOCK_RECORDS)
+                return max(block.end for block in blocks_from(self.folder, farthest))
+        return 0
+
+    def next_start(self, offset: int) -> int | None:
+        starts = (block.start for block in blocks_from(self.folder, offset) if block.start > offset)
+        return min(starts, default=None)
+
+    def trouble(self, block: tuple[int, int]) -> str | None:
+        try:
+            self._read(BlockFile(*block)).check()
+        except FileNotFoundError:
+            return None
+        except BrokenBlockError as error:
+            return str(error)
+        return None
+
+    def set_aside(self, block: tuple[int, int]) -> Path:
+        start, end = block
+        path = BlockFile(start, end).path(self.folder)
+        kept = self.folder / SET_ASIDE / path.name
+        try:
+            make_folder(kept.parent)
+            with suppress(FileExistsError):
+                os.link(path, kept)
+            sync_folder(kept.parent)
+            # One of the same name replaces it; other names are for what other blocks leave open.
+            filled = self.fill(start, end, besides=block)
+            if block not in filled:
+                path.unlink()
+                sync_folder(path.parent)
+        except OSError as error:
+            raise MatchLogError(f"{path} could not be set aside: {error}") from error
+        self.forget(block)
+        return kept
+
+    def forget(self, block: tuple[int, int]) -> None:
+        with self._lock:
+            self._open.pop(BlockFile(*block), None)
+
+    def fill(self, start: int, end: int, besides: tuple[int, int] | None = None) -> list[BlockFile]:
+        gaps: list[BlockFile] = []
+        for block in blocks_from(self.folder, start):
+            if block.start >= end:
+                break
+            if block != besides:
+                if block.start > start:
+                    gaps.append(BlockFile(start, block.start))
+                start = max(start, block.end)
+        if start < end:
+            gaps.append(BlockFile(start, end))
+        pieces = [
+            BlockFile(first, min(first + MAX_BLOCK_RECORDS, gap.end))
+            for gap in gaps
+            for first in range(gap.start, gap.end, MAX_BLOCK_RECORDS)
+        ]
+        for piece in pieces:
+            self.write(NewMatchBlock.gap(*piece))
+        return pieces
+
+    def aside(self) -> list[Path]:
+        """The files of the blocks of this partition that were set aside."""
+        return sorted((self.folder / SET_ASIDE).glob(f"*{SUFFIX}"))
+
+    def lost(self) -> list[LostBlock]:
+        return [
+            LostBlock(each.number, *block, str(path))
+            for each in self._all()
+            for path in each.aside()
+            if (block := range_of(path)) is not None
+        ]
+
+    def compact(self, before: int, most_blocks: int = 1 << 30) -> int:
+        return self._compaction.compact(before, most_blocks)
+
+    def trim(self, before: int) -> int:
+        for path in self.aside():
+            block = range_of(path)
+            if block is not None and block.end <= before:
+                path.unlink(missing_ok=True)
+        return self._compaction.trim(before)
+
+    def size_bytes(self) -> int:
+        total = 0
+        for folder in [each.folder for each in self._all()]:
+            for block in blocks_from(folder):
+                with suppress(FileNotFoundError):
+                    total += block.path(folder).stat().st_size
+        return total
+
+    def _all(self) -> list[FileMatchLog]:
+        """All partitions that have ever been written to."""
+        names = (path.name.removeprefix(PARTITION) for path in self.folder.glob(f"{PARTITION}*"))
+        return [self.partition(number) for number in (0, *sorted(map(int, filter(str.isdecimal, names))))]
+
+    def _steps(self, offset: int) -> Iterator[BlockFile]:
+        """The blocks that a reader meets who goes on from an offset."""
+        while True:
+            with self._lock:
+                block = self._listing.covering(offset)
+            if block is None:
+                return
+            yield block
+            offset = block.end
+
+    def _read(self, block: BlockFile) -> FileBlock:
+        return FileBlock(block.path(self.folder), self.number, block)
+
+    def _report(self, error: BrokenBlockError) -> None:
+        if self.on_broken is not None:
+            self.on_broken(error)
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._listing.forget()

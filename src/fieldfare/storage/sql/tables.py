@@ -1,0 +1,105 @@
+"""The tables of the registry, and how those of an older format become today's.
+
+``versions`` is the history: a row a put, found by its revision. The change that ends a version writes its
+own revision (`closed_revision`) and whether it was a removal into that row, so the history as of any earlier
+revision is read by leaving out later closings. Where the log's first partition ended at either change
+(`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
+now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions.
+``cursors`` has a row a partition. ``counters`` holds the last revision and number given out, up to which
+revision history was purged, and the greatest known end of each partition.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+FORMAT = 2
+REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
+
+metadata = sa.MetaData()
+counters = sa.Table(
+    "counters",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
+)
+spaces = sa.Table(
+    "spaces",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+)
+subscriptions = sa.Table(
+    "subscriptions",
+    metadata,
+    sa.Column("space", sa.String, primary_key=True),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("valid_from", sa.BigInteger, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sa.Column("further", sa.LargeBinary),
+    sqlite_with_rowid=False,
+)
+versions = sa.Table(
+    "versions",
+    metadata,
+    # SQLite takes only a column declared INTEGER for the row's own number; it has 64 bits there.
+    sa.Column(
+        "revision",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("space", sa.String, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("valid_from", sa.BigInteger, nullable=False),
+    sa.Column("valid_to", sa.BigInteger, nullable=False),
+    sa.Column("closed_revision", sa.BigInteger),
+    sa.Column("removed", sa.Boolean, nullable=False),
+    sa.Column("changed_ms", sa.BigInteger, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sa.Column("compiled", sa.LargeBinary, nullable=False),
+)
+_closed = versions.c.closed_revision.is_not(None)
+sa.Index("closings", versions.c.closed_revision, sqlite_where=_closed, postgresql_where=_closed)
+cursors = sa.Table(
+    "cursors",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("partition", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("offset", sa.BigInteger, nullable=False),
+    sa.Column("index", sa.BigInteger, nullable=False),
+    sa.Column("acked", sa.LargeBinary, nullable=False),
+)
+
+_FROM_1 = (
+    "ALTER TABLE subscriptions ADD COLUMN further BLOB",
+    "ALTER TABLE cursors RENAME TO cursors_1",
+    sa.schema.CreateTable(cursors),
+    'INSERT INTO cursors SELECT number, "partition", "offset", "index", acked FROM cursors_1',
+    "DROP TABLE cursors_1",
+    """INSERT INTO counters SELECT 'end 0', coalesce(max(at), 0) FROM (
+        SELECT max(valid_from) AS at FROM versions
+        UNION ALL SELECT max(valid_to) FROM versions WHERE closed_revision IS NOT NULL) AS ends""",
+    f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
+)
+
+
+def end_counter(partition: int) -> str:
+    """The name of the counter of a partition's known end."""
+    return f"end {partition}"
+
+
+def create(connection: sa.Connection) -> None:
+    """In a transaction: make the tables."""
+    metadata.create_all(connection)
+    zeros = {REVISION: 0, NUMBER: 0, PURGED: 0, FORMAT_COUNTER: FORMAT}
+    connection.execute(sa.insert(counters), [{"name": name, "value": value} for name, value in zeros.items()])
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """In a transaction: make tables of format 1 today's."""
+    for statement in _FROM_1:
+        connection.execute(sa.text(statement) if isinstance(statement, str) else statement)
