@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from fieldfare.gateway.readiness import PipelineWatch, WriterProbe, disk_free_bytes
+from fieldfare.gateway.readiness import HeartbeatWatch, PipelineWatch, WriterProbe, disk_free_bytes
 from fieldfare.storage.event_log import ends_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ class Background:
         self.lag_events = 0
         self.log_end = sum(ends_of(gateway.log))
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
-        self.pipeline = PipelineWatch(gateway.heartbeat_path, gateway.settings.pipeline_stale_s)
+        settings = gateway.settings
+        self.pipeline = PipelineWatch(gateway.heartbeat_path, settings.pipeline_stale_s)
+        indexer = settings.folder.heartbeat_of("indexer")
+        self.indexer = HeartbeatWatch("indexer", indexer, settings.pipeline_stale_s)
         self.probes = (
             WriterProbe("log", lambda: gateway.writer.probe()),
             WriterProbe(
@@ -65,7 +68,7 @@ class Background:
     async def _live(self) -> None:
         """Show the supervisor, by the lock's time, that the event loop goes round."""
         with suppress(OSError):
-            os.utime(self._gateway.settings.data / "run" / "gateway.lock")
+            os.utime(self._gateway.settings.folder.lock_of("gateway"))
 
     async def observe(self) -> None:
         """Take in all that is matched by now, and the figures that change all the time."""
@@ -79,6 +82,7 @@ class Background:
         self.disk_free_bytes = disk_free_bytes(gateway.settings.data)
         now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.pipeline.look(gateway.tail.tip, self.log_end, now_s, now_ms)
+        self.indexer.look(now_s, now_ms)
         metrics = gateway.metrics
         metrics.sample(now_s)
         metrics.lag.set(self.lag_events)

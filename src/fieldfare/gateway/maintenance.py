@@ -160,17 +160,18 @@ class Maintenance:
         """Purge from the registry what the pipeline, however it may crash, will not ask for again.
 
         It asks for versions that count for the stamp of a record whose matches are not on disk for good, and
-        for changes that came after the newest snapshots. It says how far either is.
+        for changes that came after the newest snapshots. It and the indexer say how far either is.
         """
         try:
-            heartbeat = read_heartbeat(self._gateway.heartbeat_path)
+            pipeline = read_heartbeat(self._gateway.heartbeat_path)
+            snapshots = read_heartbeat(self._gateway.settings.folder.heartbeat_of("indexer"))
         except (OSError, msgspec.DecodeError):
             return
-        if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
+        if pipeline.offset is not None and snapshots.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
-            before = min(self._gateway.writer.floor(), heartbeat.snapshot_revision)
+            before = min(self._gateway.writer.floor(), snapshots.snapshot_revision)
             partitions = self._gateway.log.partitions
-            for partition, offset in zip(partitions, heartbeat.offsets(len(partitions)), strict=True):
+            for partition, offset in zip(partitions, pipeline.offsets(len(partitions)), strict=True):
                 waiting = partition.lowest_stamp(offset)
                 before = before if waiting is None else min(before, waiting)
             self._gateway.registry.purge(before)
