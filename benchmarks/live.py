@@ -49,6 +49,7 @@ import numpy as np
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, Client, NewSubscription
 from fieldfare.storage import NewMatchBlock, open_event_log, open_match_log, open_registry
+from fieldfare.storage.folder import DataFolder
 
 BULK = 2_500
 OPENED_AT_ONCE = 200
@@ -147,11 +148,12 @@ def followed(url: str, streams: int) -> Iterator[Connection]:
 
 def match(data: str, streams: int) -> None:
     """Write the match log: an event says for which subscription it is."""
-    log = open_event_log(f"sqlite:///{data}/log.db").partitions[0]
-    registry = open_registry(f"sqlite:///{data}/registry.db")
+    folder = DataFolder(Path(data))
+    log = open_event_log(folder.log_url).partitions[0]
+    registry = open_registry(folder.registry_url)
     subscriptions = [registry.get("default", name_of(number)) for number in range(streams)]
     numbers = [each.number for each in subscriptions if each is not None]
-    matches = open_match_log(Path(data, "matches").absolute().as_uri()).partition(0)
+    matches = open_match_log(folder.matches_url).partition(0)
     at = log.start()
     while True:
         found = list(log.read(at, log.end()))

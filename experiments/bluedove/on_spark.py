@@ -58,10 +58,10 @@ from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, extents_of
 from fieldfare.partitioning.choosing import choose_partitioning
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.event_log import NewRecord, only_partition
+from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
 from fieldfare_lab.spark.batches import BatchReport, LogBatches
 from fieldfare_lab.spark.fixed_index import write_space

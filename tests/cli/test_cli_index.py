@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.pipeline.indexer import Indexer
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import open_registry
 from fieldfare.storage.files.index_store import FileIndexStore
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put, Registry, Remove
 
 FILTERS = {f"city{i}": f"data.city = 'c{i}' AND data.price < {i}" for i in range(200)} | {

@@ -15,6 +15,7 @@ from real_gateway import RealGateway
 
 from fieldfare.arrow_events.stream import read_events
 from fieldfare.storage import open_event_log
+from fieldfare.storage.folder import DataFolder
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def gateway(tmp_path: Path) -> Iterator[RealGateway]:
 
 
 def published(folder: Path) -> list[list[dict[str, Any]]]:
-    log = open_event_log(f"sqlite:///{folder / 'log.db'}")
+    log = open_event_log(DataFolder(folder).log_url)
     records = [read_events(record.payload, record.count).to_pylist() for record in log.read(0, log.end())]
     log.close()
     return records

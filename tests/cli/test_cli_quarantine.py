@@ -9,6 +9,7 @@ from cli_support import Fieldfare
 from real_gateway import running_gateway
 
 from fieldfare import Client
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine, SetAside
 
 
@@ -18,7 +19,7 @@ def test_records_set_aside_are_listed_and_published_again(fieldfare: Fieldfare, 
         assert fieldfare("quarantine", "list", "--url", gateway.url).stdout == "no record is set aside\n"
         with Client(gateway.url) as client:
             client.publish({"source": "/s", "type": "t", "data": {"x": 1}})
-        Quarantine(data / "quarantine").add(
+        Quarantine(DataFolder(data).quarantine).add(
             SetAside(0, "default", 1, "it cannot be matched: ValueError: [odd]", 5)
         )
         shown = fieldfare("quarantine", "list", "--url", gateway.url).stdout

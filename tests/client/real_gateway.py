@@ -19,6 +19,7 @@ from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Version
 
 READY = "ready on "
@@ -71,9 +72,9 @@ class NaivePipeline:
     """Matches what the log holds, a block at a time, from a thread of its own."""
 
     def __init__(self, data: Path) -> None:
-        self._log = open_event_log(f"sqlite:///{data / 'log.db'}")
-        self._registry = open_registry(f"sqlite:///{data / 'registry.db'}")
-        self._matches = FileMatchLog(data / "matches")
+        self._log = open_event_log(DataFolder(data).log_url)
+        self._registry = open_registry(DataFolder(data).registry_url)
+        self._matches = FileMatchLog(DataFolder(data).matches)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

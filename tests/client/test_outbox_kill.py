@@ -14,6 +14,7 @@ from faulty_service import Fault, FaultyService
 from real_gateway import RealGateway
 
 from fieldfare.storage import open_event_log
+from fieldfare.storage.folder import DataFolder
 
 PROGRAM = Path(__file__).with_name("outbox_program.py")
 
@@ -91,7 +92,7 @@ def test_programs_and_the_real_gateway_are_killed_in_turn(tmp_path: Path) -> Non
         taken.append(run_and_kill("sync", gateway.url, outbox, len(taken), None))
     finally:
         gateway.stop()
-    log = open_event_log(f"sqlite:///{data / 'log.db'}")
+    log = open_event_log(DataFolder(data).log_url)
     try:
         lines = [line for record in log.read(0, log.end()) for line in record.payload.splitlines()]
     finally:

@@ -27,8 +27,9 @@ def victims_of(service: RunningService, kind: str) -> list[int]:
         "gateway": lambda: [service.gateway],
         "both": lambda: [service.driver, service.gateway],
         "task": lambda: service.processes(workers),
-        "source": lambda: service.holders_of("indexer.lock"),
-        "snapshot": lambda: service.processes("fieldfare.runtimes.spark.snapshot_builder"),
+        "source": lambda: service.sources,
+        "indexer": lambda: [service.indexer],
+        "snapshot": lambda: service.processes("fieldfare.runtimes.indexer.snapshot_builder"),
     }
     return until(find[kind], why=f"(there is a {kind} to strike)")
 

@@ -16,7 +16,8 @@ from accidents import kill, readiness, victims_of
 from load import Load, LoadSettings
 from service_support import RunningService, is_running, until
 
-from fieldfare.runtimes.service.restarts import RestartSettings
+from fieldfare.runtimes.process.restarts import RestartSettings
+from fieldfare.storage.folder import DataFolder
 
 BUSY = {"maintenance_s": 0.3, "heartbeat_s": 1, "retention_bytes": 8 << 20}
 """Retention and compaction all the time; streams look every second whether they are to end."""
@@ -69,7 +70,7 @@ class Scene:
     def show(self) -> None:
         """Print what the service had to say."""
         print(self.service.console)
-        for log in sorted((self.data / "logs").glob("*.log")):
+        for log in sorted(DataFolder(self.data).logs.glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
             print("\n".join([f"==> {log.name}", *(line[:300] for line in lines)]))
 

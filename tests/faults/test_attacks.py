@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from accidents import empty, newest, tear
+from indexing import bring_index_up_to_date
 from service_support import until
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.index_writer import IndexWriter
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
@@ -29,6 +28,7 @@ from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put
 
 
@@ -168,27 +168,16 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     assert quarantine_module.Quarantine(folder.quarantine).offsets() == []
 
 
-def index_of(folder: DataFolder) -> None:
-    """Bring a service's index up to its registry, as the source's process does when it starts."""
-    registry = open_registry(folder.registry_url)
-    writer = IndexWriter(folder, registry, FileIndexStore(folder.index), lambda: 0)
-    try:
-        writer.catch_up(registry.revision())
-    finally:
-        writer.close()
-        registry.close()
-
-
 def service_with_an_index(root: Path) -> DataFolder:
     """A data directory with an event, a filter that matches it, and an index of a snapshot and a delta."""
     folder = DataFolder(root)
     folder.make()
     log, registry = open_event_log(folder.log_url), open_registry(folder.registry_url)
     registry.create_space("default")
-    index_of(folder)
+    bring_index_up_to_date(folder)
     compiled = encode_normal_form(compile_filter("n >= 0").normal_form)
     registry.apply([Put("default", "s", "n >= 0", "sql", compiled)], (0,), 0)
-    index_of(folder)
+    bring_index_up_to_date(folder)
     log.append([NewRecord("default", b'{"n": 1}\n', 1, stamp=1)])
     registry.close()
     log.close()
@@ -209,7 +198,7 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     folder = service_with_an_index(tmp_path)
     part, damage = DAMAGED[name]
     damage(newest(folder.index / part))
-    index_of(folder)
+    bring_index_up_to_date(folder)
     manifest = FileIndexStore(folder.index).newest()
     assert manifest is not None
     RangeMatcher(folder).match(RecordRange(0, 1, manifest.number))
@@ -260,12 +249,12 @@ def test_a_machine_that_was_paused_finds_nobody_hanging(tmp_path: Path) -> None:
     When they go on, nobody has had the time to give a sign of life: nothing hangs, and ending gateway and
     pipeline would cut every stream off for nothing.
     """
-    progress = pytest.importorskip("fieldfare.runtimes.service.progress")
-    if not hasattr(progress, "LifeWatch"):
+    progress = pytest.importorskip("fieldfare.runtimes.process.watching")
+    if not hasattr(progress, "HangWatch"):
         pytest.skip("nobody watches for hanging processes")
     sign = tmp_path / "sign"
     sign.write_text("")
-    watch = progress.LifeWatch(sign, 60.0)
+    watch = progress.HangWatch(sign, 60.0)
     for second in range(5):
         os.utime(sign, (1000 + second, 1000 + second))
         assert watch(1, float(second)) == ""

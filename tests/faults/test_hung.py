@@ -37,7 +37,7 @@ def test_a_planning_process_that_hangs_is_noticed_and_replaced(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["driver", "java", "task", "gateway", "source"])
+@pytest.mark.parametrize("kind", ["driver", "java", "task", "gateway", "source", "indexer"])
 def test_whatever_hangs_is_noticed_and_replaced(tmp_path: Path, kind: str) -> None:
     """A process in a debugger, on a dead network disk, or in a loop; twice, as the first time may be luck."""
     hang(tmp_path / "data", 82, [kind, kind])

@@ -19,7 +19,7 @@ from service_support import Api, RunningService, cloud_event, is_running, runnin
 
 from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.filters import compile_filter
-from fieldfare.runtimes.service.restarts import RestartSettings
+from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.storage import open_event_log
 from fieldfare.storage.files.match_log import FileMatchLog
 
@@ -248,7 +248,8 @@ def victims_of(service: RunningService, kind: str) -> list[int]:
         "gateway": lambda: [service.gateway],
         "both": lambda: [service.driver, service.gateway],
         "task": lambda: service.processes("fieldfare.runtimes.spark.worker_daemon"),
-        "source": lambda: service.holders_of("indexer.lock"),
+        "source": lambda: service.sources,
+        "indexer": lambda: [service.indexer],
     }
     return until(find[kind])
 
@@ -264,7 +265,7 @@ def strike(service: RunningService, kind: str) -> None:
         with contextlib.suppress(ProcessLookupError):  # it went with its parent
             os.kill(pid, signal.SIGKILL)
     until(lambda: not any(map(is_running, victims)))
-    if kind in ("java", "task", "source"):
+    if kind in ("java", "task", "source", "indexer"):
         # The driver notices only after a while, or gets over it: then what is in the log now is matched.
         end, matches = open_event_log(service.folder.log_url).end(), FileMatchLog(service.folder.matches)
         until(lambda: matches.end(0) >= end)
@@ -292,8 +293,8 @@ def suffer(data: Path, seed: int, kinds: list[str]) -> None:
 
 
 def test_nothing_is_lost_when_driver_gateway_or_both_are_killed(tmp_path: Path) -> None:
-    """Once each; the gateway while the driver is still on its way up again."""
-    suffer(tmp_path / "data", seed=5, kinds=["driver", "gateway", "both"])
+    """Once each, and the indexer; the gateway while the driver is still on its way up again."""
+    suffer(tmp_path / "data", seed=5, kinds=["indexer", "driver", "gateway", "both"])
 
 
 @pytest.mark.slow
@@ -301,7 +302,7 @@ def test_nothing_is_lost_when_driver_gateway_or_both_are_killed(tmp_path: Path) 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_is_lost_whatever_is_killed_and_how_often(tmp_path: Path, seed: int) -> None:
     """Every process that takes part, in an order drawn anew."""
-    kinds = ["driver", "starting", "java", "gateway", "both", "task", "source", "gateway"]
+    kinds = ["driver", "starting", "java", "gateway", "both", "task", "source", "indexer", "gateway"]
     Random(seed).shuffle(kinds)
     print(kinds)
     suffer(tmp_path / "data", seed, kinds)

@@ -36,7 +36,7 @@ def check_that_it_was_given_up(played: Scene, offset: int) -> None:
     """The service is ready without that record, and has said which it is."""
     until(lambda: readiness(played.service) == {}, 120, "(ready although one record was given up)")
     assert played.service.process.poll() is None
-    said = "".join(path.read_text(errors="replace") for path in (played.data / "logs").glob("*.log"))
+    said = "".join(path.read_text(errors="replace") for path in played.service.folder.logs.glob("*.log"))
     assert re.search(rf"\b{offset}\b", said), "the record is named nowhere"
 
 

@@ -10,12 +10,14 @@ import pytest
 from accidents import empty, lossy_disk, newest, tear
 from scene import BUSY, Scene, scene
 
+from fieldfare.storage.folder import DataFolder
+
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
 
 def checkpoint_files(data: Path, which: str, count: int = 1) -> list[Path]:
     """The newest batches' files of Spark's checkpoint."""
-    files = [path for path in (data / "checkpoint" / which).iterdir() if path.name.isdigit()]
+    files = [path for path in (DataFolder(data).checkpoint / which).iterdir() if path.name.isdigit()]
     return sorted(files, key=lambda path: int(path.name))[-count:]
 
 
@@ -35,15 +37,15 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     ),
     "the newest offsets are torn": lambda data: tear(checkpoint_files(data, "offsets")),
     "the newest commits are gone": lambda data: remove(checkpoint_files(data, "commits", 3)),
-    "the metadata is empty": lambda data: empty([data / "checkpoint" / "metadata"]),
-    "the checkpoint is gone": lambda data: shutil.rmtree(data / "checkpoint"),
-    "the heartbeat is empty": lambda data: empty([data / "run" / "pipeline.json"]),
-    "the heartbeat is torn": lambda data: tear([data / "run" / "pipeline.json"]),
-    "the newest manifest is empty": lambda data: empty(newest(data / "index" / "manifests")),
-    "the newest manifests are torn": lambda data: tear(newest(data / "index" / "manifests", 3)),
-    "the newest index files are empty": lambda data: empty(newest(data / "index" / "files", 3)),
-    "the index is gone": lambda data: shutil.rmtree(data / "index"),
-    "all of run is gone": lambda data: shutil.rmtree(data / "run"),
+    "the metadata is empty": lambda data: empty([DataFolder(data).checkpoint / "metadata"]),
+    "the checkpoint is gone": lambda data: shutil.rmtree(DataFolder(data).checkpoint),
+    "the heartbeat is empty": lambda data: empty([DataFolder(data).heartbeat]),
+    "the heartbeat is torn": lambda data: tear([DataFolder(data).heartbeat]),
+    "the newest manifest is empty": lambda data: empty(newest(DataFolder(data).index / "manifests")),
+    "the newest manifests are torn": lambda data: tear(newest(DataFolder(data).index / "manifests", 3)),
+    "the newest index files are empty": lambda data: empty(newest(DataFolder(data).index / "files", 3)),
+    "the index is gone": lambda data: shutil.rmtree(DataFolder(data).index),
+    "all of run is gone": lambda data: shutil.rmtree(DataFolder(data).run),
 }
 
 

@@ -91,7 +91,8 @@ class NaivePipeline:
         if offset is None:
             offset = gateway.match_log.end(gateway.log.start())
         beat = {"pid": 1, "state": state, "time_ms": time.time_ns() // 1_000_000, "offset": offset}
-        gateway.heartbeat_path.write_bytes(encode(beat))
+        for who in ("pipeline", "indexer"):
+            gateway.settings.folder.heartbeat_of(who).write_bytes(encode(beat))
 
     def _filter(self, text: str) -> Any:
         if text not in self._filters:

@@ -59,7 +59,7 @@ class Stores:
         ends = [self.matches.partition(each.number).end(each.start()) for each in self.log.partitions]
         beat: dict[str, Any] = {"pid": 1, "state": "running", "time_ms": time.time_ns() // 1_000_000}
         beat |= {"offset": sum(ends), "matched": ends, "snapshot_revision": gateway.registry.revision()}
-        gateway.heartbeat_path.write_bytes(encode(beat))
+        gateway.settings.folder.heartbeat.write_bytes(encode(beat))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway_support import SUBSCRIPTIONS, event, run, running
 
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
 ERROR = 'a.b.RecordsError: records 0 to 0 cannot be matched: ValueError: not so: {"patient": "Doe"}'
@@ -21,7 +22,7 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
             assert (await r.client.get("/v1/quarantine")).json() == {"quarantine": []}
             await r.subscribe("a", "data.x = 1")
             offset = (await r.publish(event("odd", {"x": 1}), event("even", {"x": 2})))["offset"]
-            quarantine = Quarantine(tmp_path / "quarantine")
+            quarantine = Quarantine(DataFolder(tmp_path).quarantine)
             quarantine.add(SetAside(offset, "default", 2, ERROR, 5))
             empty_block(r, offset)
             (listed,) = (await r.client.get("/v1/quarantine")).json()["quarantine"]
@@ -31,13 +32,13 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
                 "error": "matching it raised ValueError", "set_aside_ms": 5,
             }  # fmt: skip
             assert (await r.client.get("/v1/stats")).json()["quarantined_records"] == 1
-            copy = shutil.copytree(tmp_path / "quarantine", tmp_path / "copy")
+            copy = shutil.copytree(DataFolder(tmp_path).quarantine, tmp_path / "copy")
             path = f"/v1/quarantine/{position}/retry"
             answers = await asyncio.gather(*(r.client.post(path) for _ in range(5)))
             assert {answer.status_code for answer in answers} <= {200, 404}
             assert {a.json()["offset"] for a in answers if a.status_code == 200} == {offset + 1}
             # Killed before the file was removed, and tried again.
-            shutil.copytree(copy, tmp_path / "quarantine", dirs_exist_ok=True)
+            shutil.copytree(copy, DataFolder(tmp_path).quarantine, dirs_exist_ok=True)
             answer = await r.client.post(path)
             assert answer.json() == {
                 "partition": 0,
@@ -86,7 +87,7 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
         async with running(tmp_path) as r:
             for _ in range(3):
                 await r.publish(event())
-            quarantine = Quarantine(tmp_path / "quarantine")
+            quarantine = Quarantine(DataFolder(tmp_path).quarantine)
             for offset in (0, 1, 2):
                 quarantine.add(SetAside(offset, "default", 1, "e", 1))
             r.pipeline.step()
@@ -100,10 +101,10 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_torn_note_still_names_its_record(tmp_path: Path) -> None:
-    quarantine = Quarantine(tmp_path / "quarantine")
+    quarantine = Quarantine(DataFolder(tmp_path).quarantine)
     assert quarantine.offsets() == []
     quarantine.add(SetAside(7, "s", 1, "e", 1))
-    (tmp_path / "quarantine" / f"{7:016d}.json").write_bytes(b"")
+    (DataFolder(tmp_path).quarantine / f"{7:016d}.json").write_bytes(b"")
     found = quarantine.get(7)
     assert found is not None and (found.offset, "cannot be read" in found.error) == (7, True)
 
@@ -123,8 +124,8 @@ def test_the_list_quotes_no_event(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:
             for offset, error in enumerate(errors):
-                Quarantine(tmp_path / "quarantine").add(SetAside(offset, "secret", 1, error, 1))
-            (tmp_path / "quarantine" / f"{9:016d}.json").write_text("Doe")
+                Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(offset, "secret", 1, error, 1))
+            (DataFolder(tmp_path).quarantine / f"{9:016d}.json").write_text("Doe")
             listed = (await r.client.get("/v1/quarantine")).json()["quarantine"]
             assert [record["error"] for record in listed] == [*errors.values(), "it could not be matched"]
             assert [record["position"] for record in listed][-1] == "0-9-0"

@@ -14,6 +14,7 @@ from gateway_support import event, run, running
 
 from fieldfare.gateway.upkeep import figures, readiness
 from fieldfare.gateway.upkeep.readiness import PipelineWatch
+from fieldfare.storage.folder import DataFolder
 
 DAY_MS = 86_400_000
 
@@ -88,7 +89,8 @@ def test_waiting_events_are_said_by_the_route(tmp_path: Path) -> None:
                     beats += 1
                     now_ms = time.time_ns() // 1_000_000
                     beat = {"pid": 1, "state": "running", "time_ms": now_ms, "n": beats}
-                    (tmp_path / "run" / "pipeline.json").write_text(json.dumps(beat))
+                    for who in ("pipeline", "indexer"):
+                        r.gateway.settings.folder.heartbeat_of(who).write_text(json.dumps(beat))
                     answer = await r.client.get("/readyz")
                     if (answer.status_code == 200) == ready:
                         return dict(answer.json()["checks"])
@@ -165,7 +167,7 @@ def test_a_registry_that_hangs_is_told_and_events_are_taken_all_the_same(tmp_pat
 
     async def work() -> None:
         async with running(tmp_path) as r:
-            with sqlite3.connect(tmp_path / "registry.db", isolation_level=None) as connection:
+            with sqlite3.connect(DataFolder(tmp_path).registry_path, isolation_level=None) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 checks = (await r.client.get("/readyz")).json()["checks"]
                 assert checks["log"] == "ready"

@@ -13,6 +13,7 @@ from fieldfare.model import Position
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.files.index_store import FileIndexStore
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Cursor
 
 
@@ -95,8 +96,8 @@ def test_an_older_log_and_match_log_put_back_go_on_behind_what_the_registry_know
     async def work() -> None:
         await _with_an_old_log(tmp_path)
         data = tmp_path / "data"
-        shutil.rmtree(data / "matches")
-        (data / "run" / "pipeline.json").unlink()
+        shutil.rmtree(DataFolder(data).matches)
+        DataFolder(data).heartbeat.unlink()
         async with running(data) as r:
             assert r.gateway.log.end() == 10
             while r.pipeline.step() < 10:
@@ -113,7 +114,7 @@ def test_an_older_match_log_put_back_is_said_and_matched_again(tmp_path, caplog)
         async with running(tmp_path) as r:
             await r.subscribe("a", "data.x = 1")
             await publish_and_match(r, 6, 1)
-            for path in (tmp_path / "matches").rglob("*.arrow"):
+            for path in DataFolder(tmp_path).matches.rglob("*.arrow"):
                 if int(path.name[:16]) >= 4:
                     path.unlink()
         async with running(tmp_path) as r:
@@ -134,7 +135,7 @@ def test_an_older_registry_put_back_does_not_meet_the_filters_of_lost_subscripti
             copy_of(data, "registry.db", tmp_path / "old.db")
             for id in "bcd":
                 await r.subscribe(id, "data.x = 2")
-            FileIndexStore(data / "index").write_manifest(Manifest(1, r.gateway.registry.revision()))
+            FileIndexStore(DataFolder(data).index).write_manifest(Manifest(1, r.gateway.registry.revision()))
         put_back(tmp_path / "old.db", data, "registry.db")
         async with running(data) as r:
             assert "registry.db is at revision 1, though 4 is known" in caplog.text
@@ -175,7 +176,7 @@ def test_a_directory_that_fits_together_is_left_alone(tmp_path, caplog):
             await publish_and_match(r, 3, 1)
             await r.ack("a", *(await pull_all(r, "a")))
         files = sorted(str(path) for path in tmp_path.rglob("*.arrow"))
-        heartbeat = json.loads((tmp_path / "run" / "pipeline.json").read_text())
+        heartbeat = json.loads(DataFolder(tmp_path).heartbeat.read_text())
         assert heartbeat["offset"] == 3
         caplog.clear()
         async with running(tmp_path) as r:

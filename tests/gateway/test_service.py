@@ -18,28 +18,34 @@ from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, ru
 
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine, SetAside
 
 
-def test_ready_needs_a_pipeline_that_has_just_given_a_sign_of_life(tmp_path):
+@pytest.mark.parametrize("who", ["pipeline", "indexer"])
+def test_ready_needs_processes_that_have_just_given_a_sign_of_life(tmp_path, who):
     async def work() -> None:
         async with running(tmp_path, pipeline_stale_s=5) as r:
-            heartbeat = tmp_path / "run" / "pipeline.json"
+            folder, checks = r.gateway.settings.folder, {"pipeline": "ready", "indexer": "ready"}
+            heartbeat, other = folder.heartbeat_of(who), folder.heartbeat_of(*(checks.keys() - {who}))
 
             async def ready() -> tuple[int, str]:
                 answer = await r.client.get("/readyz")
-                return answer.status_code, answer.json()["checks"]["pipeline"]
+                found = answer.json()["checks"]
+                assert {**found, who: "ready"} == {**found, **checks}, "the other one is ready"
+                return answer.status_code, found[who]
 
-            assert (await ready())[0] == 503
             now_ms = time.time_ns() // 1_000_000
+            other.write_text(json.dumps({"pid": 2, "state": "running", "time_ms": now_ms}))
+            assert await ready() == (503, f"the {who} has not started yet")
             for state in ("ready", "running"):
                 heartbeat.write_text(json.dumps({"pid": 1, "state": state, "time_ms": now_ms, "offset": 3}))
                 assert await ready() == (200, "ready")
             heartbeat.write_text(json.dumps({"pid": 1, "state": "starting", "time_ms": now_ms}))
-            assert await ready() == (503, "the pipeline is starting")
+            assert await ready() == (503, f"the {who} is starting")
             beat = {"pid": 1, "state": "recovering", "time_ms": now_ms, "error": "the disk is full"}
             heartbeat.write_text(json.dumps(beat))
-            assert await ready() == (503, "the pipeline is recovering: the disk is full")
+            assert await ready() == (503, f"the {who} is recovering: the disk is full")
             heartbeat.write_text("{")
             assert (await ready())[0] == 503
             assert (await r.client.get("/healthz")).status_code == 200
@@ -52,14 +58,16 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
 
     async def work() -> None:
         async with running(tmp_path) as r:
-            heartbeat = tmp_path / "run" / "pipeline.json"
+            heartbeat = r.gateway.settings.folder.heartbeat
+            indexers = r.gateway.settings.folder.heartbeat_of("indexer")
             for x in range(3):
                 await r.subscribe("a", f"data.x = {x}")
                 await r.publish(event(x, {"x": x}))
 
             def kept(offset: int | None, snapshot_revision: int | None) -> list[str]:
-                beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": offset}
-                heartbeat.write_text(json.dumps(beat | {"snapshot_revision": snapshot_revision}))
+                beat = {"pid": 1, "state": "running", "time_ms": 1}
+                heartbeat.write_text(json.dumps(beat | {"offset": offset}))
+                indexers.write_text(json.dumps(beat | {"snapshot_revision": snapshot_revision}))
                 r.gateway.maintenance.round(0)
                 return [version.filter for version in r.gateway.registry.versions(3, -1)]
 
@@ -69,6 +77,8 @@ def test_the_registry_forgets_what_the_pipeline_has_passed(tmp_path):
             assert kept(3, 2) == everything[1:]
             assert kept(3, 3) == everything[2:]
             heartbeat.unlink()
+            r.gateway.maintenance.round(0)
+            indexers.unlink()
             r.gateway.maintenance.round(0)
             assert (await r.client.get(f"{SUBSCRIPTIONS}/a")).json()["filter"] == "data.x = 2"
 
@@ -92,15 +102,17 @@ def test_what_an_append_under_way_will_meet_is_not_forgotten(tmp_path, monkeypat
             publishing = asyncio.ensure_future(r.publish(event(1, {"x": 1})))
             assert await asyncio.to_thread(entered.wait, 20)
             await r.subscribe("a", "data.x = 2")
-            beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": 0, "snapshot_revision": 2}
-            r.gateway.heartbeat_path.write_text(json.dumps(beat))
+            beat = {"pid": 1, "state": "running", "time_ms": 1, "offset": 0}
+            indexers = r.gateway.settings.folder.heartbeat_of("indexer")
+            indexers.write_text(json.dumps(beat | {"snapshot_revision": 2}))
+            r.gateway.settings.folder.heartbeat.write_text(json.dumps(beat))
             await asyncio.to_thread(r.gateway.maintenance.round, 0)
             go_on.set()
             assert (await publishing)["stamp"] == 1
             await asyncio.to_thread(r.gateway.maintenance.round, 0)
             r.pipeline.step()
             assert [message["position"] for message in await r.pull("a")] == ["0-0-0"]
-            r.gateway.heartbeat_path.write_text(json.dumps(beat | {"offset": 1}))
+            r.gateway.settings.folder.heartbeat.write_text(json.dumps(beat | {"offset": 1}))
             await asyncio.to_thread(r.gateway.maintenance.round, 0)
             assert [version.filter for version in r.gateway.registry.versions(2, 0)] == ["data.x = 2"]
 
@@ -216,7 +228,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             await r.publish(event())
-            Quarantine(tmp_path / "quarantine").add(SetAside(0, "default", 1, "odd", 1))
+            Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
                 key=lambda each: (each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
@@ -346,7 +358,7 @@ def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
         holder = Process(tmp_path / "other")
         arguments += ["--port", str(holder.client.base_url.port)]
     else:
-        (tmp_path / "log.db").write_bytes(b"this is no database, and was never one" * 100)
+        DataFolder(tmp_path).log_path.write_bytes(b"this is no database, and was never one" * 100)
         arguments += ["--port", "0"]
     ended = subprocess.run(
         arguments,

@@ -27,10 +27,10 @@ from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, record_batch
 from fieldfare.pipeline.match_batch import find_matches, match_batch, stream_matches
 from fieldfare.runtimes.spark import range_task
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 
 MIB = 1 << 20
 

@@ -22,15 +22,15 @@ from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.pipeline.match_batch import match_batch
-from fieldfare.runtimes.spark import index_writer
-from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.indexer import index_writer
+from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.runtimes.spark.index_files import write_step
-from fieldfare.runtimes.spark.index_writer import IndexWriter, SnapshotSettings
-from fieldfare.runtimes.spark.snapshot_builder import build_snapshots
 from fieldfare.storage import open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.index_store import FileIndexStore
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put, Remove
 
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
@@ -140,12 +140,9 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
         until(moved_over)
         assert steps > 1, "it was built in the background"
         assert snapshot_revision(life.writer.manifest) < life.writer.manifest.revision
-        life.writer.passed(life.writer.manifest.number)
+        life.writer.collect(life.writer.manifest.number)
         life.check(since=passed)
-    for _ in range(index_writer.COLLECTED_AT_ONCE + 1):
-        life.change(2)
-        life.check(since=life.registry.revision())
-    life.writer.passed(life.writer.manifest.number)
+    life.writer.collect(life.writer.manifest.number)
     files = {path.name for path in (life.folder.index / "files").iterdir()}
     assert files == life.writer.manifest.files()
 
@@ -299,20 +296,16 @@ def test_a_manifest_that_rots_while_the_pipeline_runs_is_cleaned_up_later(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What removes old files reads the manifests that are kept; a commit failed for that."""
-    number = index_writer.COLLECTED_AT_ONCE
-    while life.writer.manifest.number < number + 2:
+    while life.writer.manifest.number < 4:
         life.change(2)
         life.check(since=0)
     kept = life.writer.manifest.number - 1
     path = life.folder.index / "manifests" / f"{kept:012d}.json"
     path.write_bytes(b"")
-    life.writer.passed(kept)
+    life.writer.collect(kept)
     assert caplog.text.count("the index is cleaned up later") == 1
     life.check(since=0)
-    while life.writer.manifest.number < kept + number:
-        life.change(2)
-        life.check(since=0)
-    life.writer.passed(life.writer.manifest.number)
+    life.writer.collect(life.writer.manifest.number)
     assert not path.exists()
     life.check(since=0)
     life.writer.close()

@@ -7,19 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from indexing import indexer
 
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put
 
 pytestmark = pytest.mark.spark
@@ -76,7 +77,15 @@ def all_ended(pids: list[int]) -> bool:
     return not any(map(is_running, pids))
 
 
+@pytest.fixture
+def indexed(tmp_path: Path) -> Iterator[None]:
+    """What is registered is indexed as it comes."""
+    with indexer(DataFolder(tmp_path)):
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("indexed")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
 def test_a_killed_pipeline_leaves_no_process_and_the_next_one_goes_on(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
@@ -125,11 +134,11 @@ def test_two_pipelines_cannot_have_one_data_directory(tmp_path: Path) -> None:
         "--lock-wait",
         "0",
     ]
-    with FileLock(folder.run / "pipeline.lock", 0):
+    with FileLock(folder.lock_of("pipeline"), 0):
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
         with pytest.raises(LockTimeoutError):
-            FileLock(folder.run / "pipeline.lock", 0).acquire()
+            FileLock(folder.lock_of("pipeline"), 0).acquire()
     assert ended.returncode == 1
     assert "another pipeline runs on this data directory" in ended.stderr
     assert not folder.heartbeat.exists()
-    FileLock(folder.run / "pipeline.lock", 0).acquire()
+    FileLock(folder.lock_of("pipeline"), 0).acquire()

@@ -9,17 +9,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from indexing import bring_index_up_to_date
 from pipeline_support import SPACES, History, payload_of, random_event, random_filter
 from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import reason, start_query
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, ends_of
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.spark
@@ -78,6 +79,7 @@ class Service:
         return self.registry.purge(self.stamp)
 
     def run_to_the_end(self, session: SparkSession, **settings: int) -> None:
+        bring_index_up_to_date(self.folder)
         query = start_query(session, self.folder, BatchSettings(tasks=2, **settings), until_end=True)
         assert query.awaitTermination(120)
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 from accidents import MIB, fill, small_disk
+from indexing import bring_index_up_to_date, indexer
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.gateway.upkeep.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
+from fieldfare.runtimes.process.locks import FileLock, birth_of, end_process_of, write_pid
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.heartbeat import Heartbeat
-from fieldfare.runtimes.spark.locks import FileLock, birth_of, end_process_of, write_pid
+from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
@@ -32,6 +32,7 @@ from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import EventLog, NewRecord
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Put
 
@@ -118,7 +119,7 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
     (sabotage / "sitecustomize.py").write_text(SABOTAGE)
     matches = FileMatchLog(folder.matches)
     path = os.pathsep.join([str(sabotage), *sys.path])
-    with driver(tmp_path, PYTHONPATH=path) as process:
+    with indexer(folder), driver(tmp_path, PYTHONPATH=path) as process:
         until(lambda: matches.end(0) == 12 or process.poll() is not None)
         assert process.poll() is None, (tmp_path / "pipeline.txt").read_text()
         log.append([good(12)])
@@ -271,6 +272,7 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
         suspects, _ = SuspectsFile(folder.suspects).load()
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets() == []
+    bring_index_up_to_date(folder)
     planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
     at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
     while at["offset"] < log.end():
@@ -301,7 +303,7 @@ def test_on_a_full_disk_the_heartbeat_still_says_what_is_matched(tmp_path: Path)
     with small_disk(tmp_path / "run", MIB) as disk:
         folder, log = open_service(tmp_path)
         matches = FileMatchLog(folder.matches)
-        heartbeat = Heartbeat(folder, log, matches)
+        heartbeat = PipelineHeartbeat(folder, log, matches)
         log.append([good(n) for n in range(3)])
         heartbeat.beat("running")
         assert (heartbeat_of(folder)["offset"], heartbeat_of(folder)["log_end"]) == (0, 3)
@@ -320,7 +322,7 @@ def test_a_heartbeat_that_cannot_be_written_stops_nothing(
 ) -> None:
     """A disk that fails; what the supervisor sees then is that the file's time moves."""
     folder, log = open_service(tmp_path)
-    heartbeat = Heartbeat(folder, log, FileMatchLog(folder.matches))
+    heartbeat = PipelineHeartbeat(folder, log, FileMatchLog(folder.matches))
     heartbeat.beat("running")
     before = folder.heartbeat.read_bytes(), folder.heartbeat.stat().st_mtime_ns
 
@@ -355,7 +357,7 @@ def test_the_heartbeat_tells_only_what_the_match_log_holds_for_good(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    heartbeat = Heartbeat(folder, log, matches)
+    heartbeat = PipelineHeartbeat(folder, log, matches)
     heartbeat.beat("running")
     assert (heartbeat_of(folder)["offset"], heartbeat_of(folder)["log_end"]) == (2, 3)
     assert "0000" in synced and "matches" in synced
@@ -381,11 +383,11 @@ def test_a_stranger_with_the_id_of_a_process_that_ended_is_left_alone(tmp_path: 
 
 
 def test_a_holder_that_hangs_does_not_keep_its_lock_for_ever(tmp_path: Path) -> None:
-    """The process that plans batches was stopped with SIGSTOP, and outlived its pipeline."""
+    """An indexer was stopped with SIGSTOP, and outlived its supervisor."""
     lock = tmp_path / "indexer.lock"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from fieldfare.runtimes.spark.locks import FileLock\n"
+        "from fieldfare.runtimes.process.locks import FileLock\n"
         "FileLock(Path(sys.argv[1]), 0).acquire(); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE)

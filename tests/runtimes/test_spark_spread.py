@@ -19,11 +19,11 @@ from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, HashPartitioning
 from fieldfare.partitioning.choosing import PARTITIONINGS, choose_partitioning, read_extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import NewRecord, only_partition
+from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.spark.batches import LogBatches
 from fieldfare_lab.spark.fixed_index import write_space
 from fieldfare_lab.spark.recutting import Recutting

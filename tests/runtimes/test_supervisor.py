@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.runtimes.service.logs import set_aside_large
-from fieldfare.runtimes.service.progress import ProgressWatch
-from fieldfare.runtimes.service.restarts import Restarts, RestartSettings
+from fieldfare.runtimes.process.logs import set_aside_large
+from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
+from fieldfare.runtimes.process.watching import HangWatch
 
 DEADLINE_S = 20.0
 
@@ -69,15 +69,29 @@ while True:
     time.sleep(0.05)
 """
 
+INDEXER = """
+import json, os, signal, sys, time
+data = sys.argv[2]
+def stop(*_):
+    with open(data + "/stopped", "a") as file:
+        file.write("indexer\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while True:
+    with open(data + "/run/new-index", "w") as file:
+        json.dump({"pid": os.getpid(), "state": "running", "time_ms": 0, "sign": time.time_ns()}, file)
+    os.replace(data + "/run/new-index", data + "/run/indexer.json")
+    time.sleep(0.05)
+"""
+
 SERVE = """
 import sys
 from pathlib import Path
-from fieldfare.runtimes.service.logs import set_aside_large
-from fieldfare.runtimes.service.progress import ProgressWatch
-from fieldfare.runtimes.service.restarts import RestartSettings
-from fieldfare.runtimes.service.supervisor import serve
-sys.exit(serve(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]),
-    gateway_command=(sys.executable, "-c", sys.argv[3]), pipeline_command=(sys.executable, "-c", sys.argv[4]),
+from fieldfare.runtimes.process.restarts import RestartSettings
+from fieldfare.runtimes.service.serve import serve
+commands = {name: (sys.executable, "-c", text)
+            for name, text in zip(("gateway", "indexer", "pipeline"), sys.argv[3:], strict=True)}
+sys.exit(serve(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), commands=commands,
     restarts=RestartSettings(quick_s=0.0, deaths_told=3, backoff_s=0.01, backoff_max_s=0.05), stall_s=2.0))
 """
 
@@ -106,7 +120,7 @@ class Service:
         data.mkdir(exist_ok=True)
         self._console = open(data / "console", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(data), str(port), gateway, pipeline],
+            [sys.executable, "-c", SERVE, str(data), str(port), gateway, INDEXER, pipeline],
             stdout=self._console,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -143,7 +157,7 @@ def service(data: Path, **more: object) -> Iterator[Service]:
         found.wait()
 
 
-def test_both_are_started_and_stopped_in_order_and_nothing_is_left(tmp_path):
+def test_all_are_started_and_stopped_in_order_and_nothing_is_left(tmp_path):
     with service(tmp_path / "data") as running:
         running.ready()
         assert urllib.request.urlopen(running.url, timeout=5).read() == b"alive"
@@ -151,12 +165,12 @@ def test_both_are_started_and_stopped_in_order_and_nothing_is_left(tmp_path):
         helper = int((running.data / "helper").read_text())
         running.process.send_signal(signal.SIGTERM)
         assert running.wait() == 0
-        assert (running.data / "stopped").read_text() == "gateway\npipeline\n"
+        assert (running.data / "stopped").read_text() == "gateway\nindexer\npipeline\n"
         until(lambda: not alive(helper))
         assert running.console.endswith("fieldfare: stopping\nfieldfare: stopped\n")
 
 
-@pytest.mark.parametrize("name", ["gateway", "pipeline"])
+@pytest.mark.parametrize("name", ["gateway", "indexer", "pipeline"])
 def test_a_child_that_is_killed_is_started_again_and_its_helpers_are_swept(tmp_path, name):
     with service(tmp_path / "data") as running:
         running.ready()
@@ -222,14 +236,15 @@ def test_a_pipeline_that_hangs_is_ended_and_started_again(tmp_path, kind):
         assert not alive(first) and alive(second)
 
 
-def test_a_gateway_that_hangs_is_ended_and_started_again(tmp_path):
-    """Its event loop waits for a dead network disk: clients wait, and nobody tells them anything."""
+@pytest.mark.parametrize("name", ["gateway", "indexer"])
+def test_a_process_that_hangs_is_ended_and_started_again(tmp_path, name):
+    """It waits for a dead network disk: clients, or events, wait, and nobody tells them anything."""
     with service(tmp_path / "data") as running:
         running.ready()
-        (first,) = running.pids("gateway")
+        (first,) = running.pids(name)
         os.kill(first, signal.SIGSTOP)
-        until(lambda: len(running.pids("gateway")) == 2)
-        assert "gateway gave no sign of life for" in running.console
+        until(lambda: len(running.pids(name)) == 2)
+        assert f"{name} gave no sign of life for" in running.console
         assert urllib.request.urlopen(running.url, timeout=DEADLINE_S).read() == b"alive"
 
 
@@ -238,7 +253,7 @@ class Beats:
 
     def __init__(self, path: Path, stall_s: float = 10.0) -> None:
         self._path = path
-        self._watch = ProgressWatch(path, stall_s)
+        self._watch = HangWatch(path, stall_s)
         self._count = 0
         self._now_s = 0.0
 
@@ -269,11 +284,11 @@ def test_a_pipeline_without_anything_to_do_does_not_hang(tmp_path):
     assert "matched nothing" in beats.hang(1016, offset=4, log_end=5)
 
 
-def test_progress_is_a_record_or_an_index_not_a_batch(tmp_path):
+def test_progress_is_a_record_not_a_batch_and_who_waits_for_the_index_does_not_hang(tmp_path):
     """A day's backlog, and a million filters that are indexed first."""
     beats = Beats(tmp_path / "beat")
     for second in range(0, 100, 5):
-        assert beats.hang(second, offset=4, log_end=50, newest_manifest=second) == ""
+        assert beats.hang(second, offset=4, log_end=50, indexed=False) == ""
     for second in range(100, 200, 5):
         assert beats.hang(second, offset=second, log_end=500) == ""
     for second in range(200, 300, 5):
@@ -323,7 +338,7 @@ def test_a_second_service_on_the_same_directory_is_told_who_is_there(tmp_path):
     with service(tmp_path / "data") as running:
         running.ready()
         second = subprocess.run(
-            [sys.executable, "-c", SERVE, str(running.data), "0", GATEWAY, PIPELINE],
+            [sys.executable, "-c", SERVE, str(running.data), "0", GATEWAY, INDEXER, PIPELINE],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -348,7 +363,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path):
 def test_the_children_end_when_the_supervisor_is_killed(tmp_path):
     with service(tmp_path / "data") as running:
         running.ready()
-        pids = [*running.pids("gateway"), *running.pids("pipeline")]
+        pids = [*running.pids("gateway"), *running.pids("indexer"), *running.pids("pipeline")]
         running.process.kill()
         until(lambda: not any(map(alive, pids)))
         helper = int((running.data / "helper").read_text())

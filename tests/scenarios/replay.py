@@ -15,10 +15,10 @@ from service_support import until
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.model import OPEN_END
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import MatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import RegistryChange
 
 WATCH_EVERY_S = 0.05

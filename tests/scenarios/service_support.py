@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import httpx
 import pyarrow as pa
 
-from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.storage.folder import DataFolder
 
 DEADLINE_S = 180.0
 SERVE = "from fieldfare.cli import main; main()"
@@ -49,14 +50,6 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-
-
-def open_files(pid: int) -> set[str]:
-    """The names of the files that a process has open."""
-    try:
-        return {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir()}
-    except OSError:
-        return set()
 
 
 def descendants(pid: int) -> list[int]:
@@ -127,10 +120,6 @@ class RunningService:
         """The service's processes that have a text in their command line, parents first."""
         return [pid for pid in descendants(self.process.pid) if mark in command_line(pid)]
 
-    def holders_of(self, name: str) -> list[int]:
-        """The service's processes that have a file of this name open."""
-        return [pid for pid in descendants(self.process.pid) if name in open_files(pid)]
-
     @property
     def gateway(self) -> int:
         return until(lambda: self.processes("-m fieldfare.gateway"))[0]
@@ -140,16 +129,22 @@ class RunningService:
         return until(lambda: self.processes("-m fieldfare.runtimes.spark.driver"))[0]
 
     @property
+    def indexer(self) -> int:
+        return until(lambda: self.processes("-m fieldfare.runtimes.indexer --data"))[0]
+
+    @property
+    def sources(self) -> list[int]:
+        """The process in which the query's source plans its batches."""
+        return self.processes("python_streaming_source_runner")
+
+    @property
     def jvm(self) -> int:
         return until(lambda: self.processes("org.apache.spark.deploy.SparkSubmit"))[0]
 
     @property
     def heartbeat(self) -> dict[str, Any]:
         """What the pipeline says of itself."""
-        try:
-            return dict(json.loads(self.folder.heartbeat.read_bytes()))
-        except FileNotFoundError:
-            return {}
+        return read_beat(self.folder.heartbeat)
 
     def wait_ready(self) -> RunningService:
         """Wait until the gateway answers and says that the pipeline of now works."""
@@ -162,7 +157,12 @@ class RunningService:
                 except httpx.HTTPError:
                     return False
                 # A heartbeat outlives its writer by some seconds.
-                return answered and self.heartbeat["pid"] in self.processes("spark.driver")
+                indexer = read_beat(self.folder.heartbeat_of("indexer")).get("pid")
+                return (
+                    answered
+                    and self.heartbeat["pid"] in self.processes("spark.driver")
+                    and indexer in self.processes("-m fieldfare.runtimes.indexer --data")
+                )
 
             until(ready, why=self.console)
         return self

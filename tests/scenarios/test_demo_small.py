@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldfare.storage.folder import DataFolder
+
 FIELDFARE = (sys.executable, "-c", "from fieldfare.cli import main; main()")
 SMALL = ("--events", "5000", "--alerts", "2000", "--subscribers", "10")
 
@@ -33,7 +35,7 @@ def test_the_demo_matches_flights_and_finds_everything_equal(tmp_path: Path) -> 
     assert _figure(demo.stdout, "events") == 5000
     assert _figure(demo.stdout, "matches") == 2539
     assert _figure(demo.stdout, "delivered live") == 345
-    assert (tmp_path / "data" / "log.db").is_file()
+    assert (DataFolder(tmp_path / "data").log_path).is_file()
 
 
 @pytest.mark.spark

@@ -15,9 +15,9 @@ from pipeline_support import TYPED, random_event, random_filter, typed_event
 from replay import RegistryWatcher, compare, versions_of, wait_matched
 from service_support import Api, RunningService, cloud_event, running_service
 
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import open_registry
 from fieldfare.storage.errors import RegistryError
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import RegistryChange
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]

@@ -13,13 +13,13 @@ from fieldfare.forwarding import LoadMeter, LoadTable, policy_of
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.range_task import grouped
 from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import only_partition
+from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.spark.recutting import Recutting
 
 SAMPLE_EVENTS = 4_096

@@ -43,9 +43,9 @@ def explain(
     if missing := find_missing(PACKAGES):
         need_packages("subscriptions explain", "server", missing)
     from fieldfare.matching.files import IndexFileError
-    from fieldfare.runtimes.spark.folder import DataFolder
     from fieldfare.runtimes.spark.index_report import IndexReader
     from fieldfare.storage.errors import StorageError
+    from fieldfare.storage.folder import DataFolder
 
     name = space or "default"
     try:

@@ -44,7 +44,7 @@ def serve(
     from pydantic import ValidationError
 
     from fieldfare.gateway.settings import GatewaySettings
-    from fieldfare.runtimes.service.supervisor import serve as run_service
+    from fieldfare.runtimes.service.serve import serve as run_service
 
     given: dict[str, Any] = {}
     try:

@@ -18,8 +18,8 @@ from fieldfare.gateway.admission.connections import server_config
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings
-from fieldfare.runtimes.service.parents import end_with_parent
-from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.storage.errors import FormatError, StorageError
 
 EXIT_LATER = 1
@@ -74,8 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         # Held until this process ends. One that is still on its way out, because its supervisor was killed,
         # would save cursors over those of its successor.
-        (settings.data / "run").mkdir(parents=True, exist_ok=True)
-        lock = settings.data / "run" / "gateway.lock"
+        settings.folder.run.mkdir(parents=True, exist_ok=True)
+        lock = settings.folder.lock_of("gateway")
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
         gateway = Gateway(settings)
     except LockTimeoutError:

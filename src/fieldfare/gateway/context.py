@@ -32,17 +32,16 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        data = settings.data
-        for folder in (data, data / "matches", data / "run"):
+        data = settings.folder
+        for folder in (data.root, data.matches, data.run):
             make_folder(folder)
-        self.log = open_event_log(f"sqlite:///{data / 'log.db'}")
-        self.registry = open_registry(f"sqlite:///{data / 'registry.db'}")
+        self.log = open_event_log(data.log_url)
+        self.registry = open_registry(data.registry_url)
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
-        self.match_log = open_match_log((data / "matches").absolute().as_uri())
+        self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
-        self.quarantine = Quarantine(data / "quarantine")
-        self.heartbeat_path = data / "run" / "pipeline.json"
+        self.quarantine = Quarantine(data.quarantine)
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fieldfare.storage.folder import DataFolder
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -204,15 +206,21 @@ class GatewaySettings(BaseSettings):
     pipeline_stale_s: float = Field(
         10.0,
         gt=0,
-        description="Seconds without the pipeline's heartbeat, or without a record matched while some wait, "
-        "after which /readyz says not ready. Up: fewer false alarms on a busy machine.",
+        description="Seconds without the pipeline's or the indexer's heartbeat, or without a record matched "
+        "while some wait, after which /readyz says not ready. Up: fewer false alarms on a busy machine.",
     )
     pipeline_stall_s: float = Field(
         60.0,
         gt=0,
         description="Seconds without progress, though events wait, after which the pipeline is ended and "
-        "started again. Up: more patience with slow batches. Down: one that hangs is noticed sooner.",
+        "started again, and any process without a sign of life. Up: more patience with slow batches. "
+        "Down: one that hangs is noticed sooner.",
     )
+
+    @property
+    def folder(self) -> DataFolder:
+        """Where in the data directory everything lies."""
+        return DataFolder(self.data)
 
     @field_validator("cors_origins")
     @classmethod

@@ -6,13 +6,16 @@ are those who do: `sqlite` one event log, `sql` the registry, `files` match log 
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
-from fieldfare.storage.index_store import IndexStore
-from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
-from fieldfare.storage.registry import Registry
+if TYPE_CHECKING:
+    from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
+    from fieldfare.storage.index_store import IndexStore
+    from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
+    from fieldfare.storage.registry import Registry
 
 __all__ = [
     "EventLog",
@@ -31,6 +34,22 @@ __all__ = [
     "open_match_log",
     "open_registry",
 ]
+
+_MODULES = {
+    **dict.fromkeys(
+        ("EventLog", "EventReader", "EventRetention", "EventWriter", "LogPartition"), "event_log"
+    ),
+    **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
+    "IndexStore": "index_store",
+    "Registry": "registry",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first asked for: who only wants to know where a file lies needs no arrays.
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_event_log(url: str) -> EventLog:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fieldfare.client import Client
 from fieldfare.pipeline.indexer import snapshot_revision
-from fieldfare.runtimes.service.parents import signal_at_parents_death
-from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.index_writer import SnapshotSettings
+from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
+from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare.storage import open_index_store, open_registry
+from fieldfare.storage.folder import DataFolder
 
 START_WAIT_S = 120.0
 INDEX_WAIT_S = 180.0
@@ -136,8 +136,7 @@ class Service:
     def _wait(self, condition: Callable[[], bool], wait_s: float, what: str) -> None:
         if not self._reaches(condition, wait_s):
             raise ServiceFailed(
-                f"waited {wait_s:.0f} s for {what}; the logs are in {self.folder.root / 'logs'}:\n"
-                f"{self._last_lines()}"
+                f"waited {wait_s:.0f} s for {what}; the logs are in {self.folder.logs}:\n{self._last_lines()}"
             )
 
     def _reaches(self, condition: Callable[[], bool], wait_s: float) -> bool:

@@ -51,7 +51,7 @@ class Background:
     async def _live(self) -> None:
         """Show the supervisor, by the lock's time, that the event loop goes round."""
         with suppress(OSError):
-            os.utime(self._settings.data / "run" / "gateway.lock")
+            os.utime(self._settings.folder.lock_of("gateway"))
 
     async def _observe(self) -> None:
         await self._figures.observe()

@@ -16,7 +16,13 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.maintenance import Maintenance
-from fieldfare.gateway.upkeep.readiness import DISK_FULL_BYTES, PipelineWatch, WriterProbe, disk_free_bytes
+from fieldfare.gateway.upkeep.readiness import (
+    DISK_FULL_BYTES,
+    HeartbeatWatch,
+    PipelineWatch,
+    WriterProbe,
+    disk_free_bytes,
+)
 from fieldfare.gateway.writer import Writer
 from fieldfare.storage.event_log import EventLog, ends_of
 from fieldfare.storage.quarantine import Quarantine
@@ -50,8 +56,9 @@ class Figures:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._log_end = 0
-        heartbeat = self.settings.data / "run" / "pipeline.json"
-        self._pipeline = PipelineWatch(heartbeat, self.settings.pipeline_stale_s)
+        folder, stale_s = self.settings.folder, self.settings.pipeline_stale_s
+        self._pipeline = PipelineWatch(folder.heartbeat, stale_s)
+        self._indexer = HeartbeatWatch("indexer", folder.heartbeat_of("indexer"), stale_s)
         self._probes = (
             WriterProbe("log", lambda: self.writer.probe()),
             WriterProbe("registry", self.subscriptions.probe),
@@ -75,7 +82,9 @@ class Figures:
             self._log_end = sum(ends_of(self.log))
             self.load.lag_events = self.tail.lag_events()
             self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
-            self._pipeline.look(tip, self._log_end, time.monotonic(), time.time_ns() // 1_000_000)
+            now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+            self._pipeline.look(tip, self._log_end, now_s, now_ms)
+            self._indexer.look(now_s, now_ms)
 
     async def checks(self) -> dict[str, str]:
         """Of each thing that the service needs ``ready``, or a sentence why it is not."""
@@ -83,6 +92,7 @@ class Figures:
         log, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
         checks = {
             "pipeline": self._pipeline.state(time.monotonic()),
+            "indexer": self._indexer.state(time.monotonic()),
             "log": log,
             "registry": registry,
             "disk": "ready",

@@ -70,7 +70,6 @@ class Maintenance:
     metrics: Metrics
 
     def __post_init__(self) -> None:
-        self._heartbeat_path = self.settings.data / "run" / "pipeline.json"
         self._lock = threading.Lock()
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
@@ -164,7 +163,7 @@ class Maintenance:
     def _is_pipeline_at_work(self) -> bool:
         """Whether the pipeline has begun to match: before, it may match anew what is torn."""
         try:
-            return read_heartbeat(self._heartbeat_path).state in PIPELINE_WORKS
+            return read_heartbeat(self.settings.folder.heartbeat).state in PIPELINE_WORKS
         except (OSError, msgspec.DecodeError):
             return False
 
@@ -178,17 +177,18 @@ class Maintenance:
         """Purge from the registry what the pipeline, however it may crash, will not ask for again.
 
         It asks for versions that count for the stamp of a record whose matches are not on disk for good, and
-        for changes that came after the newest snapshots. It says how far either is.
+        for changes that came after the newest snapshots. It and the indexer say how far either is.
         """
         try:
-            heartbeat = read_heartbeat(self._heartbeat_path)
+            pipeline = read_heartbeat(self.settings.folder.heartbeat)
+            snapshots = read_heartbeat(self.settings.folder.heartbeat_of("indexer"))
         except (OSError, msgspec.DecodeError):
             return
-        if heartbeat.offset is not None and heartbeat.snapshot_revision is not None:
+        if pipeline.offset is not None and snapshots.snapshot_revision is not None:
             # First the stamps of records to come: what is appended meanwhile, the log tells.
-            before = min(self.floor(), heartbeat.snapshot_revision)
+            before = min(self.floor(), snapshots.snapshot_revision)
             partitions = self.log.partitions
-            for partition, offset in zip(partitions, heartbeat.offsets(len(partitions)), strict=True):
+            for partition, offset in zip(partitions, pipeline.offsets(len(partitions)), strict=True):
                 waiting = partition.lowest_stamp(offset)
                 before = before if waiting is None else min(before, waiting)
             self.registry.purge(before)

@@ -25,8 +25,8 @@ PROBE_S = 2.0
 """So long the writer may take to answer."""
 
 
-class PipelineHeartbeat(msgspec.Struct):
-    """What the pipeline's driver writes every second.
+class LastBeat(msgspec.Struct):
+    """What the pipeline's driver and the indexer write every second.
 
     ``matched`` says up to where each partition is matched for good, ``offset`` how much that is together: of
     one partition, the same.
@@ -46,9 +46,74 @@ class PipelineHeartbeat(msgspec.Struct):
         return (*said, *(0 for _ in range(partitions)))[:partitions]
 
 
-def read_heartbeat(path: Path) -> PipelineHeartbeat:
-    """The pipeline's last heartbeat; FileNotFoundError before the first."""
-    return msgspec.json.decode(path.read_bytes(), type=PipelineHeartbeat)
+def read_heartbeat(path: Path) -> LastBeat:
+    """The last heartbeat of a process; FileNotFoundError before the first."""
+    return msgspec.json.decode(path.read_bytes(), type=LastBeat)
+
+
+class HeartbeatWatch:
+    """Follows a process's heartbeat.
+
+    Parameters
+    ----------
+    who
+        The process, for people.
+    heartbeat
+        The file that it writes.
+    stale_s
+        Seconds without a heartbeat that are too many.
+    """
+
+    def __init__(self, who: str, heartbeat: Path, stale_s: float) -> None:
+        self._who = who
+        self._path = heartbeat
+        self._stale_s = stale_s
+        self._sign: tuple[int, bytes] | None = None
+        self._beat_s: float | None = None
+        self._heartbeat: LastBeat | None = None
+        self._problem = f"the {who} has not started yet"
+
+    def look(self, now_s: float, now_ms: int) -> None:
+        """Take in the heartbeat; to be called a few times a second.
+
+        Parameters
+        ----------
+        now_s
+            A clock that never goes back.
+        now_ms
+            Milliseconds since 1970, for the heartbeat of a process from before the gateway's start.
+        """
+        try:
+            # Where a beat cannot be written, the process can still change the file's time.
+            sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
+            if sign == self._sign:
+                return
+            self._heartbeat = msgspec.json.decode(sign[1], type=LastBeat)
+        except FileNotFoundError:
+            self._heartbeat, self._problem = None, f"the {self._who} has not started yet"
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            self._heartbeat, self._problem = None, f"the {self._who}'s heartbeat cannot be read: {error}"
+            return
+        if self._sign is None:
+            # Nobody has seen how old it is; that it comes from the future says as little as an old one.
+            age_s = (now_ms - self._heartbeat.time_ms) / 1000
+            self._beat_s = now_s - (age_s if age_s >= 0 else self._stale_s + 1)
+        else:
+            self._beat_s = now_s
+        self._sign = sign
+
+    def state(self, now_s: float) -> str:
+        """``ready``, or a sentence why the process is not."""
+        heartbeat = self._heartbeat
+        if heartbeat is None or self._beat_s is None:
+            return self._problem
+        age_s = now_s - self._beat_s
+        if age_s > self._stale_s:
+            return f"the {self._who}'s last heartbeat is {age_s:.0f} s old"
+        if heartbeat.state not in PIPELINE_WORKS:
+            return f"the {self._who} is {heartbeat.state}{f': {heartbeat.error}' if heartbeat.error else ''}"
+        return "ready"
 
 
 class PipelineWatch:
@@ -63,65 +128,34 @@ class PipelineWatch:
     """
 
     def __init__(self, heartbeat: Path, stale_s: float) -> None:
-        self._path = heartbeat
+        self._life = HeartbeatWatch("pipeline", heartbeat, stale_s)
         self._stale_s = stale_s
-        self._sign: tuple[int, bytes] | None = None
-        self._beat_s: float | None = None
-        self._heartbeat: PipelineHeartbeat | None = None
-        self._problem = "the pipeline has not started yet"
         self._tip = -1
         self._moved_s = 0.0
         self._waiting = 0
 
     def look(self, tip: int, log_end: int, now_s: float, now_ms: int) -> None:
-        """Take in the heartbeat, and how far everything is matched; to be called a few times a second.
+        """Take in the heartbeat, as `HeartbeatWatch` does, and how far everything is matched.
 
         Parameters
         ----------
         tip, log_end
             The first record that is not matched, and the end of the log.
-        now_s
-            A clock that never goes back.
-        now_ms
-            Milliseconds since 1970, for the heartbeat of a pipeline from before the gateway's start.
+        now_s, now_ms
+            The time.
         """
         if tip != self._tip or not self._waiting:
             self._tip, self._moved_s = tip, now_s
         self._waiting = max(0, log_end - tip)
-        try:
-            # Where a beat cannot be written, the driver can still change the file's time.
-            sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
-            if sign == self._sign:
-                return
-            self._heartbeat = msgspec.json.decode(sign[1], type=PipelineHeartbeat)
-        except FileNotFoundError:
-            self._heartbeat, self._problem = None, "the pipeline has not started yet"
-            return
-        except (OSError, msgspec.DecodeError) as error:
-            self._heartbeat, self._problem = None, f"the pipeline's heartbeat cannot be read: {error}"
-            return
-        if self._sign is None:
-            # Nobody has seen how old it is; that it comes from the future says as little as an old one.
-            age_s = (now_ms - self._heartbeat.time_ms) / 1000
-            self._beat_s = now_s - (age_s if age_s >= 0 else self._stale_s + 1)
-        else:
-            self._beat_s = now_s
-        self._sign = sign
+        self._life.look(now_s, now_ms)
 
     def state(self, now_s: float) -> str:
         """``ready``, or a sentence why the pipeline is not."""
-        heartbeat = self._heartbeat
-        if heartbeat is None or self._beat_s is None:
-            return self._problem
-        age_s = now_s - self._beat_s
-        if age_s > self._stale_s:
-            return f"the pipeline's last heartbeat is {age_s:.0f} s old"
-        if heartbeat.state not in PIPELINE_WORKS:
-            return f"the pipeline is {heartbeat.state}{f': {heartbeat.error}' if heartbeat.error else ''}"
         stalled_s = now_s - self._moved_s
-        if self._waiting and stalled_s > self._stale_s:
+        state = self._life.state(now_s)
+        if state == "ready" and self._waiting and stalled_s > self._stale_s:
             return f"{self._waiting} records wait, and nothing was matched for {stalled_s:.0f} s"
-        return "ready"
+        return state
 
 
 class WriterProbe:

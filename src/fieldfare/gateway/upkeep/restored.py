@@ -56,7 +56,7 @@ def make_consistent(
 def committed_offsets(settings: GatewaySettings, log: EventReader) -> Offsets:
     """Up to where the pipeline says that everything is matched for good; 0 where it says nothing."""
     try:
-        heartbeat = read_heartbeat(settings.data / "run" / "pipeline.json")
+        heartbeat = read_heartbeat(settings.folder.heartbeat)
     except (OSError, msgspec.DecodeError):
         return tuple(0 for _ in log.partitions)
     return heartbeat.offsets(len(log.partitions))
@@ -134,7 +134,7 @@ def _ends(log: EventReader) -> str:
 def _indexed_revision(settings: GatewaySettings) -> int:
     """The registry revision that the index covers."""
     try:
-        newest = open_index_store((settings.data / "index").absolute().as_uri()).newest()
+        newest = open_index_store(settings.folder.index_url).newest()
     except IndexStoreError:
         return 0  # The pipeline builds it anew.
     return 0 if newest is None else newest.revision

@@ -5,13 +5,12 @@ itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no ot
 query that fails is started again here: see `recovery`. Every second it writes ``run/pipeline.json``::
 
     {"pid": 4711, "state": "running", "time_ms": 1763718000000, "offset": 340, "matched": [340],
-     "log_end": 340, "snapshot_revision": 7, "newest_manifest": 9, "error": null}
+     "log_end": 340, "indexed": true, "error": null}
 
 `state` is starting, running, recovering, stopping, stopped or failed, and `error` says why it is
-recovering or failed. Up to `matched`, by partition, everything is matched, and on disk for good; `offset` and
-`log_end` are sums over all partitions. `newest_manifest` tells that an index is being built, and
-`snapshot_revision` is that of its snapshots: no change up to it, and no version for records before `matched`
-alone, is asked for again, not even after a crash.
+recovering or failed. Up to `matched`, by partition, everything is matched, and on disk for good: no version
+for records before it alone is asked for again, not even after a crash. `offset` and `log_end` are sums over
+all partitions. `indexed` says that the index covers all records; while it does not, they wait for it.
 
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
@@ -21,8 +20,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -31,7 +28,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import cast
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -39,11 +35,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fieldfare.files import remove_abandoned
-from fieldfare.runtimes.service.parents import PARENT_VARIABLE, end_with_parent
+from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
+from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
-from fieldfare.runtimes.spark.heartbeat import Heartbeat
-from fieldfare.runtimes.spark.locks import FileLock, LockTimeoutError, end_process_of, write_pid
+from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
@@ -51,9 +46,9 @@ from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.event_log import only_partition
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 
-EXIT_FORMAT = 4
 LOOK_S = 0.1
 PREDECESSOR_WAIT_S = 10.0
 _READY_MESSAGES = ("Waiting for data to arrive", "Processing new data")
@@ -70,13 +65,13 @@ class Pipeline:
     spark: SparkSettings
     batches: BatchSettings
     stop: threading.Event
-    heartbeat: Heartbeat
+    heartbeat: PipelineHeartbeat
     recovery: Recovery
 
     def run(self) -> int:
         """Run queries until `stop` is set or nothing helps; gives the process's exit status."""
         started_s = time.monotonic()
-        jvm_pid, scratch = self.folder.run / "jvm.pid", self.folder.spark_scratch
+        jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
         end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
         self.recovery.begin(
             predecessor_died=self.heartbeat.predecessor_died, told_offset=self.heartbeat.told_offset
@@ -176,7 +171,7 @@ def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: 
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, only_partition(log), match_log.partition(0), batches)
-    heartbeat = Heartbeat(folder, log, match_log)
+    heartbeat = PipelineHeartbeat(folder, log, match_log)
     return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
 
 
@@ -215,30 +210,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program; gives its exit status."""
     options = parse(arguments)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(levelname)s pipeline: %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )  # fmt: skip
+    stop = begin("pipeline")
     logging.getLogger("pyspark").setLevel(logging.ERROR)
     # Its errors are tracebacks of calls that fail here too, and are reported in a line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    stop = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, ask_to_stop)
-    signal.signal(signal.SIGINT, ask_to_stop)
-    end_with_parent()
     folder = DataFolder(options.data.resolve())
     spark = SparkSettings(options.cores, options.driver_memory, options.spark_log_level)
     batches = BatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:
         folder.make()
-        # One supervisor works on a directory: another's pipeline that does not end hangs.
-        supervised = PARENT_VARIABLE in os.environ
-        with FileLock(folder.run / "pipeline.lock", options.lock_wait, end_holder=supervised):
+        with only_one(folder.lock_of("pipeline"), options.lock_wait):
             return run(folder, spark, batches, stop)
     except LockTimeoutError as error:
         _log.error("another pipeline runs on this data directory: %s", error)
@@ -248,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         _log.error("the pipeline failed: %s", reason(error))
         _log.debug("traceback", exc_info=True)
-    return 1
+    return EXIT_FAILED
 
 
 if __name__ == "__main__":

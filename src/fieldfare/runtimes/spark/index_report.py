@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fieldfare.matching.explanation import IndexExplanation, IndexPlace
 from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.errors import IndexStoreError, RegistryError, UnknownSpaceError
+from fieldfare.storage.folder import DataFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
+from fieldfare.storage.folder import DataFolder
 
 
 def start_query(

@@ -22,10 +22,10 @@ from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.spark.batches import BatchSettings
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import LogPartition, MatchPartition, NewMatchBlock
 from fieldfare.storage.errors import StorageError
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
 PAUSE_S = 0.5

@@ -3,13 +3,14 @@
 Spark keeps one Python process per query for the reader below (a stream reader is pickled too, on its way to
 the tasks, so it opens nothing before it is asked something). It plans a batch in this order::
 
-    wait for the log's end to move ─▶ bound the batch ─▶ read the registry's revision ─▶ index up to it
-                                             │                                                │
-                               {"offset": end of the batch,                           "manifest": m}
+    wait for the log's end to move ─▶ bound the batch ─▶ read the log's last stamp ─▶ wait for a manifest
+                                             │                                        that covers it
+                               {"offset": end of the batch,                                 │
+                                "manifest": m} ◀────────────────────────────────────────────┘
 
-A record is stamped with a revision that the registry had before the record could be seen, let alone the end
-of the batch. So the revision read after the end covers every stamp in it, and so does manifest m. Any other
-that covers a record's stamp would do as well. Both go into the offset, which Spark writes ahead of the batch.
+The last stamp, read after the end of the batch, covers every stamp in it, and so does manifest m, which the
+indexer's process writes. Any other that covers a record's stamp would do as well. Both go into the offset,
+which Spark writes ahead of the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from fieldfare.runtimes.spark.batches import BatchSettings, Offset
-from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.storage.folder import DataFolder
 
 if TYPE_CHECKING:
     from fieldfare.runtimes.spark.batch_planner import BatchPlanner
@@ -88,9 +89,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         columns = [pa.array([value], pa.int64()) for value in partition.value]
         yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
-
-    def commit(self, end: Offset) -> None:
-        self._plan().passed(end)
 
     def stop(self) -> None:
         if self._planner is not None:

@@ -22,9 +22,9 @@ from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.match_batch import find_matches
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
+from fieldfare.storage.folder import DataFolder
 
 Batches = Iterator[pa.RecordBatch]
 

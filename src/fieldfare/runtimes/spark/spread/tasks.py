@@ -32,7 +32,6 @@ from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, even
 from fieldfare.pipeline.dispatch import Consignment, Forwarding
 from fieldfare.pipeline.matcher import visits
 from fieldfare.pipeline.slices import Slices
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.runtimes.spark.range_task import (
     BLOCK_EVENTS_MAX,
@@ -47,6 +46,7 @@ from fieldfare.runtimes.spark.range_task import (
 )
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.folder import DataFolder
 
 FINDING_MATCHES = 1 << 22
 """A matcher sends its matches on when it has about so many: 8 MB. One window of events may have more."""

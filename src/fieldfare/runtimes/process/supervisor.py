@@ -1,72 +1,26 @@
-"""What ``fieldfare serve`` runs: gateway and pipeline as two processes, started, watched and stopped.
+"""A supervisor: processes that are started, watched, started again when they die or hang, and stopped.
 
-The supervisor holds the listening socket and lends it to the gateway. So a port in use is noticed before
-anything starts, and while a gateway is started again its clients wait in the socket's queue instead of
-being refused.
+It knows a list of children (see `ChildSpec`), and nothing of what they do.
 """
 
 from __future__ import annotations
 
-import fcntl
-import http.client
-import json
 import os
 import select
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from fieldfare.runtimes.service.children import Child, ChildSpec, describe_exit
-from fieldfare.runtimes.service.logs import set_aside_large
-from fieldfare.runtimes.service.progress import LifeWatch, ProgressWatch
-from fieldfare.runtimes.service.restarts import Restarts, RestartSettings
+from fieldfare.runtimes.process.children import Child, ChildSpec, describe_exit
+from fieldfare.runtimes.process.logs import set_aside_large
+from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 
 EXIT_GAVE_UP = 1
-EXIT_CANNOT_START = 3
-GATEWAY_STORAGE_CODE = 4
-PIPELINE_FORMAT_CODE = 4
 LOOK_EVERY_S = 0.1
 LOGS_EVERY_S = 10.0
-STALL_S = 60.0
-READY_PROBE_S = 0.5
-GATEWAY_STOP_S = 15.0
-PIPELINE_STOP_S = 20.0
-
-
-class CannotStart(Exception):
-    """The service cannot be started here; the message says why and what to do."""
-
-
-class DirectoryLock:
-    """Only one service works on a data directory at a time; the lock goes with its process."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "a+")  # noqa: SIM115  (held until `release`)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
-            self._file.close()
-            raise CannotStart(
-                f"another fieldfare serve (process {holder}) works on {path.parent.parent}; "
-                "stop it, or name another directory with --data"
-            ) from None
-        # Who it is, for people; on a full disk the lock holds without.
-        with suppress(OSError):
-            self._file.truncate(0)
-            self._file.write(str(os.getpid()))
-            self._file.flush()
-
-    def release(self) -> None:
-        with suppress(OSError):
-            self._file.close()
 
 
 class Supervisor:
@@ -231,140 +185,3 @@ class Supervisor:
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; CannotStart when the address cannot be had."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise CannotStart(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; name another port with --port"
-        ) from None
-    return listener
-
-
-def gateway_ready(host: str, port: int) -> Callable[[int], bool]:
-    """A probe: whether the gateway answers."""
-    target = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-    def probe(pid: int) -> bool:
-        connection = http.client.HTTPConnection(target, port, timeout=READY_PROBE_S)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    return probe
-
-
-def pipeline_ready(heartbeat: Path) -> Callable[[int], bool]:
-    """A probe: whether the pipeline process says that it is ready."""
-
-    def probe(pid: int) -> bool:
-        try:
-            written = json.loads(heartbeat.read_bytes())
-            return bool(written["pid"] == pid and written["state"] in ("ready", "running"))
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-
-    return probe
-
-
-def serve(
-    data: Path,
-    host: str = "127.0.0.1",
-    port: int = 7737,
-    *,
-    gateway_command: Sequence[str] = (sys.executable, "-m", "fieldfare.gateway"),
-    pipeline_command: Sequence[str] = (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
-    restarts: RestartSettings | None = None,
-    stall_s: float = STALL_S,
-    say: Callable[[str], None] = lambda line: print(f"fieldfare: {line}", flush=True),
-) -> int:
-    """Run the whole service on a data directory until SIGTERM or SIGINT.
-
-    Parameters
-    ----------
-    data
-        Where everything is kept; created if it is not there.
-    host, port
-        Where to listen; port 0 takes a free one.
-    gateway_command, pipeline_command
-        What to run, without ``--data``, ``--host`` and ``--port``.
-    restarts
-        How patient to be with a child that dies.
-    stall_s
-        Seconds without progress, though events wait, after which the pipeline is ended and started again;
-        and either process without a sign of life.
-    say
-        Gets the console's lines.
-
-    Returns
-    -------
-    int
-        The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
-        or the port is in use.
-    """
-    data = data.absolute()
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        lock = DirectoryLock(data / "run" / "serve.lock")
-    except (CannotStart, OSError) as error:
-        say(str(error))
-        return EXIT_CANNOT_START
-    try:
-        listener = listening_socket(host, port)
-    except CannotStart as error:
-        say(str(error))
-        lock.release()
-        return EXIT_CANNOT_START
-    port = listener.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    say(f"starting on http://{shown}:{port}, data in {data}, logs in {data / 'logs'}")
-    specs = [
-        _gateway_spec(data, gateway_command, host, listener, stall_s),
-        _pipeline_spec(data, pipeline_command, stall_s),
-    ]
-    try:
-        return Supervisor(specs, say=say, restarts=restarts, logs=data / "logs").run()
-    finally:
-        listener.close()
-        lock.release()
-
-
-def _gateway_spec(
-    data: Path, command: Sequence[str], host: str, listener: socket.socket, stall_s: float
-) -> ChildSpec:
-    port = listener.getsockname()[1]
-    place = ("--data", str(data), "--host", host, "--port", str(port), "--fd", str(listener.fileno()))
-    return ChildSpec(
-        "gateway",
-        (*command, *place),
-        data / "logs" / "gateway.log",
-        gateway_ready(host, port),
-        GATEWAY_STOP_S,
-        fatal_codes=frozenset({GATEWAY_STORAGE_CODE}),
-        find_hang=LifeWatch(data / "run" / "gateway.lock", stall_s),
-        descriptors=(listener.fileno(),),
-    )
-
-
-def _pipeline_spec(data: Path, command: Sequence[str], stall_s: float) -> ChildSpec:
-    heartbeat = data / "run" / "pipeline.json"
-    return ChildSpec(
-        "pipeline",
-        (*command, "--data", str(data)),
-        data / "logs" / "pipeline.log",
-        pipeline_ready(heartbeat),
-        PIPELINE_STOP_S,
-        fatal_codes=frozenset({PIPELINE_FORMAT_CODE}),
-        find_hang=ProgressWatch(heartbeat, stall_s),
-    )

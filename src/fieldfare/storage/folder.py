@@ -1,4 +1,4 @@
-"""Where everything of a service lies: the files and folders of its data directory."""
+"""Where everything of a service lies: the data directory's layout, named here and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ class DataFolder:
     root: Path
 
     @property
+    def log_path(self) -> Path:
+        return self.root / "log.db"
+
+    @property
     def log_url(self) -> str:
-        return f"sqlite:///{self.root / 'log.db'}"
+        return f"sqlite:///{self.log_path}"
 
     @property
     def registry_path(self) -> Path:
@@ -26,6 +30,7 @@ class DataFolder:
 
     @property
     def matches(self) -> Path:
+        """The match log."""
         return self.root / "matches"
 
     @property
@@ -34,6 +39,7 @@ class DataFolder:
 
     @property
     def index(self) -> Path:
+        """The index store."""
         return self.root / "index"
 
     @property
@@ -51,13 +57,14 @@ class DataFolder:
         return self.root / "checkpoint"
 
     @property
+    def run(self) -> Path:
+        """What only running processes need."""
+        return self.root / "run"
+
+    @property
     def suspects(self) -> Path:
         """Which records are being tried because some of them made matching fail."""
         return self.run / "suspects.json"
-
-    @property
-    def run(self) -> Path:
-        return self.root / "run"
 
     @property
     def spark_scratch(self) -> Path:
@@ -65,15 +72,37 @@ class DataFolder:
         return self.run / "spark"
 
     @property
+    def jvm_pid(self) -> Path:
+        """Which process is the driver's Java process."""
+        return self.run / "jvm.pid"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
     def spark_log(self) -> Path:
         """What Spark and its Python workers write to their standard error."""
-        return self.root / "logs" / "spark.log"
+        return self.log_of("spark")
+
+    def log_of(self, process: str) -> Path:
+        """What a process writes: gateway, indexer or pipeline."""
+        return self.logs / f"{process}.log"
+
+    def lock_of(self, process: str) -> Path:
+        """Held by the one process of its kind that works here: serve, gateway, indexer or pipeline."""
+        return self.run / f"{process}.lock"
+
+    def heartbeat_of(self, process: str) -> Path:
+        """What a process says of itself every second: indexer or pipeline."""
+        return self.run / f"{process}.json"
 
     @property
     def heartbeat(self) -> Path:
-        return self.run / "pipeline.json"
+        """The pipeline's."""
+        return self.heartbeat_of("pipeline")
 
     def make(self) -> None:
         """Make the folders that are not there yet."""
-        for folder in (self.matches, self.index, self.checkpoint, self.run, self.spark_log.parent):
+        for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fieldfare.runtimes.service.logs import set_aside_large
-from fieldfare.runtimes.service.parents import PARENT_VARIABLE, signal_at_parents_death
+from fieldfare.runtimes.process.logs import set_aside_large
+from fieldfare.runtimes.process.parents import PARENT_VARIABLE, signal_at_parents_death
 
 STOP_LOOK_EVERY_S = 0.02
 

@@ -1,8 +1,8 @@
-"""The writer of index files: it runs the indexer in the source's process, the only one that writes manifests.
+"""The writer of index files: it runs the indexer, in the only process that writes manifests.
 
 Changes of subscriptions become delta parts as they come, in milliseconds. When these have grown large, a
 process of its own builds new snapshots in the background, and the manifest moves over to them when they are
-done. A manifest is kept as long as a batch that was planned with it may be matched again.
+done.
 """
 
 from __future__ import annotations
@@ -14,29 +14,25 @@ from dataclasses import dataclass
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import Part
+from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.spark.folder import DataFolder
+from fieldfare.runtimes.indexer.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
 from fieldfare.runtimes.spark.index_files import write_step
-from fieldfare.runtimes.spark.locks import FileLock
-from fieldfare.runtimes.spark.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError, RegistryError
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Registry
 
-PREDECESSOR_WAIT_S = 15.0
-LOOK_S = 0.02
 RETRY_S = 30.0
 BUILD_MAX_S = 3_600.0
 """A build that takes longer hangs: it is ended, and begun anew."""
-COLLECTED_AT_ONCE = 16
-"""So many manifests must have become useless before a round through the folder removes them."""
 CHANGES_AT_ONCE = 20_000
 """More changes than this are taken in as several deltas, so that none is ever much larger."""
 REPLAYED_MAX = 50_000
 """When more changes than this came since the last snapshot, a restart builds a new one instead."""
 
-_log = logging.getLogger("fieldfare.pipeline.indexer")
+_log = logging.getLogger("fieldfare.indexer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class SnapshotSettings:
 
 
 class IndexWriter:
-    """Keeps the index files up to date with the registry.
+    """Keeps the index files up to date with the registry. One process at a time may have one.
 
     Parameters
     ----------
@@ -70,6 +66,14 @@ class IndexWriter:
     store : IndexStore
     floor : callable
         Gives a stamp: nothing of a lower one is ever matched again.
+    snapshots : SnapshotSettings, optional
+    alive : callable
+        Called again and again during work that may take long.
+
+    Attributes
+    ----------
+    manifest : Manifest
+        The newest.
     """
 
     def __init__(
@@ -79,24 +83,23 @@ class IndexWriter:
         store: IndexStore,
         floor: Callable[[], int],
         snapshots: SnapshotSettings | None = None,
+        alive: Callable[[], object] = lambda: None,
     ) -> None:
         self._folder = folder
         self._registry = registry
         self._store = store
         self._floor = floor
-        self._collected_from = 0
         self._settings = snapshots or SnapshotSettings()
+        self._alive = alive
         self._build: SnapshotBuild | None = None
-        self._looked_s = 0.0
         self._build_again_s = 0.0
-        self._lock = FileLock(folder.run / "indexer.lock", PREDECESSOR_WAIT_S, end_holder=True)
-        self._lock.acquire()
         remove_leftovers(folder)
-        try:
-            self._indexer, self.manifest = self._start()
-        except BaseException:
-            self._lock.release()
-            raise
+        self._indexer, self.manifest = self._start()
+
+    @property
+    def snapshot_revision(self) -> int:
+        """The registry revision that the snapshots of the newest manifest were built from."""
+        return snapshot_revision(self.manifest)
 
     def _start(self) -> tuple[Indexer, Manifest]:
         """Go on from the newest manifest, or build everything from the registry."""
@@ -114,11 +117,11 @@ class IndexWriter:
         started_s = time.monotonic()
         # No number is used twice, not even that of a manifest that cannot be read: workers know it by that.
         indexer = Indexer(Manifest(self._store.greatest_number(), 0))
-        parts = build_snapshots(self._registry, revision, self._floor())
+        parts = build_snapshots(self._registry, revision, self._floor(), alive=self._alive)
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
         # What was before is of no more use, and some of it may be broken.
-        self._collect(manifest.number, manifest)
+        self.collect(manifest.number)
         return indexer, manifest
 
     def _resume(self, newest: Manifest, revision: int) -> tuple[Indexer, Step]:
@@ -138,6 +141,11 @@ class IndexWriter:
         changes = self._registry.changes(indexer.revision, revision)
         return indexer, indexer.apply(changes, revision)
 
+    @property
+    def is_building(self) -> bool:
+        """Whether snapshots are being built in the background: `catch_up` takes them when they are done."""
+        return self._build is not None
+
     def catch_up(self, revision: int) -> Manifest:
         """A manifest that covers a revision of the registry; written if there was none."""
         self._take_snapshots()
@@ -145,26 +153,35 @@ class IndexWriter:
             upto = min(revision, self.manifest.revision + CHANGES_AT_ONCE)
             changes = self._registry.changes(self.manifest.revision, upto)
             self.manifest = self._write(self._indexer.apply(changes, upto))
+            self._alive()
         self._start_snapshots()
         return self.manifest
 
-    def work_ahead(self) -> None:
-        """Use idle time: index what changed since the last batch."""
-        if time.monotonic() - self._looked_s < LOOK_S:
-            return
-        self.catch_up(min(self._registry.revision(), self.manifest.revision + CHANGES_AT_ONCE))
-        self._looked_s = time.monotonic()
+    def check(self, *, every_byte: bool = False) -> None:
+        """See whether the index is there as it was written; with `every_byte` also what the files hold.
 
-    def passed(self, manifest: int) -> None:
-        """Spark has committed all batches that were planned with a manifest before this one."""
-        if manifest >= self._collected_from + COLLECTED_AT_ONCE:
-            self._collected_from = manifest
-            self._collect(manifest, self.manifest)
+        Raises
+        ------
+        IndexStoreError, IndexFileError, OSError
+            Something has rotted, or somebody has removed it: a new writer builds it anew.
+        """
+        if self._store.newest() != self.manifest:
+            raise IndexStoreError(f"manifest {self.manifest.number} is not the newest any more")
+        for files in self.manifest.spaces.values():
+            for name in files.files():
+                if not self._store.path(name).is_file():
+                    raise IndexStoreError(f"{self._store.path(name)} is gone")
+            if every_byte:
+                closings = {part.closings for part in files.slices}
+                for name in files.files():
+                    kind = Closings if name in closings else Part
+                    kind.open(self._store.path(name), verify=True)
+                    self._alive()
 
-    def _collect(self, keep_from: int, newest: Manifest) -> None:
-        """Remove what nobody needs any more; when that fails, it stops nothing."""
+    def collect(self, keep_from: int) -> None:
+        """Remove the manifests before a number, and what only they need; failing stops nothing."""
         try:
-            self._store.collect(keep_from, newest.files())
+            self._store.collect(keep_from)
         except (IndexStoreError, OSError) as error:
             _log.warning("the index is cleaned up later: %s", error)
 
@@ -205,7 +222,6 @@ class IndexWriter:
         build.close()
 
     def close(self) -> None:
-        """End the background build, if there is one, and let others write."""
+        """End the background build, if there is one."""
         if self._build is not None:
             self._build.close()
-        self._lock.release()

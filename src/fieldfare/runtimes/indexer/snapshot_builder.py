@@ -1,7 +1,7 @@
 """Building the snapshots of all spaces: here and now, or in a background process.
 
-``python -m fieldfare.runtimes.spark.snapshot_builder`` is that process. It runs with low priority, ends when
-the process that started it does, and prints one JSON object: the files of each space's slices.
+``python -m fieldfare.runtimes.indexer.snapshot_builder`` is that process. It runs with low priority, ends
+when the process that started it does, and prints one JSON object: the files of each space's slices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -24,8 +24,8 @@ from fieldfare.matching.part import ENTRIES_AT_ONCE, Part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.pipeline.manifest import SpaceManifest
 from fieldfare.pipeline.placing import SlicesBuilder
-from fieldfare.runtimes.spark.folder import DataFolder
 from fieldfare.storage import open_index_store, open_registry
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Registry, Version
 
 NICENESS = 10
@@ -33,7 +33,11 @@ _SCRATCH = "snapshot-"
 
 
 def build_snapshots(
-    registry: Registry, revision: int, floor: int, cut: Mapping[str, SpaceManifest] | None = None
+    registry: Registry,
+    revision: int,
+    floor: int,
+    cut: Mapping[str, SpaceManifest] | None = None,
+    alive: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Part]]:
     """A part for each slice of each space: versions known at a revision that count from stamp `floor` on.
 
@@ -41,6 +45,8 @@ def build_snapshots(
     ----------
     cut : mapping from space to SpaceManifest, optional
         How spaces are cut; one that is not there is one slice.
+    alive : callable
+        Called again and again meanwhile.
     """
     cut = cut or {}
     builders: dict[str, SlicesBuilder] = {}
@@ -53,7 +59,12 @@ def build_snapshots(
             if space not in builders:
                 builders[space] = SlicesBuilder(cut.get(space, SpaceManifest()).partitioning)
             builders[space].add(entries)
-    return {space: builders.pop(space).finish() for space in list(builders)}
+            alive()
+    parts = {}
+    for space in list(builders):
+        parts[space] = builders.pop(space).finish()
+        alive()
+    return parts
 
 
 def _entry(version: Version) -> IndexEntry:
@@ -84,7 +95,7 @@ class SnapshotBuild:
         """Start building all spaces' snapshots as known at a revision."""
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
         command = [
-            sys.executable, "-m", "fieldfare.runtimes.spark.snapshot_builder", "--data", str(folder.root),
+            sys.executable, "-m", "fieldfare.runtimes.indexer.snapshot_builder", "--data", str(folder.root),
             "--revision", str(revision), "--floor", str(floor), "--out", str(scratch),
         ]  # fmt: skip
         with (

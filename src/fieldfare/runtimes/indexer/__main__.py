@@ -1,0 +1,57 @@
+"""``python -m fieldfare.runtimes.indexer --data DIR``: the indexer's process.
+
+It follows the registry of one data directory until SIGTERM (exit status 0), or until it cannot go on by
+itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either).
+It can be killed at any moment; the next one goes on from the newest manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fieldfare.runtimes.indexer.following import run_indexer
+from fieldfare.runtimes.process.locks import LockTimeoutError
+from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
+from fieldfare.storage.errors import FormatError
+from fieldfare.storage.folder import DataFolder
+
+_log = logging.getLogger("fieldfare.indexer")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; gives its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fieldfare.runtimes.indexer", description="Index a service's subscriptions."
+    )
+    parser.add_argument("--data", type=Path, required=True, help="the service's data directory")
+    parser.add_argument(
+        "--lock-wait", type=float, default=15.0, metavar="SECONDS",
+        help="how long to wait for another indexer on this directory to end (default: %(default)s)",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    stop = begin("indexer")
+    folder = DataFolder(options.data.resolve())
+    try:
+        folder.make()
+        with only_one(folder.lock_of("indexer"), options.lock_wait):
+            run_indexer(folder, stop)
+    except LockTimeoutError as error:
+        _log.error("another indexer runs on this data directory: %s", error)
+        return EXIT_FAILED
+    except FormatError as error:
+        _log.error("%s", error)
+        return EXIT_FORMAT
+    except Exception as error:
+        _log.error("the indexer failed: %s: %s", type(error).__name__, error)
+        _log.debug("traceback", exc_info=True)
+        return EXIT_FAILED
+    _log.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

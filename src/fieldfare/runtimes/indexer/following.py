@@ -1,0 +1,218 @@
+"""The indexer at work: it follows the registry, and tells how far it has come.
+
+    a change is committed ─▶ seen within 2 ms ─▶ delta, then manifest ─▶ batches may be matched with it
+
+Nobody asks it for anything: whoever wants a manifest that covers a stamp waits until there is one. Old
+manifests go after a while. A task that was planned with one of those takes the newest instead, and finds
+the same, for that too has every version that counts for records which may still be matched.
+
+Every second it writes ``run/indexer.json``::
+
+    {"pid": 4711, "state": "running", "time_ms": 1763718000000, "revision": 9, "snapshot_revision": 7,
+     "manifest": 12, "error": null}
+
+`state` is starting, running, recovering, failed or stopped, and `error` says why it is recovering or failed.
+Revisions of the registry up to `revision` are covered by the manifest. No change up to `snapshot_revision`
+is asked for again, not even after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import Any
+
+from fieldfare.filters import compile_filter
+from fieldfare.matching.files import IndexFileError
+from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.model import OPEN_END
+from fieldfare.runtimes.indexer.index_writer import CHANGES_AT_ONCE, IndexWriter
+from fieldfare.runtimes.process.heartbeat import FULL, Heartbeat, read_beat
+from fieldfare.storage import (
+    EventReader,
+    MatchLog,
+    open_event_log,
+    open_index_store,
+    open_match_log,
+    open_registry,
+)
+from fieldfare.storage.errors import DiskFullError, FormatError, StorageError
+from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.sqlite.watch import SqliteWatch
+
+LOOK_S = 0.002
+"""How often it looks whether the registry has changed, which takes some microseconds."""
+PACE_S = 0.02
+"""So far apart are manifests while many subscribe, unless a record waits for one: they cost syncs of the
+disk, for which publishers wait too."""
+KEPT_S = 10.0
+"""So long a manifest stays when there is a newer one: far longer than a batch needs to open it."""
+TEND_S = 1.0
+STOP_LOOK_S = 0.1
+PAUSE_S = 0.5
+PAUSE_MAX_S = 30.0
+FULL_PAUSE_S = 2.0
+
+_log = logging.getLogger("fieldfare.indexer")
+
+
+class IndexerHeartbeat(Heartbeat):
+    """The file ``run/indexer.json``."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        super().__init__(folder.heartbeat_of("indexer"))
+        self._figures: dict[str, Any] = dict.fromkeys(("revision", "snapshot_revision", "manifest"))
+
+    def figures(self) -> Mapping[str, Any]:
+        return self._figures
+
+    def tell(self, writer: IndexWriter) -> None:
+        """Say that all is well, and how far the index is."""
+        self._figures["revision"] = writer.manifest.revision
+        self._figures["snapshot_revision"] = writer.snapshot_revision
+        self._figures["manifest"] = writer.manifest.number
+        self.beat("running")
+
+
+def run_indexer(folder: DataFolder, stop: threading.Event) -> None:
+    """Follow the registry until `stop` is set; what fails is begun anew, from what is on disk.
+
+    Raises
+    ------
+    FormatError
+        The data directory is of another format.
+    """
+    heartbeat = IndexerHeartbeat(folder)
+    heartbeat.beat("starting")
+    load_kernels()
+    failures = 0
+    try:
+        while not stop.is_set():
+            follower = Follower(folder, heartbeat)
+            try:
+                follower.follow(stop)
+            except FormatError:
+                raise
+            except (OSError, StorageError, IndexFileError) as error:
+                failures = 1 if follower.worked else failures + 1
+                pause_s = min(PAUSE_S * 2.0 ** min(failures - 1, 10), PAUSE_MAX_S)
+                _pause(stop, FULL_PAUSE_S if _is_full(error) else pause_s, str(error), heartbeat)
+    except BaseException as error:
+        heartbeat.beat("failed", error=str(error))
+        raise
+    heartbeat.beat("stopped")
+
+
+def load_kernels() -> None:
+    """Index a few filters, in vain: what is loaded for that, the first subscriber need not wait for."""
+    texts = ("a = 'x' AND b > 3", "a < b", "s LIKE '%x%'", "a BETWEEN 1 AND 2 OR b = 3")
+    build_part(
+        IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
+        for number, text in enumerate(texts)
+    )
+
+
+def _pause(stop: threading.Event, pause_s: float, why: str, heartbeat: Heartbeat) -> None:
+    _log.error("the index cannot be kept up to date: %s; it is tried again", why)
+    heartbeat.beat("recovering", error=why)
+    until_s = time.monotonic() + pause_s
+    while not stop.wait(STOP_LOOK_S) and time.monotonic() < until_s:
+        heartbeat.alive()
+
+
+def _is_full(error: BaseException) -> bool:
+    causes = (error, error.__cause__)
+    return isinstance(error, DiskFullError) or any(getattr(cause, "errno", 0) in FULL for cause in causes)
+
+
+class Follower:
+    """Keeps the index up to date, from opening its files to the first thing that goes wrong.
+
+    Attributes
+    ----------
+    worked : bool
+        Whether it has got as far as to cover the registry.
+    """
+
+    def __init__(self, folder: DataFolder, heartbeat: IndexerHeartbeat) -> None:
+        self.worked = False
+        self._folder = folder
+        self._heartbeat = heartbeat
+        # Since when which manifest is the newest; of those that it finds it knows nothing.
+        self._kept = deque([(0.0, 0)])
+        self._troubled = False
+
+    def follow(self, stop: threading.Event) -> None:
+        """Work until `stop` is set."""
+        folder = self._folder
+        with ExitStack() as opened:
+            # The log first: one of an older format is upgraded with what the registry beside it knows.
+            log = opened.enter_context(closing(open_event_log(folder.log_url)))
+            registry = opened.enter_context(closing(open_registry(folder.registry_url)))
+            watch = opened.enter_context(closing(SqliteWatch(folder.registry_path)))
+            store, match_log = open_index_store(folder.index_url), open_match_log(folder.matches_url)
+            writer = IndexWriter(
+                folder, registry, store, lambda: floor(folder, log, match_log), alive=self._heartbeat.alive
+            )
+            opened.enter_context(closing(writer))
+            revision, due_s, tended_s = writer.manifest.revision, 0.0, 0.0
+            _log.info("ready, at revision %d", revision)
+            self._heartbeat.tell(writer)
+            self.worked = True
+            while not stop.is_set():
+                if watch.changed():
+                    revision = registry.revision()
+                covered = writer.manifest.revision
+                if revision > covered and (time.monotonic() >= due_s or last_stamp(log) > covered):
+                    writer.catch_up(min(revision, covered + CHANGES_AT_ONCE))
+                    due_s = time.monotonic() + PACE_S
+                elif writer.is_building:
+                    writer.catch_up(covered)
+                if time.monotonic() >= tended_s:
+                    self._tend(writer)
+                    tended_s = time.monotonic() + TEND_S
+                time.sleep(LOOK_S)
+
+    def _tend(self, writer: IndexWriter) -> None:
+        """Look after the index, and tell how it is."""
+        # Nobody knows yet what makes a pipeline fail: it may be what the index's files hold.
+        troubled = read_beat(self._folder.heartbeat).get("state") in ("recovering", "failed")
+        writer.check(every_byte=troubled and not self._troubled)
+        self._troubled = troubled
+        writer.catch_up(writer.manifest.revision)  # a snapshot that could not be built may be due again
+        self._heartbeat.tell(writer)
+        now_s, number = time.monotonic(), writer.manifest.number
+        if number != self._kept[-1][1]:
+            self._kept.append((now_s, number))
+        if len(self._kept) > 1 and self._kept[1][0] <= now_s - KEPT_S:
+            self._kept.popleft()
+            writer.collect(self._kept[0][1])
+
+
+def last_stamp(log: EventReader) -> int:
+    """The highest stamp that is known of."""
+    return max(partition.last_stamp() for partition in log.partitions)
+
+
+def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:
+    """The lowest stamp of the records that may be matched yet, and of those to come.
+
+    Those are the records behind what the pipeline tells as matched, which is on disk for good, and behind
+    the end of a match log that somebody has put an older copy of.
+    """
+    partitions = log.partitions
+    # First: what is appended meanwhile is waiting.
+    lowest = min(partition.last_stamp() for partition in partitions)
+    told = read_beat(folder.heartbeat).get("matched") or []
+    for partition in partitions:
+        number, start = partition.number, partition.start()
+        known = number < len(told) and isinstance(told[number], int)
+        end = min(told[number], match_log.partition(number).end(start)) if known else start
+        waiting = partition.lowest_stamp(end)
+        lowest = lowest if waiting is None else min(lowest, waiting)
+    return lowest

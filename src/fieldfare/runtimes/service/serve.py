@@ -1,0 +1,187 @@
+"""What ``fieldfare serve`` runs: gateway, indexer and pipeline under one supervisor.
+
+The supervisor holds the listening socket and lends it to the gateway. So a port in use is noticed before
+anything starts, and while a gateway is started again its clients wait in the socket's queue instead of
+being refused.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fieldfare.runtimes.process.children import ChildSpec
+from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
+from fieldfare.runtimes.process.restarts import RestartSettings
+from fieldfare.runtimes.process.supervisor import Supervisor
+from fieldfare.runtimes.process.watching import HangWatch
+from fieldfare.storage.folder import DataFolder
+
+EXIT_CANNOT_START = 3
+FORMAT_CODE = 4
+STALL_S = 60.0
+READY_PROBE_S = 0.5
+COMMANDS = {
+    "gateway": (sys.executable, "-m", "fieldfare.gateway"),
+    "indexer": (sys.executable, "-m", "fieldfare.runtimes.indexer"),
+    "pipeline": (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
+}
+"""The children, in the order in which they are started and stopped."""
+STOP_S = {"gateway": 15.0, "indexer": 10.0, "pipeline": 20.0}
+
+
+class CannotStart(Exception):
+    """The service cannot be started here; the message says why and what to do."""
+
+
+def take_directory(folder: DataFolder) -> FileLock:
+    """Only one service works on a data directory at a time; the lock goes with its process."""
+    path = folder.lock_of("serve")
+    lock = FileLock(path, 0.0)
+    try:
+        folder.run.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except LockTimeoutError:
+        holder = (path.read_text().split() or ["unknown"])[0]
+        raise CannotStart(
+            f"another fieldfare serve (process {holder}) works on {folder.root}; "
+            "stop it, or name another directory with --data"
+        ) from None
+    except OSError as error:
+        raise CannotStart(str(error)) from None
+    return lock
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; CannotStart when the address cannot be had."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise CannotStart(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; name another port with --port"
+        ) from None
+    return listener
+
+
+def gateway_ready(host: str, port: int) -> Callable[[int], bool]:
+    """A probe: whether the gateway answers."""
+    target = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+    def probe(pid: int) -> bool:
+        connection = http.client.HTTPConnection(target, port, timeout=READY_PROBE_S)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return probe
+
+
+def says_ready(heartbeat: Path) -> Callable[[int], bool]:
+    """A probe: whether a process says that it is ready."""
+
+    def probe(pid: int) -> bool:
+        beat = read_beat(heartbeat)
+        return beat.get("pid") == pid and beat.get("state") in ("ready", "running")
+
+    return probe
+
+
+def serve(
+    data: Path,
+    host: str = "127.0.0.1",
+    port: int = 7737,
+    *,
+    commands: Mapping[str, Sequence[str]] = COMMANDS,
+    restarts: RestartSettings | None = None,
+    stall_s: float = STALL_S,
+    say: Callable[[str], None] = lambda line: print(f"fieldfare: {line}", flush=True),
+) -> int:
+    """Run the whole service on a data directory until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    data
+        Where everything is kept; created if it is not there.
+    host, port
+        Where to listen; port 0 takes a free one.
+    commands
+        What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
+    restarts
+        How patient to be with a child that dies.
+    stall_s
+        Seconds without progress, though events wait, after which the pipeline is ended and started again;
+        and any process without a sign of life.
+    say
+        Gets the console's lines.
+
+    Returns
+    -------
+    int
+        The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
+        or the port is in use.
+    """
+    folder = DataFolder(data.absolute())
+    try:
+        lock = take_directory(folder)
+    except CannotStart as error:
+        say(str(error))
+        return EXIT_CANNOT_START
+    try:
+        listener = listening_socket(host, port)
+    except CannotStart as error:
+        say(str(error))
+        lock.release()
+        return EXIT_CANNOT_START
+    port = listener.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    say(f"starting on http://{shown}:{port}, data in {folder.root}, logs in {folder.logs}")
+    gateway = _gateway_spec(folder, commands["gateway"], host, listener, stall_s)
+    others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
+    try:
+        return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
+    finally:
+        listener.close()
+        lock.release()
+
+
+def _gateway_spec(
+    folder: DataFolder, command: Sequence[str], host: str, listener: socket.socket, stall_s: float
+) -> ChildSpec:
+    port, descriptor = listener.getsockname()[1], listener.fileno()
+    place = ("--data", str(folder.root), "--host", host, "--port", str(port), "--fd", str(descriptor))
+    return ChildSpec(
+        "gateway",
+        (*command, *place),
+        folder.log_of("gateway"),
+        gateway_ready(host, port),
+        STOP_S["gateway"],
+        fatal_codes=frozenset({FORMAT_CODE}),
+        find_hang=HangWatch(folder.lock_of("gateway"), stall_s),
+        descriptors=(descriptor,),
+    )
+
+
+def _spec(folder: DataFolder, name: str, command: Sequence[str], stall_s: float) -> ChildSpec:
+    """A process that says in a heartbeat how it is."""
+    heartbeat = folder.heartbeat_of(name)
+    return ChildSpec(
+        name,
+        (*command, "--data", str(folder.root)),
+        folder.log_of(name),
+        says_ready(heartbeat),
+        STOP_S[name],
+        fatal_codes=frozenset({FORMAT_CODE}),
+        find_hang=HangWatch(heartbeat, stall_s),
+    )

@@ -1,0 +1,35 @@
+"""The index of a data directory for tests: brought up to date once, or kept so by an indexer's process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.indexer.index_writer import IndexWriter
+from fieldfare.storage import open_index_store, open_registry
+from fieldfare.storage.folder import DataFolder
+
+
+def bring_index_up_to_date(folder: DataFolder) -> Manifest:
+    """Index everything that is registered, as the indexer does when it starts."""
+    with closing(open_registry(folder.registry_url)) as registry:
+        writer = IndexWriter(folder, registry, open_index_store(folder.index_url), lambda: 0)
+        with closing(writer):
+            return writer.catch_up(registry.revision())
+
+
+@contextmanager
+def indexer(folder: DataFolder) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that follows the registry, as long as the context lasts."""
+    folder.make()
+    command = [sys.executable, "-m", "fieldfare.runtimes.indexer", "--data", str(folder.root)]
+    with folder.log_of("indexer").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
