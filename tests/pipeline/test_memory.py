@@ -151,6 +151,10 @@ class _Records:
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
+        self.partitions = (self,)
+
+    def end(self) -> int:
+        return self.records[-1].offset + 1
 
     def read(self, start: int, end: int) -> Iterator[Record]:
         return (record for record in self.records if start <= record.offset < end)
