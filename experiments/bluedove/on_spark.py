@@ -56,8 +56,8 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, extents_of
-from fieldfare.partitioning.choosing import choose_partitioning
 from fieldfare.pipeline.manifest import Manifest, SpaceManifest
+from fieldfare.planning.choosing import choose_partitioning
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.event_log import NewRecord, only_partition

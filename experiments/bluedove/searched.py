@@ -16,7 +16,7 @@ from systems import MATCHERS, PATHS, POLICIES, SUBSCRIPTIONS, bluedove, peer_to_
 from fieldfare.forwarding import Balanced, ForwardingPolicy, LoadReport, LoadTable, forward_batch
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.partitioning import Extents, Partitioning, Replicated, extents_of
-from fieldfare.partitioning.planning import PlanSettings, plan
+from fieldfare.planning.plans import PlanSettings, plan
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 EVENT_COST = 20

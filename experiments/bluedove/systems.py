@@ -27,7 +27,7 @@ from fieldfare.partitioning import (
     numeric_axis,
     single_attribute,
 )
-from fieldfare.partitioning.planning import owners_in_turn
+from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate
 from fieldfare_lab.simulation.bluedove.service_time import LinearSearch, ServiceTime, measured_search

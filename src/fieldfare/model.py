@@ -76,3 +76,16 @@ class Subscription:
     number: int
     revision: int
     valid_from: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscription has been acknowledged: one place for each partition of the log.
+
+    All its matches before its partition's place in ``positions`` are; of those at or after it, the ones that
+    lie in a run of ``acked``, each given by its first and its last position. Both in order; of a partition
+    without a place nothing was read.
+    """
+
+    positions: tuple[Position, ...]
+    acked: tuple[tuple[Position, Position], ...] = ()

@@ -11,13 +11,13 @@ from fieldfare.delivery.frontier import (
     Expire,
     Front,
     Frontier,
-    Leave,
     Look,
     LookAgain,
     Looked,
     Matched,
     Message,
     Ready,
+    StopWaiting,
     Wait,
 )
 from fieldfare.delivery.keys import keys_at
@@ -100,7 +100,7 @@ class Readers:
         self.hand_in(Wait(self.deliveries[number]))
 
     def leave(self, number: int) -> None:
-        self.hand_in(Leave(self.deliveries[number]))
+        self.hand_in(StopWaiting(self.deliveries[number]))
 
     def take(self, number: int, limit: int, lease_s: float = 30.0) -> list[int]:
         return self.deliveries[number].take(self.sessions[number], limit, self.now, lease_s)

@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.keys import INDEX_BITS, PARTITION_SHIFT, key_at, key_of, keys_at, position_of
-from fieldfare.model import Position
-from fieldfare.storage.registry import Cursor
+from fieldfare.model import Cursor, Position
 
 
 def keys(*values: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from service_support import until
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
@@ -160,7 +160,7 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     log = open_event_log(folder.log_url)
     log.append([NewRecord("default", b'{"n": %d}\n' % n, 1) for n in range(8)])
     for _ in range(12):
-        recovery = recovery_module.Recovery(folder, log, FileMatchLog(folder.matches), BatchSettings())
+        recovery = recovery_module.Recovery(folder, log, FileMatchLog(folder.matches), MicroBatchSettings())
         recovery.begin(predecessor_died=True, told_offset=0)
         file = suspects_module.SuspectsFile(folder.suspects)
         found, _ = file.load()
@@ -224,7 +224,7 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
         log.raise_end(log.end() + hole)
         log.append([NewRecord("default", b'{"n": 2}\n', 1, stamp=1)] * 2)
     log.raise_end(log.end() + hole)
-    planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
+    planner, matcher = BatchPlanner(folder, MicroBatchSettings()), RangeMatcher(folder)
     at = {"offset": planner.first(), "manifest": 0}
     try:
         while (end := planner.next_end(at)) != at:

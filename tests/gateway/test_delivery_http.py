@@ -8,7 +8,7 @@ import time
 from gateway_support import EVENTS, SUBSCRIPTIONS, event, run, running, until_async
 from test_publish_http import problem
 
-from fieldfare.storage.registry import Cursor
+from fieldfare.model import Cursor
 
 
 def positions(messages: list[dict]) -> list[str]:

@@ -9,12 +9,11 @@ import sqlite3
 import pytest
 from gateway_support import event, run, running
 
-from fieldfare.model import Position
+from fieldfare.model import Cursor, Position
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.registry import Cursor
 
 
 async def pull_all(r, id: str, wait_s: float = 0) -> list[str]:

@@ -9,11 +9,11 @@ import pytest
 from gateway_support import run
 
 from fieldfare.gateway.writer import Writer, WriterClosed, WriterOverloaded
-from fieldfare.model import Position
+from fieldfare.model import Cursor, Position
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import NewRecord
-from fieldfare.storage.registry import Cursor, Put
+from fieldfare.storage.registry import Put
 
 
 def record(text: bytes = b"{}\n", **more) -> NewRecord:

@@ -10,7 +10,7 @@ from fieldfare.filters import Conjunction, NormalForm
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning import AttributeSpace, Extents, constrained_paths, extents_of
-from fieldfare.partitioning.planning import (
+from fieldfare.planning.plans import (
     PlanSettings,
     Recutter,
     owners_in_turn,

@@ -30,7 +30,7 @@ from fieldfare.partitioning import (
     extents_of,
     single_attribute,
 )
-from fieldfare.partitioning.planning import plan
+from fieldfare.planning.plans import plan
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 MATCHERS = 4

@@ -20,7 +20,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated
 from fieldfare.partitioning.axis import place_before
-from fieldfare.partitioning.choosing import place
+from fieldfare.partitioning.placing import place
 from fieldfare.pipeline import access_point
 from fieldfare.pipeline.access_point import by_space, decoded, events_of, record_batch
 from fieldfare.pipeline.dispatch import Forwarding

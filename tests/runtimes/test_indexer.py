@@ -30,7 +30,7 @@ from fieldfare.runtimes.indexer.following import floor, run_indexer
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.locks import FileLock
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_event_log, open_index_store, open_match_log, open_registry
 from fieldfare.storage.errors import IndexStoreError
@@ -240,7 +240,7 @@ def test_a_registry_that_is_none_ends_it_for_good(tmp_path: Path) -> None:
 def test_a_batch_is_planned_when_the_index_covers_it_and_not_before(service: Service) -> None:
     """The indexer is away for a while: the query goes on asking, and can be stopped."""
     log = open_event_log(service.folder.log_url)
-    planner = BatchPlanner(service.folder, BatchSettings(wait_ms=20))
+    planner = BatchPlanner(service.folder, MicroBatchSettings(wait_ms=20))
     at = {"offset": planner.first(), "manifest": 0}
     first = service.change(5)
     log.append([NewRecord("alpha", b"{}\n", 1, stamp=first)])

@@ -25,8 +25,8 @@ from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
+from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.runtimes.spark.index_files import write_step
 from fieldfare.storage import open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.index_store import FileIndexStore

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.model import Subscription
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.query import reason, start_query
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord, ends_of
@@ -80,7 +80,7 @@ class Service:
 
     def run_to_the_end(self, session: SparkSession, **settings: int) -> None:
         bring_index_up_to_date(self.folder)
-        query = start_query(session, self.folder, BatchSettings(tasks=2, **settings), until_end=True)
+        query = start_query(session, self.folder, MicroBatchSettings(tasks=2, **settings), until_end=True)
         assert query.awaitTermination(120)
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from fieldfare.gateway.upkeep.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.process.locks import FileLock, birth_of, end_process_of, write_pid
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
@@ -139,7 +139,7 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
 
 
 def recovery_of(folder: DataFolder, log: EventLog) -> Recovery:
-    return Recovery(folder, log, FileMatchLog(folder.matches), BatchSettings(), lambda: 1)
+    return Recovery(folder, log, FileMatchLog(folder.matches), MicroBatchSettings(), lambda: 1)
 
 
 def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
         SuspectsFile(folder.suspects).save(suspects, trying=True)
     assert Quarantine(folder.quarantine).offsets() == []
     bring_index_up_to_date(folder)
-    planner, matcher = BatchPlanner(folder, BatchSettings()), RangeMatcher(folder)
+    planner, matcher = BatchPlanner(folder, MicroBatchSettings()), RangeMatcher(folder)
     at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
     while at["offset"] < log.end():
         end = planner.next_end(at)

@@ -17,8 +17,9 @@ from fieldfare.forwarding import POLICIES
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import Extents, HashPartitioning
-from fieldfare.partitioning.choosing import PARTITIONINGS, choose_partitioning, read_extents
+from fieldfare.partitioning.placing import read_extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
+from fieldfare.planning.choosing import PARTITIONINGS, choose_partitioning
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError

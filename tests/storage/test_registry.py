@@ -14,10 +14,10 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from fieldfare.model import OPEN_END, Position, Subscription
+from fieldfare.model import OPEN_END, Cursor, Position, Subscription
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import Conflict, Put, RegistryChange, Remove, Version
 
 OpenRegistry = Callable[[], Registry]
 

@@ -8,8 +8,8 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning import Extents
-from fieldfare.partitioning.planning import PlanSettings, Recutter, plan
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.planning.plans import PlanSettings, Recutter, plan
 from fieldfare.storage import IndexStore
 from fieldfare_lab.spark.fixed_index import write_space
 

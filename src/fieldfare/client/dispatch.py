@@ -70,7 +70,7 @@ class PublisherStats:
     outbox: OutboxStats | None = None
 
 
-class Dispatch:
+class PublisherQueue:
     """A publisher's queue and books."""
 
     def __init__(
@@ -169,13 +169,13 @@ class Dispatch:
         return FlushTimeout(f"{waiting:,} events were not acknowledged within {timeout_s:g} s")
 
 
-class Delivery:
+class BatchDelivery:
     """One batch on its way through its attempts.
 
     `fail` and `succeed` resolve futures and are called without a lock, `close` with it.
     """
 
-    def __init__(self, dispatch: Dispatch, batch: Batch, now_s: float) -> None:
+    def __init__(self, dispatch: PublisherQueue, batch: Batch, now_s: float) -> None:
         self._dispatch = dispatch
         self._batch = batch
         self._started_s = now_s

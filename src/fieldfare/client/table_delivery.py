@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 
 from fieldfare.client.batching import ManyEvents
-from fieldfare.client.dispatch import Dispatch, final_error, logger
+from fieldfare.client.dispatch import PublisherQueue, final_error, logger
 from fieldfare.client.errors import FieldfareError
 from fieldfare.client.protocol import ApiCall, PublishAnswer, publish_stream
 from fieldfare.client.retry import Backoff
@@ -31,7 +31,7 @@ class TableTurn:
 class PieceDelivery:
     """One request of a table on its way through its attempts; to be closed under the publisher's lock."""
 
-    def __init__(self, dispatch: Dispatch, turn: TableTurn, piece: TablePiece, now_s: float) -> None:
+    def __init__(self, dispatch: PublisherQueue, turn: TableTurn, piece: TablePiece, now_s: float) -> None:
         self._dispatch = dispatch
         self._backoff = Backoff(dispatch.retry, now_s, dispatch.chance)
         self._attempts = 0
@@ -71,7 +71,7 @@ class TableDelivery:
     """A table's requests, and who hears of their fates."""
 
     def __init__(
-        self, dispatch: Dispatch, turn: TableTurn, pieces: TablePieces, receiver: ManyEvents
+        self, dispatch: PublisherQueue, turn: TableTurn, pieces: TablePieces, receiver: ManyEvents
     ) -> None:
         self._dispatch = dispatch
         self._turn = turn

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
 from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks, united
-from fieldfare.model import Offsets
-from fieldfare.storage.registry import Cursor
+from fieldfare.model import Cursor, Offsets
 
 __all__ = ["Delivery", "Mark", "Session", "TooManyEarlyAcks"]
 

@@ -95,7 +95,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class StopWaiting:
     """Nobody waits for a delivery any more."""
 
     delivery: Delivery
@@ -157,7 +157,7 @@ class Ready:
     delivery: Delivery
 
 
-Message = Wait | Leave | Matched | Looked | LookAgain | Expire
+Message = Wait | StopWaiting | Matched | Looked | LookAgain | Expire
 
 
 class _Fronts:
@@ -300,7 +300,7 @@ class Frontier:
         """Take in a message; what is to be done now."""
         if isinstance(message, Wait):
             return [*self._mind_deadline(message.delivery, now), *self._join(message.delivery)]
-        if isinstance(message, Leave):
+        if isinstance(message, StopWaiting):
             self._leave(message.delivery)
             return []
         if isinstance(message, Matched):

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.metrics import Metrics, Timer
+from fieldfare.gateway.metrics import Metrics, RequestTimer
 from fieldfare.gateway.problems import (
-    Problem,
+    HttpProblem,
     http_exception_response,
     internal_error_response,
     problem_response,
@@ -75,7 +75,7 @@ def create_app(gateway: Gateway) -> Starlette:
         routes=routes,
         lifespan=lifespan,
         exception_handlers={
-            Problem: problem_response,
+            HttpProblem: problem_response,
             HTTPException: http_exception_response,
             StorageError: _storage_error_response,
             WriterClosed: _closing_response,
@@ -153,7 +153,7 @@ class Timed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        timer = Timer(self._metrics)
+        timer = RequestTimer(self._metrics)
         status = 500
 
         async def observed(message: Message) -> None:
@@ -175,16 +175,16 @@ async def _storage_error_response(request: Request, error: Exception) -> Respons
     logger.error("storage failed: %s", error)
     if isinstance(error, DiskFullError):
         detail = "The disk is full: nothing of this request was done. It is taken again when there is space."
-        return Problem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()
+        return HttpProblem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()
     detail = "The service's storage cannot be used at the moment; its log says more."
-    return Problem(503, "storage", detail, headers={"Retry-After": "1"}).response()
+    return HttpProblem(503, "storage", detail, headers={"Retry-After": "1"}).response()
 
 
 async def _closing_response(request: Request, error: Exception) -> Response:
     detail = "The gateway is stopping; nothing of this request was done."
-    return Problem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
+    return HttpProblem(503, "stopping", detail, headers={"Retry-After": "1"}).response()
 
 
 async def _gone_response(request: Request, error: Exception) -> Response:
     """Nobody reads this: the client went away, or was cut off, before its request was complete."""
-    return Problem(400, "incomplete", "The request's body did not come to its end.").response()
+    return HttpProblem(400, "incomplete", "The request's body did not come to its end.").response()

@@ -132,7 +132,7 @@ class Metrics:
         return generate_latest(self.collection)
 
 
-class Timer:
+class RequestTimer:
     """Measures one request for `Metrics.request_time`."""
 
     def __init__(self, metrics: Metrics) -> None:

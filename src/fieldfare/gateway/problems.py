@@ -34,7 +34,7 @@ TITLES = {
 }
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """An error to be told to the client.
 
     Parameters
@@ -86,8 +86,8 @@ class Problem(Exception):
 
 
 async def problem_response(request: Request, error: Exception) -> Response:
-    """Starlette's handler for `Problem`."""
-    assert isinstance(error, Problem)
+    """Starlette's handler for `HttpProblem`."""
+    assert isinstance(error, HttpProblem)
     return error.response()
 
 
@@ -96,13 +96,15 @@ async def http_exception_response(request: Request, error: Exception) -> Respons
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 404:
-        problem = Problem(404, "unknown-route", f"There is nothing at {path}; /openapi.json lists what is.")
+        problem = HttpProblem(
+            404, "unknown-route", f"There is nothing at {path}; /openapi.json lists what is."
+        )
     elif error.status_code == 405:
         allowed = ", ".join(_methods_of(request))
         detail = f"{path} does not take {request.method}; it takes {allowed}."
-        problem = Problem(405, "wrong-method", detail, headers={"Allow": allowed})
+        problem = HttpProblem(405, "wrong-method", detail, headers={"Allow": allowed})
     else:
-        problem = Problem(error.status_code, "http", str(error.detail), headers=error.headers)
+        problem = HttpProblem(error.status_code, "http", str(error.detail), headers=error.headers)
     return problem.response()
 
 
@@ -118,4 +120,4 @@ def _methods_of(request: Request) -> list[str]:
 async def internal_error_response(request: Request, error: Exception) -> Response:
     """A fault of ours: the client hears that much, the log has the traceback."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return Problem(500, "internal", "The gateway failed at this request; its log says more.").response()
+    return HttpProblem(500, "internal", "The gateway failed at this request; its log says more.").response()

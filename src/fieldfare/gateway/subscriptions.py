@@ -19,7 +19,7 @@ import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import Offsets, Position, Subscription, positions_text
 from fieldfare.storage.errors import SpaceExistsError
@@ -107,7 +107,7 @@ class PutResult:
 
     good: list[Checked] = field(default_factory=list)
     refused: list[msgspec.Raw] = field(default_factory=list)
-    problem: Problem | None = None
+    problem: HttpProblem | None = None
     stored: list[Stored] = field(default_factory=list)
     is_bulk: bool = False
     replace: bool = False
@@ -132,7 +132,7 @@ class Subscriptions:
         writer: Writer,
         *,
         filter_max_bytes: int,
-        overloaded: Callable[[str, str], Problem],
+        overloaded: Callable[[str, str], HttpProblem],
     ) -> None:
         self._registry = registry
         self._writer = writer
@@ -163,12 +163,12 @@ class Subscriptions:
                 if near
                 else "`fieldfare spaces create NAME` creates one, and so does POST /v1/spaces."
             )
-            raise Problem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
+            raise HttpProblem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
 
     async def create_space(self, name: str) -> None:
         """Create a space; Problem 409 when it exists."""
         if not NAME.fullmatch(name):
-            raise Problem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
+            raise HttpProblem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
         def create(ends: Offsets) -> None:
             self._registry.create_space(name)
@@ -177,7 +177,7 @@ class Subscriptions:
             with self._queued(0):
                 await self._writer.change(create)
         except SpaceExistsError:
-            raise Problem(409, "space-exists", f"There is a space {name!r} already.") from None
+            raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
         self._spaces.add(name)
 
     async def get(self, space: str, id: str) -> Subscription:
@@ -256,7 +256,7 @@ class Subscriptions:
         """Check and compile what is asked for; some at a time."""
         try:
             asked = read()
-        except Problem as problem:
+        except HttpProblem as problem:
             result.problem = problem.with_traceback(None)
             return
         result.is_bulk, result.replace = asked.is_bulk, asked.replace
@@ -275,7 +275,7 @@ class Subscriptions:
                 result.refused.append(msgspec.Raw(msgspec.json.encode(document)))
             else:
                 title = "The subscription was refused"
-                result.problem = Problem(400, "bad-filter", **found.document(), title=title)
+                result.problem = HttpProblem(400, "bad-filter", **found.document(), title=title)
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
@@ -346,11 +346,11 @@ class Subscriptions:
         if held is not None:
             self._held_bytes -= len(held.filter)
 
-    async def _unknown(self, space: str, id: str) -> Problem:
+    async def _unknown(self, space: str, id: str) -> HttpProblem:
         near = await asyncio.to_thread(self._near, space, id[:128])
         hint = f"Did you mean {near}?" if near else None
         detail = f"There is no subscription {id[:128]!r} in the space {space!r}."
-        return Problem(404, "unknown-subscription", detail, hint=hint)
+        return HttpProblem(404, "unknown-subscription", detail, hint=hint)
 
     def _near(self, space: str, id: str) -> str | None:
         return nearest(id, [each.id for each in self._registry.list(space, id[: len(id) // 2], 100)])

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
-from fieldfare.model import Offsets
+from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, ends_of
-from fieldfare.storage.registry import Cursor, Registry
+from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.writer")
 

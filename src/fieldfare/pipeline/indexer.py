@@ -20,7 +20,7 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.partitioning import ONE_SLICE, Partitioning
-from fieldfare.partitioning.choosing import Placed, place
+from fieldfare.partitioning.placing import Placed, place
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, Snapshot, SpaceManifest
 from fieldfare.pipeline.placing import SlicesBuilder
 

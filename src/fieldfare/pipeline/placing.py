@@ -10,7 +10,7 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import ENTRIES_AT_ONCE, Part, PartBuilder
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.partitioning import ONE_SLICE, Extents, Partitioning, Placement
-from fieldfare.partitioning.choosing import place
+from fieldfare.partitioning.placing import place
 
 
 class SlicesBuilder:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.model import Offsets, Position, Subscription
+from fieldfare.model import Cursor, Offsets, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +67,6 @@ class Version:
     filter: str
     dialect: str
     compiled: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How far a subscription has been acknowledged: one place for each partition of the log.
-
-    All its matches before its partition's place in ``positions`` are; of those at or after it, the ones that
-    lie in a run of ``acked``, each given by its first and its last position. Both in order; of a partition
-    without a place nothing was read.
-    """
-
-    positions: tuple[Position, ...]
-    acked: tuple[tuple[Position, Position], ...] = ()
 
 
 class Registry(Protocol):

@@ -20,7 +20,7 @@ from fieldfare.cli.demo.check import (
     write_events,
 )
 from fieldfare.cli.demo.display import LineDisplay, make_display
-from fieldfare.cli.demo.figures import Figures, Rate, latency_ms
+from fieldfare.cli.demo.figures import DemoFigures, Rate, latency_ms
 from fieldfare.cli.demo.memory import tree_memory_bytes
 
 
@@ -103,7 +103,7 @@ def test_a_pipe_gets_plain_lines() -> None:
     with display.step("count", 3) as advance:
         advance(3)
     with display.replay("replay") as show:
-        show(Figures(10, 5, 3, 7, 2, 1000.0, 2000.0, None, None))
+        show(DemoFigures(10, 5, 3, 7, 2, 1000.0, 2000.0, None, None))
     display.table("In figures", [("events", "10"), ("matches a second", "7")])
     lines = stream.getvalue().splitlines()
     assert lines[0] == "count ..."

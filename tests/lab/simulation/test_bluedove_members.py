@@ -12,7 +12,7 @@ import simpy
 from fieldfare.forwarding import Adaptive
 from fieldfare.membership import State
 from fieldfare.partitioning import AttributeSpace, numeric_axis
-from fieldfare.partitioning.planning import owners_in_turn
+from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.members import ElasticService, MembersModel, simulate_members
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, arrivals

@@ -9,7 +9,7 @@ import pytest
 
 from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
 from fieldfare.partitioning import AttributeSpace, Partitioning, Replicated, numeric_axis, single_attribute
-from fieldfare.partitioning.planning import owners_in_turn
+from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.simulation.bluedove import checkers
 from fieldfare_lab.simulation.bluedove.model import ServiceModel, Trace, arrivals
 from fieldfare_lab.simulation.bluedove.saturation import saturation_rate

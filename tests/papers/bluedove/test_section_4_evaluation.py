@@ -28,7 +28,7 @@ from fieldfare.partitioning import (
     numeric_axis,
     single_attribute,
 )
-from fieldfare.partitioning.planning import owners_in_turn
+from fieldfare.planning.plans import owners_in_turn
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 PATHS = [("data", f"a{i:02d}") for i in range(4)]

@@ -19,12 +19,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fieldfare.cli.demo.figures import Figures
+from fieldfare.cli.demo.figures import DemoFigures
 
 LINE_EVERY_S = 2.0
 
 Advance = Callable[[int], None]
-Show = Callable[[Figures], None]
+Show = Callable[[DemoFigures], None]
 
 
 class Display(Protocol):
@@ -82,7 +82,7 @@ class TerminalDisplay:
         published, matched = progress.add_task("published"), progress.add_task("matched")
         with Live(progress, console=self._console, refresh_per_second=4) as live:
 
-            def show(figures: Figures) -> None:
+            def show(figures: DemoFigures) -> None:
                 progress.update(published, total=figures.events, completed=figures.published)
                 progress.update(matched, total=figures.events, completed=figures.matched)
                 live.update(Group(title, progress, _figures_table(figures)))
@@ -98,7 +98,7 @@ class TerminalDisplay:
         self._console.print(table)
 
 
-def _figures_table(figures: Figures) -> Table:
+def _figures_table(figures: DemoFigures) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for name, _ in figure_texts(figures):
         table.add_column(name, justify="right", style="bold")
@@ -106,7 +106,7 @@ def _figures_table(figures: Figures) -> Table:
     return table
 
 
-def figure_texts(figures: Figures) -> list[tuple[str, str]]:
+def figure_texts(figures: DemoFigures) -> list[tuple[str, str]]:
     """Return the figures as names and values."""
     return [
         ("events/s", f"{figures.events_per_s:,.0f}"),
@@ -154,7 +154,7 @@ class LineDisplay:
     def replay(self, title: str) -> Iterator[Show]:
         said_s = time.monotonic()
 
-        def show(figures: Figures) -> None:
+        def show(figures: DemoFigures) -> None:
             nonlocal said_s
             now_s = time.monotonic()
             if now_s - said_s >= LINE_EVERY_S:

@@ -12,7 +12,7 @@ RATE_OVER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DemoFigures:
     """One look at a replay.
 
     Latencies are from the call that published an event to its arrival at a subscriber, over the last

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.cli.demo.check import INDEX_BITS, Positions
-from fieldfare.cli.demo.figures import Figures, Rate, latency_ms
+from fieldfare.cli.demo.figures import DemoFigures, Rate, latency_ms
 from fieldfare.cli.demo.followers import Deliveries, Followers, join_deliveries
 from fieldfare.client import AsyncClient, AsyncPublisher, BatchSettings
 
@@ -83,7 +83,7 @@ class Replay:
         client: AsyncClient,
         events: pa.ChunkedArray,
         followers: Followers,
-        show: Callable[[Figures], None],
+        show: Callable[[DemoFigures], None],
     ) -> None:
         self._client = client
         self._events = events
@@ -159,7 +159,7 @@ class Replay:
         known = self._positions >= 0
         matched = int(np.count_nonzero(known & (self._positions >> INDEX_BITS < progress.matched_end)))
         self._show(
-            Figures(
+            DemoFigures(
                 events=len(self._positions),
                 published=self._published,
                 matched=matched,

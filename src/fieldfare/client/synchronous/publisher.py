@@ -24,7 +24,13 @@ from fieldfare.client.batching import (
     Receiver,
     fail_runs,
 )
-from fieldfare.client.dispatch import HAND_OVER_EVENTS, Delivery, Dispatch, PublisherStats, encode_events
+from fieldfare.client.dispatch import (
+    HAND_OVER_EVENTS,
+    BatchDelivery,
+    PublisherQueue,
+    PublisherStats,
+    encode_events,
+)
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import ClientClosed, OutboxError
 from fieldfare.client.outbox import Outbox, OutboxSettings
@@ -81,7 +87,7 @@ class Publisher:
         outbox: str | Path | OutboxSettings | None = None,
     ) -> None:
         self._perform = perform
-        self._dispatch = Dispatch(url, space, batch, retry, outbox)
+        self._dispatch = PublisherQueue(url, space, batch, retry, outbox)
         self._queue = self._dispatch.queue
         self._tables, self._table_lock = TableTurn(), Lock()
         self._guard = Guard()
@@ -341,7 +347,7 @@ class Publisher:
             return None
 
     def _send(self, batch: Batch) -> None:
-        delivery = Delivery(self._dispatch, batch, time.monotonic())
+        delivery = BatchDelivery(self._dispatch, batch, time.monotonic())
         try:
             while not delivery.is_over:
                 try:

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from fieldfare.gateway.admission.door import header
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.text import count_bytes, line_and_column
 
 DRAINED_MAX_BYTES = 64 << 20
@@ -65,7 +65,7 @@ class Bodies:
         if encoding is not None and encoding.lower() != "identity":
             await drain(request, 0)
             detail = f"Bodies are taken as they are, not with Content-Encoding {encoding[:40]}."
-            raise Problem(415, "content-encoding", detail)
+            raise HttpProblem(415, "content-encoding", detail)
         declared = header(request, b"content-length") or ""
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
             await drain(request, 0)
@@ -145,8 +145,8 @@ async def drain(request: Request, size_bytes: int) -> int:
     return size_bytes
 
 
-def _too_large(size_bytes: int, max_bytes: int) -> Problem:
-    return Problem(
+def _too_large(size_bytes: int, max_bytes: int) -> HttpProblem:
+    return HttpProblem(
         413,
         "body-too-large",
         f"The body has {size_bytes} bytes or more; at most {max_bytes} are taken in one request.",
@@ -155,30 +155,30 @@ def _too_large(size_bytes: int, max_bytes: int) -> Problem:
     )
 
 
-def _not_json(what: str) -> Problem:
+def _not_json(what: str) -> HttpProblem:
     detail = f"This takes application/json, not {what[:80]}."
-    return Problem(415, "content-type", detail, accepted=["application/json"])
+    return HttpProblem(415, "content-type", detail, accepted=["application/json"])
 
 
 def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     """JSON into a typed value; Problem 400 names the place. What is large is parsed on a thread."""
     if len(body) > JSON_INLINE_BYTES and count_bytes(body, b",") > JSON_MAX_COMMAS:
         detail = f"The body has more than {JSON_MAX_COMMAS} commas; send less at once."
-        raise Problem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
+        raise HttpProblem(413, "body-too-large", detail, max_commas=JSON_MAX_COMMAS)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$")
         pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path.rstrip("`"))
         detail = f"{said.replace('`', '')}, at {pointer}." if pointer else f"{said.replace('`', '')}."
-        raise Problem(400, "bad-request", detail, pointer=pointer or None) from None
+        raise HttpProblem(400, "bad-request", detail, pointer=pointer or None) from None
     except UnicodeDecodeError:
-        raise Problem(400, "bad-json", "The body is not valid UTF-8.") from None
+        raise HttpProblem(400, "bad-json", "The body is not valid UTF-8.") from None
     except msgspec.DecodeError as error:
         found = re.search(r"\(byte (\d+)\)", str(error))
         at = int(found[1]) if found else len(body)
         line, column = line_and_column(body, at)
         detail = f"The body is not valid JSON: {error}."
-        raise Problem(400, "bad-json", detail, byte=at, line=line, column=column) from None
+        raise HttpProblem(400, "bad-json", detail, byte=at, line=line, column=column) from None
     except RecursionError:
-        raise Problem(400, "bad-json", "The body's JSON nests too deeply.") from None
+        raise HttpProblem(400, "bad-json", "The body's JSON nests too deeply.") from None

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from fieldfare.gateway.problems import MEDIA_TYPE, Problem
+from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
 PIPELINED_MAX = 32
@@ -108,7 +108,7 @@ class Connection(HttpToolsProtocol):
         self._pieces = 0
         self._waiting = b""
         self._running: RequestResponseCycle | None = None
-        self._why: Problem | None = None
+        self._why: HttpProblem | None = None
         self._ended = False  # what still comes is dropped
         self._surplus = False
         self._arrival: asyncio.TimerHandle | None = None
@@ -191,7 +191,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             said = str(error).strip() or "it cannot be parsed"
             detail = f"This is no HTTP/1.1 request that can be read: {said[:200]}."
-            self._fail(self._why or Problem(400, "bad-http", detail))
+            self._fail(self._why or HttpProblem(400, "bad-http", detail))
             return
         if begun and self._open and (self._in_head or pieces == self._pieces):
             # Only a part of the head, of trailers, or of a chunk's line, which the parser keeps in memory.
@@ -207,7 +207,7 @@ class Connection(HttpToolsProtocol):
         """
         method, version = self.parser.get_method(), self.parser.get_http_version()
         if method == b"CONNECT":
-            self._fail(Problem(405, "wrong-method", "This is no proxy: it does not take CONNECT."))
+            self._fail(HttpProblem(405, "wrong-method", "This is no proxy: it does not take CONNECT."))
             return
         head = [method, b" ", self.url, b" HTTP/", version.encode(), b"\r\n"]
         for name, value in self.headers:
@@ -234,7 +234,7 @@ class Connection(HttpToolsProtocol):
         self._pieces += 1
         if len(self.headers) >= self._headers_max:
             detail = f"A request has at most {self._headers_max} headers."
-            self._stop(Problem(431, "head-too-large", detail, max_headers=self._headers_max))
+            self._stop(HttpProblem(431, "head-too-large", detail, max_headers=self._headers_max))
         name = name.lower()
         value = value.strip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
@@ -253,7 +253,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             detail = f"At most {PIPELINED_MAX} requests may wait on one connection for an earlier answer."
             self._in_head = True
-            self._stop(Problem(429, "pipelined", detail))
+            self._stop(HttpProblem(429, "pipelined", detail))
         if self._surplus:
             served, self.app = self.app, _full
             super().on_headers_complete()
@@ -319,21 +319,21 @@ class Connection(HttpToolsProtocol):
         elif self._in_head:
             limit_s = self.settings.head_timeout_s
             detail = f"The request's head did not come within {limit_s:g} s."
-            self._fail(Problem(408, "too-slow", detail))
+            self._fail(HttpProblem(408, "too-slow", detail))
         else:
             limit_s = self.settings.body_timeout_s
-            self._fail(Problem(408, "too-slow", f"The request's body did not come within {limit_s:g} s."))
+            self._fail(HttpProblem(408, "too-slow", f"The request's body did not come within {limit_s:g} s."))
 
-    def _head_too_large(self) -> Problem:
+    def _head_too_large(self) -> HttpProblem:
         detail = f"A request's line and headers may have {self._head_max_bytes} bytes."
-        return Problem(431, "head-too-large", detail, max_bytes=self._head_max_bytes)
+        return HttpProblem(431, "head-too-large", detail, max_bytes=self._head_max_bytes)
 
-    def _stop(self, problem: Problem) -> NoReturn:
+    def _stop(self, problem: HttpProblem) -> NoReturn:
         """Stop the parser from one of its callbacks."""
         self._why = problem
         raise ValueError(problem.name)
 
-    def _fail(self, problem: Problem) -> None:
+    def _fail(self, problem: HttpProblem) -> None:
         """Answer the newest request with a problem, after which the connection cannot be used any more."""
         self._ended = True
         own = self.cycle if self._open and not self._in_head else None
@@ -355,7 +355,7 @@ class Connection(HttpToolsProtocol):
                 return
         self._answer(problem)
 
-    def _answer(self, problem: Problem) -> None:
+    def _answer(self, problem: HttpProblem) -> None:
         response = problem.response()
         headers = [
             *self.server_state.default_headers,
@@ -373,4 +373,4 @@ class Connection(HttpToolsProtocol):
 async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:
     detail = "The gateway has as many connections as it may have."
     headers = {"Retry-After": "1", "Connection": "close"}
-    await Problem(503, "connections", detail, headers=headers).response()(scope, receive, send)
+    await HttpProblem(503, "connections", detail, headers=headers).response()(scope, receive, send)

@@ -14,7 +14,7 @@ import socket
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
 
 HEADERS = "fieldfare.headers"
@@ -50,7 +50,7 @@ class Door:
         if scope["type"] == "http":
             try:
                 self._check(scope)
-            except Problem as problem:
+            except HttpProblem as problem:
                 await problem.response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -70,20 +70,20 @@ class Door:
             self._check_page(headers)
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             detail = "Of transfer encodings only chunked is taken."
-            raise Problem(501, "transfer-encoding", detail, headers={"Connection": "close"})
+            raise HttpProblem(501, "transfer-encoding", detail, headers={"Connection": "close"})
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None:
             if http_version == "1.0":
                 return
-            raise Problem(400, "bad-header", "An HTTP/1.1 request has a Host header.")
+            raise HttpProblem(400, "bad-header", "An HTTP/1.1 request has a Host header.")
         text = host.decode("latin-1")
         found = _HOST.fullmatch(text)
         if found is None:
-            raise Problem(400, "bad-header", f"The Host header {text[:80]!r} names no host.")
+            raise HttpProblem(400, "bad-header", f"The Host header {text[:80]!r} names no host.")
         name = found[1].lower().rstrip(".")
         if not (self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)):
-            raise Problem(
+            raise HttpProblem(
                 421,
                 "unknown-host",
                 f"This service does not answer to the name {name[:80]}.",
@@ -100,7 +100,7 @@ class Door:
         own = headers.get(b"host", b"").decode("latin-1").lower()
         if own and origin in (f"http://{own}", f"https://{own}"):
             return
-        raise Problem(
+        raise HttpProblem(
             403,
             "cross-origin",
             f"Pages of {origin[:80] if b'origin' in headers else 'other sites'} may not use this service.",
@@ -115,11 +115,11 @@ def check_path(raw_path: bytes) -> None:
             detail = (
                 f"The path has {escape[0].decode()} in it, which stands for no character of a path's part."
             )
-            raise Problem(400, "bad-path", detail)
+            raise HttpProblem(400, "bad-path", detail)
     try:
         _ESCAPE.sub(lambda escape: bytes([int(escape[0][1:], 16)]), raw_path).decode()
     except UnicodeDecodeError:
-        raise Problem(400, "bad-path", "The path is not percent-encoded UTF-8.") from None
+        raise HttpProblem(400, "bad-path", "The path is not percent-encoded UTF-8.") from None
 
 
 def check_repeats(headers: list[tuple[bytes, bytes]]) -> None:
@@ -128,7 +128,7 @@ def check_repeats(headers: list[tuple[bytes, bytes]]) -> None:
     for name, _ in headers:
         if name in seen and (name.startswith(b"ce-") or name.decode("latin-1") in _ONCE):
             shown = name.decode("latin-1")[:80]
-            raise Problem(400, "bad-header", f"The header {shown} comes more than once.")
+            raise HttpProblem(400, "bad-header", f"The header {shown} comes more than once.")
         seen.add(name)
 
 

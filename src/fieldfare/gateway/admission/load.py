@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
 
@@ -35,8 +35,8 @@ class Load:
         if self.disk_free_bytes < settings.disk_free_min_bytes:
             raise self.overloaded("disk", "The disk is almost full.")
 
-    def overloaded(self, why: str, detail: str) -> Problem:
+    def overloaded(self, why: str, detail: str) -> HttpProblem:
         """The problem that asks a client to come back later."""
         self._metrics.overloaded.labels(why).inc()
         headers = {"Retry-After": str(self._settings.retry_after_s)}
-        return Problem(429, "overloaded", detail, headers=headers, why=why)
+        return HttpProblem(429, "overloaded", detail, headers=headers, why=why)

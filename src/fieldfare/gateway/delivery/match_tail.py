@@ -48,7 +48,7 @@ Keys = list[tuple[int, NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookResult:
     """What a look has found.
 
     Attributes
@@ -172,7 +172,7 @@ class MatchTail:
         for follower in self._followers:
             follower.stirred.set()
 
-    def take_in(self, found: Found) -> None:
+    def take_in(self, found: LookResult) -> None:
         """What `follow` found has been taken in."""
         self.tips = (*self.tips[: found.partition], found.end, *self.tips[found.partition + 1 :])
 
@@ -192,17 +192,17 @@ class MatchTail:
         # Not wait_for: in Python 3.11 it may lose a cancellation, and the task would never end.
         await asyncio.wait(futures, timeout=CAUGHT_UP_MAX_S)
 
-    async def follow(self, front: Front) -> Found | None:
+    async def follow(self, front: Front) -> LookResult | None:
         """What comes next behind a front that stands at the end; None when the gateway closes."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._follower, self._follow, front, loop)
 
-    async def look(self, front: Front) -> Found | None:
+    async def look(self, front: Front) -> LookResult | None:
         """What is there for a front that is behind; None when it cannot be read."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._look_for, front)
 
-    async def look_for_one(self, key: int, number: int) -> Found | None:
+    async def look_for_one(self, key: int, number: int) -> LookResult | None:
         """The same for one subscription, from a key on; None also at the end."""
         loop = asyncio.get_running_loop()
         partition, offset = key >> PARTITION_SHIFT, offset_of(key)
@@ -224,7 +224,7 @@ class MatchTail:
         if isinstance(error, BrokenBlockError):
             self._on_broken(error)
 
-    def _follow(self, front: Front, loop: asyncio.AbstractEventLoop) -> Found | None:
+    def _follow(self, front: Front, loop: asyncio.AbstractEventLoop) -> LookResult | None:
         follower = self._followers[front.partition]
         follower.front = front
         since_s = time.monotonic()
@@ -251,22 +251,22 @@ class MatchTail:
                 follower.stirred.wait(max(self._poll_s, min(later_s, LATER_MAX_S)))
         return None
 
-    def _look_for(self, front: Front) -> Found | None:
+    def _look_for(self, front: Front) -> LookResult | None:
         joined = front.joined  # first: who joins from now on may be missed
         found = self._look(front.partition, front.offset, front.members)
         return None if found is None else replace(found, joined=joined)
 
-    def _look(self, partition: int, offset: int, numbers: Collection[int]) -> Found | None:
+    def _look(self, partition: int, offset: int, numbers: Collection[int]) -> LookResult | None:
         try:
             block = self.block_at(partition, offset)
             if block is not None:
-                return Found(list(_matched(block, partition, numbers)), partition, block.end, 0, block)
+                return LookResult(list(_matched(block, partition, numbers)), partition, block.end, 0, block)
             if offset >= self.tips[partition]:
                 return None
             # Retention took it, with the events; what is left begins where the log does.
             kept_from = self._log.partitions[partition].start()
             if kept_from > offset:
-                return Found([], partition, kept_from, 0, None)
+                return LookResult([], partition, kept_from, 0, None)
             self.gap_seen = True
         except StorageError as error:
             # A broken block is set aside in a moment; those who need it look again then.

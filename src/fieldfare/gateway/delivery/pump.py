@@ -17,13 +17,13 @@ from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.frontier import (
     Expire,
     Frontier,
-    Leave,
     Look,
     LookAgain,
     Looked,
     Matched,
     Message,
     Ready,
+    StopWaiting,
     Wait,
 )
 from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
@@ -32,10 +32,10 @@ from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.records import RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Subscription
+from fieldfare.model import Cursor, Subscription
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader, starts_of
-from fieldfare.storage.registry import Cursor, Registry
+from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.delivery.pump")
 
@@ -206,7 +206,7 @@ class Pump:
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
             delivery.deleted = True
-            self._hand_in(Leave(delivery))
+            self._hand_in(StopWaiting(delivery))
             self._wake(delivery, everybody=True)
 
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
@@ -371,7 +371,7 @@ class Pump:
         """If nobody reads a delivery any more, nothing is to be looked for."""
         self._used(delivery)
         if delivery not in self._waiting and delivery.number not in self._sessions:
-            self._hand_in(Leave(delivery))
+            self._hand_in(StopWaiting(delivery))
 
     def _wake(self, delivery: Delivery, *, everybody: bool = False) -> None:
         for waiter in self._waiting.get(delivery, ()):

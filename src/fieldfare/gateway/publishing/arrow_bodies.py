@@ -11,8 +11,8 @@ from fieldfare.arrow_events.checking import BadRow, check_events
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.arrow_events.wire import read_stream
-from fieldfare.gateway.problems import Problem
-from fieldfare.gateway.publishing.events import DecodedEvents, Limits, Refusal
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.events import DecodedEvents, EventRefusal, Limits
 
 UNPACKED_FACTOR = 2
 """Without encodings events may take so much more than a request may; the items of lists are counted, too."""
@@ -42,23 +42,23 @@ def decode_arrow(body: bytes, limits: Limits, max_bytes: int) -> DecodedEvents:
         members: dict[str, Any] = {} if error.hint is None else {"hint": error.hint}
         if error.column is not None:
             members |= {"column": error.column, "pointer": f"/{error.column}"}
-        raise Problem(400, "bad-table", f"{_sentence(error.detail)}.", **members) from None
+        raise HttpProblem(400, "bad-table", f"{_sentence(error.detail)}.", **members) from None
     except pa.ArrowException as error:
-        raise Problem(400, "bad-table", f"The stream cannot be used: {str(error)[:200]}") from None
+        raise HttpProblem(400, "bad-table", f"The stream cannot be used: {str(error)[:200]}") from None
     except TableTooLarge as error:
         bounds = ", ".join(f"{name} = {most}" for name, most in error.limits.items())
         detail = f"{_sentence(error.detail)}; the limit of one request is {bounds}."
         limits_passed: dict[str, Any] = dict(error.limits)
-        raise Problem(413, "table-too-large", detail, **limits_passed) from None
+        raise HttpProblem(413, "table-too-large", detail, **limits_passed) from None
     refused = tuple(_refusal(bad) for bad in checked.refused)
     if not checked.accepted:
         return DecodedEvents(b"", (), refused)
     return DecodedEvents(bytes(write_events(checked.events)), checked.accepted, refused)
 
 
-def _refusal(bad: BadRow) -> Refusal:
+def _refusal(bad: BadRow) -> EventRefusal:
     pointer = None if bad.column is None else f"/{bad.column}"
-    return Refusal(bad.row, bad.detail, pointer, too_large=bad.too_large)
+    return EventRefusal(bad.row, bad.detail, pointer, too_large=bad.too_large)
 
 
 def _sentence(text: str) -> str:

@@ -57,7 +57,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class EventRefusal:
     """One event that was not taken: its index in the batch, why, and the place."""
 
     index: int
@@ -89,7 +89,7 @@ class DecodedEvents:
 
     payload: bytes
     accepted: Sequence[int]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[EventRefusal, ...] = ()
 
     @property
     def count(self) -> int:
@@ -202,7 +202,7 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
             at = body.index(raw, at)
             places.append(at)
             at += len(raw)
-        lost: Refusal | None = None
+        lost: EventRefusal | None = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = split_array(body, limits.batch_max_events)
         raws = [body[start:end] for start, end in found.pieces]
@@ -211,7 +211,7 @@ def decode_array(body: bytes, limits: Limits) -> DecodedEvents:
         if found.lost_at is not None:
             line, column = Places(body).find(found.lost_at)
             detail = f"the batch cannot be read from here on: {found.lost_because}"
-            lost = Refusal(len(raws), detail, None, found.lost_at, line, column)
+            lost = EventRefusal(len(raws), detail, None, found.lost_at, line, column)
     if len(raws) > limits.batch_max_events:
         raise BatchTooLong(len(raws))
     decoded = _judge(zip(raws, places, strict=True), body, limits)
@@ -239,7 +239,7 @@ def decode_single(body: bytes, limits: Limits) -> DecodedEvents:
 def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> DecodedEvents:
     lines: list[bytes] = []
     accepted: list[int] = []
-    refused: list[Refusal] = []
+    refused: list[EventRefusal] = []
     places = Places(body)
     for index, (piece, start) in enumerate(pieces):
         stripped = piece.lstrip(_SPACE)
@@ -251,7 +251,9 @@ def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> 
             if error.byte is not None:
                 byte = start + error.byte
                 line, column = places.find(byte)
-            refused.append(Refusal(index, error.detail, error.pointer, byte, line, column, error.too_large))
+            refused.append(
+                EventRefusal(index, error.detail, error.pointer, byte, line, column, error.too_large)
+            )
         else:
             accepted.append(index)
     payload = b"\n".join(lines) + b"\n" if lines else b""
@@ -443,7 +445,9 @@ def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> De
         line = _binary_event(headers, body)
         return DecodedEvents(check_event(line, limits.event_max_bytes) + b"\n", range(1))
     except EventRefused as error:
-        return DecodedEvents(b"", (), (Refusal(0, error.detail, error.pointer, too_large=error.too_large),))
+        return DecodedEvents(
+            b"", (), (EventRefusal(0, error.detail, error.pointer, too_large=error.too_large),)
+        )
 
 
 def _binary_event(headers: Mapping[str, str], body: bytes) -> bytes:

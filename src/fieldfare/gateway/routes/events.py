@@ -17,7 +17,7 @@ from fieldfare.gateway.admission.door import HEADERS, header
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing import events
 from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
 from fieldfare.gateway.publishing.events import BatchTooLong, DecodedEvents, Limits
@@ -66,7 +66,7 @@ class EventRoutes:
             producer, sequence = _producer_of(request)
             self.load.check()
             kind = _kind_of(request)
-        except Problem:
+        except HttpProblem:
             await drain(request, 0)
             raise
         body = await self.bodies.read(request)
@@ -75,7 +75,7 @@ class EventRoutes:
         except BatchTooLong as error:
             limit = self.limits.batch_max_events
             detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
-            raise Problem(413, "batch-too-long", detail, max_events=limit) from None
+            raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
         if decoded.refused:
             self.metrics.refused.inc(len(decoded.refused))
         if not decoded.count:
@@ -102,7 +102,7 @@ class EventRoutes:
                 f" space {record.space!r}: a repeat has the same body, and new events have a new number."
                 " Nothing was appended."
             )
-            raise Problem(409, "sequence-used", detail)
+            raise HttpProblem(409, "sequence-used", detail)
         if place.duplicate:
             self.metrics.duplicates.inc()
         else:
@@ -127,13 +127,13 @@ def _producer_of(request: Request) -> tuple[str | None, int | None]:
     if producer is None and sequence is None:
         return None, None
     if producer is None or sequence is None:
-        raise Problem(
+        raise HttpProblem(
             400, "bad-header", "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither."
         )
     if not 1 <= len(producer) <= 128:
-        raise Problem(400, "bad-header", "Fieldfare-Producer has 1 to 128 characters.")
+        raise HttpProblem(400, "bad-header", "Fieldfare-Producer has 1 to 128 characters.")
     if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= 18):
-        raise Problem(400, "bad-header", "Fieldfare-Sequence is a whole number of at most 18 digits.")
+        raise HttpProblem(400, "bad-header", "Fieldfare-Sequence is a whole number of at most 18 digits.")
     return producer, int(sequence)
 
 
@@ -146,13 +146,13 @@ def _kind_of(request: Request) -> str:
         media = LINES
     if media in (STRUCTURED, BATCH, LINES):
         if events.charset_of(parameters) not in (*events.UTF8, "us-ascii"):
-            raise Problem(415, "content-type", f"JSON events are UTF-8, not {parameters.strip()[:60]}.")
+            raise HttpProblem(415, "content-type", f"JSON events are UTF-8, not {parameters.strip()[:60]}.")
         return media
     if media == ARROW:
         return media
     if not media.startswith("application/cloudevents") and b"ce-specversion" in request.scope[HEADERS]:
         return "binary"
-    raise Problem(
+    raise HttpProblem(
         415,
         "content-type",
         f"Events are not taken as {media[:80] or 'a body without Content-Type'}.",
@@ -194,14 +194,14 @@ def _decode_large(
     return slow(body, limits) if decoded is None else decoded
 
 
-def _nothing_taken(decoded: DecodedEvents) -> Problem:
+def _nothing_taken(decoded: DecodedEvents) -> HttpProblem:
     refused = decoded.refused
     if not refused:
-        return Problem(400, "no-events", "The request has no event in it.")
+        return HttpProblem(400, "no-events", "The request has no event in it.")
     status = 413 if all(each.too_large for each in refused) else 400
     if len(refused) == 1:
         place = refused[0].document()
-        return Problem(
+        return HttpProblem(
             status,
             "bad-event",
             place.pop("detail"),
@@ -209,7 +209,7 @@ def _nothing_taken(decoded: DecodedEvents) -> Problem:
             **place,
             refused=[refused[0].document()],
         )
-    return Problem(
+    return HttpProblem(
         status,
         "bad-events",
         f"All {len(refused)} events were refused; the first because {refused[0].detail}.",

@@ -19,7 +19,7 @@ from fieldfare.filters.help import check, convert, explain, trace
 from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.delivery.record_lines import all_lines
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import RefusedFilter, Subscriptions, compile_checked, refuse_text
 from fieldfare.storage.errors import TrimmedError
@@ -118,7 +118,7 @@ class FilterRoutes:
         def answer() -> Response:
             try:
                 return json_response(work(parse_json(text, decoder)))
-            except Problem as problem:
+            except HttpProblem as problem:
                 return problem.response()
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
@@ -135,10 +135,10 @@ class FilterRoutes:
             self._subscriptions.check_space(body.space)
             if body.events is not None:
                 detail = "Send events, or name a space, not both."
-                raise Problem(400, "bad-request", detail, pointer="/events")
+                raise HttpProblem(400, "bad-request", detail, pointer="/events")
         if not 0 <= body.sample_events <= MAX_EVENTS:
             detail = f"sample_events must be from 0 to {MAX_EVENTS}."
-            raise Problem(400, "bad-request", detail, pointer="/sample_events")
+            raise HttpProblem(400, "bad-request", detail, pointer="/sample_events")
         filter = self._compiled(body)
         events = body.events
         if body.space is not None:
@@ -161,14 +161,14 @@ class FilterRoutes:
 
     def _convert(self, body: ConvertBody) -> Document:
         if body.to != "sql":
-            raise Problem(400, "bad-request", "Filters are converted to sql only.", pointer="/to")
+            raise HttpProblem(400, "bad-request", "Filters are converted to sql only.", pointer="/to")
         filter = self._compiled(body)
         try:
             return {"filter": convert(filter, body.to), "dialect": body.to}
         except FilterError as error:
             first = error.problems[0]
             hint = first.hint or None
-            raise Problem(400, "bad-filter", first.message, hint=hint, pointer="/filter") from None
+            raise HttpProblem(400, "bad-filter", first.message, hint=hint, pointer="/filter") from None
 
     def _compiled(self, body: CheckBody) -> Filter:
         found = compile_checked(body.filter, body.dialect, self._filter_max_bytes)
@@ -177,14 +177,14 @@ class FilterRoutes:
         return found
 
 
-def _refusal(refused: RefusedFilter) -> Problem:
-    return Problem(400, "bad-filter", **refused.document(), title="The filter was refused")
+def _refusal(refused: RefusedFilter) -> HttpProblem:
+    return HttpProblem(400, "bad-filter", **refused.document(), title="The filter was refused")
 
 
 def _check_events(events: list[dict[str, Any]] | None) -> None:
     if events is not None and len(events) > MAX_EVENTS:
         detail = f"The request has {len(events)} events; at most {MAX_EVENTS} are taken."
-        raise Problem(413, "too-many-events", detail, max_events=MAX_EVENTS)
+        raise HttpProblem(413, "too-many-events", detail, max_events=MAX_EVENTS)
 
 
 def newest_events(log: EventReader, space: str, count: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.positions import SETTLED_AT_ONCE, Positions
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
 from fieldfare.gateway.settings import GatewaySettings
@@ -67,7 +67,7 @@ class MessageRoutes:
         """Settle messages for good; the cursor is saved before the answer goes out."""
         body = await self._read(request, _ack_body)
         if (body.positions is None) == (body.up_to is None):
-            raise Problem(400, "bad-request", "Send either positions or up_to.")
+            raise HttpProblem(400, "bad-request", "Send either positions or up_to.")
         keys = await self.positions.keys(body.positions or [], "/positions")
         up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
         subscription, delivery = await self._find(request)
@@ -86,7 +86,7 @@ class MessageRoutes:
                     " them."
                 )
                 headers = {"Retry-After": "1"}
-                raise Problem(429, "overloaded", detail, headers=headers, why="acks") from None
+                raise HttpProblem(429, "overloaded", detail, headers=headers, why="acks") from None
         self.pump.wake(delivery)
         # Saved even when nothing is new: the ack that made it so may still be on its way to the disk.
         await self.pump.save(delivery)
@@ -127,13 +127,13 @@ class MessageRoutes:
         mode = request.query_params.get("ack", ACK_MODES[0])
         if mode not in ACK_MODES:
             detail = f"ack must be one of {', '.join(ACK_MODES)}."
-            raise Problem(400, "bad-parameter", detail, parameter="ack")
+            raise HttpProblem(400, "bad-parameter", detail, parameter="ack")
         is_auto = mode == "auto"
         if not is_auto:
             lease_s = query_seconds(request, "ack_deadline_s", self.settings.ack_deadline_s, DEADLINE_MAX_S)
         elif "ack_deadline_s" in request.query_params:
             detail = "ack_deadline_s goes with ack=explicit: with ack=auto no message has a deadline."
-            raise Problem(400, "bad-parameter", detail, parameter="ack_deadline_s")
+            raise HttpProblem(400, "bad-parameter", detail, parameter="ack_deadline_s")
         else:
             lease_s = math.inf
             await self._settle_last(request)
@@ -185,6 +185,6 @@ class MessageRoutes:
             await self.pump.load(subscription)
 
 
-def _deleted(subscription: Subscription) -> Problem:
+def _deleted(subscription: Subscription) -> HttpProblem:
     """What those hear who were at a subscription when it went."""
-    return Problem(404, "unknown-subscription", f"The subscription {subscription.id!r} was deleted.")
+    return HttpProblem(404, "unknown-subscription", f"The subscription {subscription.id!r} was deleted.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, offset_of
 from fieldfare.gateway.delivery.match_tail import MatchTail
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.model import Offsets, Position
 from fieldfare.storage.event_log import MAX_RECORD_EVENTS, EventReader
 
@@ -39,7 +39,7 @@ class Positions:
             detail = (
                 f"The request has {len(texts)} positions; at most {POSITIONS_MAX} are taken in one request."
             )
-            raise Problem(413, "too-many-positions", detail, pointer=pointer, max_positions=POSITIONS_MAX)
+            raise HttpProblem(413, "too-many-positions", detail, pointer=pointer, max_positions=POSITIONS_MAX)
         keys = []
         for index, text in enumerate(texts):
             if index and index % SETTLED_AT_ONCE == 0:
@@ -80,5 +80,5 @@ class Positions:
         return key
 
 
-def _bad(error: ValueError, **place: Any) -> Problem:
-    return Problem(400, "bad-position", f"{error}.", **place)
+def _bad(error: ValueError, **place: Any) -> HttpProblem:
+    return HttpProblem(400, "bad-position", f"{error}.", **place)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import Position
@@ -57,16 +57,16 @@ class QuarantineRoutes:
         try:
             offset = Position.parse(text).offset
         except ValueError as error:
-            raise Problem(400, "bad-position", f"{error}.") from None
+            raise HttpProblem(400, "bad-position", f"{error}.") from None
         if await asyncio.to_thread(self.quarantine.get, offset) is None:
-            raise Problem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
+            raise HttpProblem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
         self.load.check()
         try:
             record = await asyncio.to_thread(self._read, offset)
         except TrimmedError:
             await asyncio.to_thread(self.quarantine.remove, offset)
             detail = f"Retention has removed the record at {text[:80]}."
-            raise Problem(404, "not-set-aside", detail) from None
+            raise HttpProblem(404, "not-set-aside", detail) from None
         now_ms = time.time_ns() // 1_000_000
         producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)

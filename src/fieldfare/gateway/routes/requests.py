@@ -9,8 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.problems import Problem
-from fieldfare.gateway.transports.steps import Pieces
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.transports.steps import SentPieces
 
 PIECE_BYTES = 256 << 10
 
@@ -18,7 +18,7 @@ PIECE_BYTES = 256 << 10
 def json_response(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     text = msgspec.json.encode(document)
     if len(text) > PIECE_BYTES:
-        return Pieces([text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)], status)
+        return SentPieces([text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)], status)
     return Response(text, status, headers, "application/json")
 
 
@@ -28,7 +28,7 @@ def query_int(request: Request, name: str, default: int, low: int, high: int) ->
     if text is None:
         return default
     if not (re.fullmatch(r"[0-9]{1,12}", text) and low <= int(text) <= high):
-        raise Problem(
+        raise HttpProblem(
             400, "bad-parameter", f"{name} must be a whole number from {low} to {high}.", parameter=name
         )
     return int(text)
@@ -42,7 +42,7 @@ def query_seconds(request: Request, name: str, default: float, high: float) -> f
     # Not all that Python reads as a number: nan, infinity, 1_0, other scripts' digits.
     value = float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text) else 0.0
     if not 0 < value <= high:
-        raise Problem(
+        raise HttpProblem(
             400,
             "bad-parameter",
             f"{name} must be a time in seconds, more than 0 and at most {high:g}.",
@@ -55,5 +55,5 @@ def query_text(request: Request, name: str) -> str | None:
     """A parameter of the query, None where it is not given; Problem 400 when it comes more than once."""
     texts = request.query_params.getlist(name)
     if len(texts) > 1:
-        raise Problem(400, "bad-parameter", f"{name} comes more than once.", parameter=name)
+        raise HttpProblem(400, "bad-parameter", f"{name} comes more than once.", parameter=name)
     return texts[0] if texts else None

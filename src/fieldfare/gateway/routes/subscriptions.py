@@ -13,7 +13,7 @@ from starlette.responses import Response
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import Problem
+from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
 
@@ -70,7 +70,7 @@ class SubscriptionRoutes:
             body = parse_json(text, _filter_body)
             if body.id not in (None, id):
                 detail = f"The body's id is {body.id!r}, the path's {id!r}."
-                raise Problem(400, "bad-request", detail, pointer="/id")
+                raise HttpProblem(400, "bad-request", detail, pointer="/id")
             return Asked([Wanted(id, body.filter, body.dialect)], replace=True)
 
         (stored,) = (await self.subscriptions.put(space, len(text), read)).stored
@@ -89,7 +89,7 @@ class SubscriptionRoutes:
             detail = (
                 f"There is a subscription {stored.subscription.id!r} with another filter; PUT replaces it."
             )
-            raise Problem(409, "subscription-exists", detail)
+            raise HttpProblem(409, "subscription-exists", detail)
         headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
         document = subscription_document(stored.subscription)
         return json_response(document, 201 if stored.created else 200, headers)
@@ -98,15 +98,15 @@ class SubscriptionRoutes:
         body = parse_json(text, _subscriptions_body)
         if body.subscriptions is None:
             if body.filter is None:
-                raise Problem(400, "bad-request", "The member filter is missing.", pointer="/filter")
+                raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
             return Asked([Wanted(body.id, body.filter, body.dialect)], replace=False)
         if body.filter is not None or body.id is not None:
             detail = "Send one subscription, or a list of subscriptions, not both."
-            raise Problem(400, "bad-request", detail)
+            raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
         if count > limit:
             detail = f"The request has {count} subscriptions; at most {limit} are taken in one request."
-            raise Problem(413, "bulk-too-long", detail, max_subscriptions=limit)
+            raise HttpProblem(413, "bulk-too-long", detail, max_subscriptions=limit)
         return Asked(list(map(_wanted, body.subscriptions)), replace=True, is_bulk=True)
 
     async def list_subscriptions(self, request: Request) -> Response:

@@ -16,14 +16,14 @@ from fieldfare.gateway.transports.steps import (
     PARTS,
     SENT_AT_ONCE,
     Disconnect,
-    Pieces,
+    SentPieces,
     next_step,
 )
 
 PULLED_MAX_BYTES = 8 << 20
 
 
-class PullAnswer(Pieces):
+class PullAnswer(SentPieces):
     """Messages that a pull was given."""
 
     def __init__(self, count: int, pieces: Sequence[bytes]) -> None:

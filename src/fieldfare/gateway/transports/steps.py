@@ -22,7 +22,7 @@ def next_step(size_bytes: int, count: int) -> int:
     return max(1, min(SENT_AT_ONCE, PIECE_BYTES * count // max(size_bytes, 1)))
 
 
-class Pieces(Response):
+class SentPieces(Response):
     """A large answer of JSON, in pieces, so that nobody waits until all of it is copied somewhere."""
 
     def __init__(self, pieces: Sequence[bytes], status: int = 200) -> None:

@@ -68,7 +68,7 @@ from fieldfare.matching.evaluation.operands import (
 from fieldfare.matching.evaluation.tables import table_of
 from fieldfare.matching.evaluation.texts import CaseOperand, Fits, LengthOperand, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
-from fieldfare.matching.evaluation.view import Asked, View
+from fieldfare.matching.evaluation.view import RowByRow, View
 from fieldfare.matching.events.columns import KIND_FALSE, KIND_INT, KIND_STRING, KIND_TRUE, ColumnBatch
 
 CHUNK_ROWS = 1 << 15
@@ -132,7 +132,7 @@ def condition_of(e: Expression) -> Condition:
     """The condition that an expression is."""
     compile_condition = _CONDITIONS.get(type(e))
     if compile_condition is None:
-        return InPython(Asked(e))
+        return InPython(RowByRow(e))
     if not attribute_paths(e):
         return ConstantCondition(CODES[Compiler(lambda path: lambda row: None).condition(e)(None)])
     return compile_condition(e)
@@ -191,13 +191,13 @@ def _told(operand: Operand, predicate: Expression, e: Expression) -> Condition |
     true, false = sets_of(predicate, True), sets_of(predicate, False)
     if true is None or false is None or not (true[2] and false[2]):
         return None
-    return ByTable(operand, table_of(true[1], false[1]), Asked(e))
+    return ByTable(operand, table_of(true[1], false[1]), RowByRow(e))
 
 
 def _bare(e: Attribute | Call) -> Condition:
     operand = operand_of(e)
     condition = None if operand is None else _told(operand, Attribute(()), e)
-    return InPython(Asked(e)) if condition is None else condition
+    return InPython(RowByRow(e)) if condition is None else condition
 
 
 def _comparison(e: Comparison) -> Condition:
@@ -210,8 +210,8 @@ def _comparison(e: Comparison) -> Condition:
             return condition
     first, second = operand_of(left), operand_of(right)
     if first is None or second is None:
-        return InPython(Asked(e))
-    return Compared(first, second, _ACCEPTED[operator], Asked(e))
+        return InPython(RowByRow(e))
+    return Compared(first, second, _ACCEPTED[operator], RowByRow(e))
 
 
 def _between(e: Between) -> Condition:
@@ -229,7 +229,7 @@ def _in(e: In) -> Condition:
         only = replace(e, items=constants)
         found = _by_table(only, "operand", only)
         if found is None and len(constants) > _MOST_COMPARISONS:
-            return InPython(Asked(e))
+            return InPython(RowByRow(e))
         if found is None:
             others += [Comparison("=", e.operand, constant) for constant in constants]
     conditions = [condition_of(other) for other in others]
@@ -244,7 +244,7 @@ def _like(e: Like) -> Condition:
         if condition is not None:
             return condition
     operand, pieces = operand_of(e.operand), pieces_of(e.pattern)
-    return InPython(Asked(e)) if operand is None or pieces is None else Fits(operand, pieces, Asked(e))
+    return InPython(RowByRow(e)) if operand is None or pieces is None else Fits(operand, pieces, RowByRow(e))
 
 
 def _is_null(e: IsNull) -> Condition:
@@ -255,14 +255,14 @@ def _is_null(e: IsNull) -> Condition:
         if condition is not None:
             return condition
     operand = operand_of(e.operand)
-    return InPython(Asked(e)) if operand is None else HasNoValue(operand, Asked(e))
+    return InPython(RowByRow(e)) if operand is None else HasNoValue(operand, RowByRow(e))
 
 
 def _quantified(e: Quantified) -> Condition:
     if not isinstance(e.array, Attribute):
-        return InPython(Asked(e))
+        return InPython(RowByRow(e))
     condition = with_element(e.condition, e.variable, e.array)
-    return OverValue(e.array.path, condition_of(condition), attribute_paths(condition), Asked(e))
+    return OverValue(e.array.path, condition_of(condition), attribute_paths(condition), RowByRow(e))
 
 
 def _joined(decisive: int) -> Callable[[And | Or], Condition]:
@@ -277,7 +277,7 @@ _CONDITIONS: dict[type, Callable[[Any], Condition]] = {
     Literal: lambda e: ConstantCondition(CODES[e.value if isinstance(e.value, bool) else None]),
     Attribute: _bare,
     Call: _bare,
-    Exists: lambda e: _by_table(e, "operand", e) or InPython(Asked(e)),
+    Exists: lambda e: _by_table(e, "operand", e) or InPython(RowByRow(e)),
     Comparison: _comparison,
     Between: _between,
     In: _in,

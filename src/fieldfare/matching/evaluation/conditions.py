@@ -17,7 +17,7 @@ from fieldfare.matching.evaluation import kernels
 from fieldfare.matching.evaluation.operands import Operand
 from fieldfare.matching.evaluation.tables import Table
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import Asked, Truths, View
+from fieldfare.matching.evaluation.view import RowByRow, Truths, View
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL
 from fieldfare.model import Path
 
@@ -50,7 +50,7 @@ class ConstantCondition:
 class ByTable:
     """A predicate on one value that a table tells."""
 
-    def __init__(self, operand: Operand, table: Table, asked: Asked) -> None:
+    def __init__(self, operand: Operand, table: Table, asked: RowByRow) -> None:
         self.operand = operand
         self.table = table
         self.asked = asked
@@ -71,7 +71,7 @@ class ByTable:
 class Compared:
     """Two values compared."""
 
-    def __init__(self, left: Operand, right: Operand, accepted: NDArray[np.uint8], asked: Asked) -> None:
+    def __init__(self, left: Operand, right: Operand, accepted: NDArray[np.uint8], asked: RowByRow) -> None:
         self.left = left
         self.right = right
         self.accepted = accepted
@@ -89,7 +89,7 @@ class Compared:
 class HasNoValue:
     """IS NULL of something computed."""
 
-    def __init__(self, operand: Operand, asked: Asked) -> None:
+    def __init__(self, operand: Operand, asked: RowByRow) -> None:
         self.operand = operand
         self.asked = asked
         self.cost_ns = operand.cost_ns + 2
@@ -110,7 +110,7 @@ class InPython:
 
     cost_ns = 1_000.0
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: RowByRow) -> None:
         self.asked = asked
 
     def truths(self, view: View, exactly: bool) -> Truths:
@@ -127,7 +127,7 @@ class OverValue:
     paths : the attributes that the condition reads
     """
 
-    def __init__(self, path: Path, condition: Condition, paths: frozenset[Path], asked: Asked) -> None:
+    def __init__(self, path: Path, condition: Condition, paths: frozenset[Path], asked: RowByRow) -> None:
         self.path = path
         self.condition = condition
         self.paths = paths

@@ -30,7 +30,7 @@ from fieldfare.matching.evaluation.operands import constants
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
 from fieldfare.matching.evaluation.truth import TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import Asked, Pieces, Rows, Truths, Values, View
+from fieldfare.matching.evaluation.view import Pieces, RowByRow, Rows, Truths, Values, View
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 
@@ -176,7 +176,7 @@ class _PairView(View):
         pieces = self.shape.pieces(parts)
         return Pieces(pieces.text, pieces.starts, frozen(self.filters.view()), 1)
 
-    def ask(self, asked: Asked) -> Truths:
+    def ask(self, asked: RowByRow) -> Truths:
         self.doubtful[self.places] = True
         return np.full(self.size, UNKNOWN, np.uint8)
 

@@ -13,7 +13,7 @@ from fieldfare.matching.evaluation import text_kernels
 from fieldfare.matching.evaluation.operands import Operand, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Asked, Pieces, Truths, Values, View
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Pieces, RowByRow, Truths, Values, View
 from fieldfare.matching.events.columns import KIND_STRING
 
 _LENGTH_BITS = 0xFFFFFFFF
@@ -28,7 +28,7 @@ class Fits:
     parts : the pieces; a number stands for one that each row has its own of
     """
 
-    def __init__(self, operand: Operand, parts: list[bytes | int], asked: Asked) -> None:
+    def __init__(self, operand: Operand, parts: list[bytes | int], asked: RowByRow) -> None:
         self.operand = operand
         self.asked = asked
         self.parts = parts

@@ -126,7 +126,7 @@ class View:
         """The pieces of a pattern for each row: the same for all."""
         return fixed
 
-    def ask(self, asked: Asked) -> Truths:
+    def ask(self, asked: RowByRow) -> Truths:
         """What Python says of an expression for each row."""
         return asked.evaluate(self)
 
@@ -145,7 +145,7 @@ class View:
         return self.batch.values(path, self.rows)
 
 
-class Asked:
+class RowByRow:
     """An expression that is evaluated in Python, row by row, where no kernel does it."""
 
     def __init__(self, expression: Expression) -> None:

@@ -18,7 +18,7 @@ from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.indexer.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
-from fieldfare.runtimes.spark.index_files import write_step
+from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder

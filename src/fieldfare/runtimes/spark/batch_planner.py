@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from fieldfare.runtimes.spark.batches import BatchSettings, Offset
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -22,7 +22,7 @@ from fieldfare.storage.folder import DataFolder
 class BatchPlanner:
     """Decides where batches end, and waits until the index covers them."""
 
-    def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
+    def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._settings = settings
         self._end_at: int | None = None
         self._log = open_event_log(folder.log_url)

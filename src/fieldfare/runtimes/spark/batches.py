@@ -9,7 +9,7 @@ Offset = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSettings:
+class MicroBatchSettings:
     """How batches are cut.
 
     Attributes
@@ -40,7 +40,7 @@ class BatchSettings:
         return {name: str(getattr(self, name)) for name in self.__slots__}
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> BatchSettings:
+    def from_options(cls, options: Mapping[str, str]) -> MicroBatchSettings:
         defaults = cls()
         return cls(
             **{

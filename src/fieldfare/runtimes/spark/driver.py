@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 from fieldfare.files import remove_abandoned
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
@@ -63,7 +63,7 @@ class Pipeline:
 
     folder: DataFolder
     spark: SparkSettings
-    batches: BatchSettings
+    batches: MicroBatchSettings
     stop: threading.Event
     heartbeat: PipelineHeartbeat
     recovery: Recovery
@@ -167,7 +167,7 @@ class Pipeline:
                 self.heartbeat.beat("recovering", error=why)
 
 
-def run(folder: DataFolder, spark: SparkSettings, batches: BatchSettings, stop: threading.Event) -> int:
+def run(folder: DataFolder, spark: SparkSettings, batches: MicroBatchSettings, stop: threading.Event) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, only_partition(log), match_log.partition(0), batches)
@@ -191,7 +191,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fieldfare.runtimes.spark.driver", description="Match a service's event log on Spark."
     )
-    spark, batches = SparkSettings(), BatchSettings()
+    spark, batches = SparkSettings(), MicroBatchSettings()
     parser.add_argument("--data", type=Path, required=True, help="the service's data directory")
     parser.add_argument("--cores", type=int, default=0, help="tasks at once (default: all cores)")
     parser.add_argument(
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     folder = DataFolder(options.data.resolve())
     spark = SparkSettings(options.cores, options.driver_memory, options.spark_log_level)
-    batches = BatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
+    batches = MicroBatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:
         folder.make()
         with only_one(folder.lock_of("pipeline"), options.lock_wait):

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
@@ -25,7 +25,7 @@ from fieldfare.storage.folder import DataFolder
 
 
 def start_query(
-    session: SparkSession, folder: DataFolder, settings: BatchSettings, *, until_end: bool = False
+    session: SparkSession, folder: DataFolder, settings: MicroBatchSettings, *, until_end: bool = False
 ) -> StreamingQuery:
     """Start matching a service's log.
 

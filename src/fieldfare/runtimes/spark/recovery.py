@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fieldfare.pipeline.suspects import Suspects
-from fieldfare.runtimes.spark.batches import BatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import LogPartition, MatchPartition, NewMatchBlock
 from fieldfare.storage.errors import StorageError
@@ -71,7 +71,7 @@ class Recovery:
         folder: DataFolder,
         log: LogPartition,
         match_log: MatchPartition,
-        batches: BatchSettings,
+        batches: MicroBatchSettings,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._file = SuspectsFile(folder.suspects)

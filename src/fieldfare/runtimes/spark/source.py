@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fieldfare.runtimes.spark.batches import BatchSettings, Offset
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.storage.folder import DataFolder
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LogSource(DataSource):  # type: ignore[misc]
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._folder = DataFolder(Path(options["data"]))
-        self._settings = BatchSettings.from_options(options)
+        self._settings = MicroBatchSettings.from_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +59,7 @@ class LogSource(DataSource):  # type: ignore[misc]
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Plans batches in the query's own Python process, and hands each task its range."""
 
-    def __init__(self, folder: DataFolder, settings: BatchSettings) -> None:
+    def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._folder = folder
         self._settings = settings
         self._planner: BatchPlanner | None = None

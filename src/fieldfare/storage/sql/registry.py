@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.model import OPEN_END, Offsets, Position, Subscription
+from fieldfare.model import OPEN_END, Cursor, Offsets, Position, Subscription
 from fieldfare.storage.errors import (
     DiskFullError,
     FormatError,
@@ -24,7 +24,7 @@ from fieldfare.storage.errors import (
     SpaceExistsError,
     UnknownSpaceError,
 )
-from fieldfare.storage.registry import Conflict, Cursor, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import Conflict, Put, RegistryChange, Remove, Version
 from fieldfare.storage.sql import restored, tables
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
@@ -92,7 +92,7 @@ class SqlRegistry:
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
             counters = _read_counters(connection)
-            batch = _Batch(ends, now_ms, counters, _standing(connection, changes))
+            batch = _ChangeBatch(ends, now_ms, counters, _standing(connection, changes))
             spaces = _space_names(connection)
             results = []
             for change in changes:
@@ -294,7 +294,7 @@ class SqlRegistry:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _ChangeBatch:
     """A batch of changes on the way: what stands after each, and the rows to write at its end."""
 
     ends: Offsets

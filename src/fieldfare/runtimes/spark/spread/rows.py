@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 from fieldfare.forwarding import policy_of
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.model import Path as AttributePath
-from fieldfare.partitioning.choosing import choose_partitioning, read_extents
+from fieldfare.partitioning.placing import read_extents
 from fieldfare.pipeline.dispatch import Forwarding
+from fieldfare.planning.choosing import choose_partitioning
 from fieldfare.runtimes.spark.compile import CompiledSubscriptions
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import lists_of_ids, match_rows

@@ -1,0 +1,1 @@
+"""Which partitioning serves best: searched by what forwarding would make of it."""

@@ -1,0 +1,164 @@
+"""Who may import whom: the table of layers, no circles, no file that nobody needs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fieldfare.cli.app import COMMANDS
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fieldfare"
+
+LAYERS = {
+    # What everything stands on.
+    "model": "",
+    "effects": "",
+    "files": "",
+    # The pure core, from the filters up to the pipeline.
+    "filters": "model",
+    "matching": "files filters model",
+    "arrow_events": "matching",
+    "partitioning": "filters matching model",
+    "forwarding": "partitioning",
+    "planning": "filters forwarding matching model partitioning",
+    "membership": "effects filters model partitioning",
+    "pipeline": "arrow_events filters forwarding matching model partitioning",
+    "publishing": "effects",
+    "delivery": "effects model",
+    # What touches disks, networks and clocks.
+    "storage": "arrow_events files matching model pipeline",
+    "client": "model publishing",
+    "gateway": "arrow_events delivery effects files filters model runtimes.process storage",
+    "runtimes.process": "files storage",
+    "runtimes.service": "files runtimes.process storage",
+    "runtimes.indexer": "files filters matching model pipeline runtimes.process storage",
+    "runtimes.spark": (
+        "files filters forwarding matching model partitioning pipeline planning runtimes.process storage"
+    ),
+    "spark": "runtimes.spark",
+    "cli": "client files filters gateway matching model pipeline runtimes spark storage",
+}
+"""Which packages each one may import."""
+
+PROGRAMS = {
+    *("__main__", "gateway.__main__", "runtimes.indexer.__main__", "runtimes.spark.driver", "spark"),
+    *("runtimes.spark.worker_daemon", "client.metrics"),
+}
+"""What is run, or imported by users, and by nobody here."""
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imported_by(path: Path) -> set[str]:
+    """The modules of the package that one imports, also within functions and for types only."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fieldfare."):
+            module = str(node.module).removeprefix("fieldfare.")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                found.add(inner if inner in MODULES else module)
+        elif isinstance(node, ast.Import):
+            names = (alias.name.removeprefix("fieldfare.") for alias in node.names)
+            found |= {name for name in names if name in MODULES}
+    return found
+
+
+IMPORTS = {name: imported_by(path) for name, path in MODULES.items()}
+
+
+def is_below(name: str, package: str) -> bool:
+    return f"{name}.".startswith(f"{package}.")
+
+
+def crossing(importers: str, imported: str) -> set[str]:
+    """The modules below one package that import something below another."""
+    return {
+        name
+        for name, found in IMPORTS.items()
+        if is_below(name, importers) and any(is_below(each, imported) for each in found)
+    }
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_knows_only_those_below_it(layer: str) -> None:
+    allowed = (*LAYERS[layer].split(), layer)
+    beyond = {
+        f"{name} imports {each}"
+        for name, found in IMPORTS.items()
+        if is_below(name, layer)
+        for each in found
+        if not any(is_below(each, package) for package in allowed)
+    }
+    assert beyond == set()
+
+
+def test_every_module_has_its_place_in_the_table() -> None:
+    placed = {name for name in MODULES if any(is_below(name, layer) for layer in LAYERS)}
+    assert set(MODULES) - placed == {"__init__", "__main__", "runtimes"}
+
+
+def test_nobody_outside_knows_a_library_by_its_insides() -> None:
+    outside = {name for name in IMPORTS if not is_below(name, "matching")}
+    assert {
+        name for name in outside if any(is_below(each, "matching.plain") for each in IMPORTS[name])
+    } == set()
+
+
+def test_versions_and_parts_know_a_library_by_its_name_only() -> None:
+    around = {name for name in crossing("matching", "matching.plain") if not is_below(name, "matching.plain")}
+    assert around == {"matching.libraries"}
+
+
+def test_building_and_searching_do_not_know_each_other() -> None:
+    assert crossing("matching.plain.build", "matching.plain.search") == set()
+    assert crossing("matching.plain.search", "matching.plain.build") == set()
+
+
+def test_events_and_their_evaluation_know_no_index() -> None:
+    beside = {"compiled", "events", "evaluation"}
+    for package in ("matching.events", "matching.evaluation"):
+        for name in (name for name in IMPORTS if is_below(name, package)):
+            known = {each.split(".")[1] for each in IMPORTS[name] if each.startswith("matching.")}
+            assert known <= beside, name
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Nor one that only a type checker walks: who must know each other is one thing."""
+    circles = {name for name in IMPORTS if name in reached_from(name)}
+    assert circles == set()
+
+
+def reached_from(name: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = IMPORTS.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def test_every_file_is_imported_by_another_or_run() -> None:
+    imported = set().union(*IMPORTS.values())
+    commands = {f"cli.{place.split(':')[0]}" for place, _ in COMMANDS.values()}
+    files = {name for name, path in MODULES.items() if path.name != "__init__.py"}
+    assert files - imported - commands == PROGRAMS
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """One word, one meaning: who finds a name finds the one thing that it stands for."""
+    places: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        if not is_below(name, "client.synchronous"):  # made from the asynchronous one, names and all
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
