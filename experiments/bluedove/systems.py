@@ -120,7 +120,8 @@ def saturation(
 
     Parameters
     ----------
-    messages : how many messages are simulated in a run, about; what more there are is bundled
+    messages
+        How many messages are simulated in a run, about; what more there are is bundled.
     """
     stored = subscriptions() if stored is None else stored
     placement = partitioning.place(stored.extents)

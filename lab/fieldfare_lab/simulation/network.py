@@ -36,10 +36,14 @@ class Network:
 
     Parameters
     ----------
-    environment : whose clock it is
-    outside : answers and hears what is not for another machine
-    delay_s : draws the delay of one message
-    rng : decides what is lost and doubled
+    environment
+        Whose clock it is.
+    outside
+        Answers and hears what is not for another machine.
+    delay_s
+        Draws the delay of one message.
+    rng
+        Decides what is lost and doubled.
 
     Attributes
     ----------

@@ -55,10 +55,14 @@ class RangePredicates:
 
     Attributes
     ----------
-    subscription : int[k], the place of each one's subscription in ``numbers``
-    path : int[k], the place of the attribute in ``paths``
-    low, high : int64[k] or float64[k]; an infinity is no bound, a float the decimal that it prints as
-    low_closed, high_closed : whether a number equal to the bound will do: bool[k], or one for all
+    subscription : int[k]
+        The place of each one's subscription in ``numbers``.
+    path : int[k]
+        The place of the attribute in ``paths``.
+    low, high : int64[k] or float64[k]
+        An infinity is no bound, a float the decimal that it prints as.
+    low_closed, high_closed
+        Whether a number equal to the bound will do: bool[k], or one for all.
     """
 
     subscription: Any
@@ -75,10 +79,13 @@ class ValuePredicates:
 
     Attributes
     ----------
-    subscription : int[k], the place of each one's subscription in ``numbers``
-    path : int[k], the place of the attribute in ``paths``
-    values : the values of all predicates, end to end: strings as an Arrow array (plain or dictionary) or a
-        sequence of str, numbers as int64[v] or float64[v]
+    subscription : int[k]
+        The place of each one's subscription in ``numbers``.
+    path : int[k]
+        The place of the attribute in ``paths``.
+    values
+        The values of all predicates, end to end: strings as an Arrow array (plain or dictionary) or a
+        sequence of str, numbers as int64[v] or float64[v].
     value_start : int64[k + 1], predicate i wants one of values[value_start[i]:value_start[i + 1]];
         without it each has one value
     """
@@ -102,11 +109,16 @@ def build_part_from_columns(
 
     Parameters
     ----------
-    paths : the attributes that predicates name
-    predicates : blocks of predicates in any order; no two of a subscription on the same attribute
-    numbers : uint32[n], what a match says
-    versions : int64[n], distinct; default 0 to n - 1
-    valid_from, valid_to : int64[n], or one for all: a subscription counts for events of these stamps
+    paths
+        The attributes that predicates name.
+    predicates
+        Blocks of predicates in any order; no two of a subscription on the same attribute.
+    numbers : uint32[n]
+        What a match says.
+    versions : int64[n]
+        distinct; default 0 to n - 1.
+    valid_from, valid_to : int64[n], or one for all
+        A subscription counts for events of these stamps.
 
     Raises
     ------

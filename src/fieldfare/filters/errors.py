@@ -16,10 +16,14 @@ class Problem:
 
     Attributes
     ----------
-    message : what is wrong, a sentence without a full stop.
-    line, column : where it starts; both count from 1, columns in characters.
-    hint : what to write instead, or "".
-    length : how many characters it covers on its line; 0 if it is about the whole filter.
+    message
+        What is wrong, a sentence without a full stop.
+    line, column
+        Where it starts; both count from 1, columns in characters.
+    hint
+        What to write instead, or "".
+    length
+        How many characters it covers on its line; 0 if it is about the whole filter.
     """
 
     message: str
@@ -34,8 +38,10 @@ class FilterError(ValueError):
 
     Attributes
     ----------
-    text : the filter as it was given.
-    problems : what is wrong with it, in the order of the text, at least one.
+    text
+        The filter as it was given.
+    problems
+        What is wrong with it, in the order of the text, at least one.
     """
 
     def __init__(self, text: str, problems: Iterable[Problem]) -> None:

@@ -129,8 +129,10 @@ class Compiler:
 
     Parameters
     ----------
-    getter : gives the function that reads an attribute from a subject.
-    elements : for each quantifier's variable in scope, the function that reads its element.
+    getter
+        Gives the function that reads an attribute from a subject.
+    elements
+        For each quantifier's variable in scope, the function that reads its element.
 
     Inside of a quantifier the subject is a pair: the subject outside, and the element.
     """

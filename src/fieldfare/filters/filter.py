@@ -29,9 +29,12 @@ class Evaluation:
 
     Attributes
     ----------
-    value : True, False, or None for unknown. The event matches only if it is True.
-    errors : kinds of errors that the dialect knows; ``sql`` has none, unknown stands for them.
-    given_up : whether it would take too much work to say; then the event does not match.
+    value
+        True, False, or None for unknown. The event matches only if it is True.
+    errors
+        Kinds of errors that the dialect knows; ``sql`` has none, unknown stands for them.
+    given_up
+        Whether it would take too much work to say; then the event does not match.
     """
 
     value: Any
@@ -45,9 +48,12 @@ class Parsed:
 
     Attributes
     ----------
-    expression : true for exactly the events that match.
-    evaluate : the filter's value in a dialect where that is more than true, false or unknown.
-    warnings : what is allowed but most likely not meant.
+    expression
+        True for exactly the events that match.
+    evaluate
+        The filter's value in a dialect where that is more than true, false or unknown.
+    warnings
+        What is allowed but most likely not meant.
     """
 
     expression: Expression
@@ -61,8 +67,10 @@ class Dialect:
 
     Attributes
     ----------
-    parse : text to what it means; raises FilterError.
-    is_json : whether a filter is a JSON document.
+    parse
+        Text to what it means; raises FilterError.
+    is_json
+        Whether a filter is a JSON document.
     """
 
     parse: Callable[[str], Parsed | SimpleFilter]
@@ -117,8 +125,10 @@ class Filter:
 
     Attributes
     ----------
-    text, dialect : as given (JSON that came as objects: as compact text).
-    warnings : what is allowed but most likely not meant, as problems with a place.
+    text, dialect
+        As given (JSON that came as objects: as compact text).
+    warnings
+        What is allowed but most likely not meant, as problems with a place.
     """
 
     __slots__ = (
@@ -207,7 +217,8 @@ class Filter:
 
         Parameters
         ----------
-        get : path to value; ``values.ABSENT`` where the event has no such attribute.
+        get : path to value
+            ``values.ABSENT`` where the event has no such attribute.
         """
         return (self.work is None or self.work.fits(get)) and self.decides(get)
 
@@ -248,8 +259,10 @@ def compile_filter(text: str | Mapping[str, Any] | Sequence[Any], dialect: str =
 
     Parameters
     ----------
-    text : the filter; for dialects that are JSON also the parsed JSON.
-    dialect : the language it is written in, one of ``DIALECTS``.
+    text
+        The filter; for dialects that are JSON also the parsed JSON.
+    dialect
+        The language it is written in, one of ``DIALECTS``.
 
     Raises
     ------

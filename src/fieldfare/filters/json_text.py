@@ -27,9 +27,12 @@ class JsonValue(NamedTuple):
 
     Attributes
     ----------
-    kind : ``object``, ``array``, ``string``, ``number``, ``boolean`` or ``null``.
-    value : a list of Members, a list of JsonValues, a str, an int or Decimal, a bool, or None.
-    start, end : where it stands in the text.
+    kind
+        ``object``, ``array``, ``string``, ``number``, ``boolean`` or ``null``.
+    value
+        a list of Members, a list of JsonValues, a str, an int or Decimal, a bool, or None.
+    start, end
+        Where it stands in the text.
     """
 
     kind: str

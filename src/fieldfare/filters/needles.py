@@ -45,9 +45,12 @@ class Needle(NamedTuple):
 
     Attributes
     ----------
-    path : the attribute.
-    text : the literal, never empty; casefolded if the kind is FOLDED.
-    kind : FOLDED, AT_START, AT_END, added up.
+    path
+        The attribute.
+    text
+        The literal, never empty; casefolded if the kind is FOLDED.
+    kind
+        FOLDED, AT_START, AT_END, added up.
     """
 
     path: Path

@@ -57,9 +57,12 @@ class Conjunction:
 
     Attributes
     ----------
-    constraints : pairs of path and set, sorted by path, one a path; no set is empty or full.
-    exact : whether an event that fits, needles too, matches. If not, the filter's evaluator decides.
-    needles : texts that attributes contain, sorted; each one's attribute has a set of strings only.
+    constraints : pairs of path and set
+        Sorted by path, one a path; no set is empty or full.
+    exact
+        Whether an event that fits, needles too, matches. If not, the filter's evaluator decides.
+    needles
+        Texts that attributes contain, sorted; each one's attribute has a set of strings only.
     """
 
     constraints: tuple[tuple[Path, ValueSet], ...]
@@ -432,7 +435,8 @@ def _if_no_array(draft: Draft, path: Path, if_empty: bool, if_missing: bool) -> 
 
     Parameters
     ----------
-    if_empty, if_missing : whether an empty array, or none, is among what is looked for.
+    if_empty, if_missing
+        Whether an empty array, or none, is among what is looked for.
     """
     values = draft.sets.get(path)
     if values is not None:

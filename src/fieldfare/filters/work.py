@@ -98,10 +98,14 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    arrays : the attributes that quantifiers go through, or through parts of.
-    through : all that they go through, where nothing is an array: of which of `arrays`, and the steps to it.
-    readings, loops : what takes steps.
-    reads_much : whether texts alone can take more than STEPS_MAX.
+    arrays
+        The attributes that quantifiers go through, or through parts of.
+    through
+        All that they go through, where nothing is an array: of which of `arrays`, and the steps to it.
+    readings, loops
+        What takes steps.
+    reads_much
+        Whether texts alone can take more than STEPS_MAX.
     """
 
     arrays: tuple[Path, ...]

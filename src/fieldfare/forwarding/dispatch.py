@@ -64,7 +64,8 @@ def forward_batch(
 
     Parameters
     ----------
-    live : bool[slices], whether a slice's matcher can be reached; by default all can
+    live : bool[slices]
+        Whether a slice's matcher can be reached; by default all can.
     """
     slice_count = len(loads.at_s)
     if live is None:

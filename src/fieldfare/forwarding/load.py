@@ -99,9 +99,11 @@ class LoadMeter:
 
     Parameters
     ----------
-    window_s : w. Longer: steadier rates; shorter: follows changes sooner.
-    least_change : the relative change of λ, μ or q that is worth a report (the paper: 0.1). Higher:
-        fewer messages; lower: fresher loads.
+    window_s
+        w. Longer: steadier rates; shorter: follows changes sooner.
+    least_change
+        The relative change of λ, μ or q that is worth a report (the paper: 0.1). Higher: fewer messages;
+        lower: fresher loads.
     """
 
     def __init__(self, started_s: float, window_s: float = 5.0, least_change: float = 0.1) -> None:
@@ -132,7 +134,8 @@ class LoadMeter:
 
         Parameters
         ----------
-        subscriptions : for each of the matcher's slices how many subscriptions it has
+        subscriptions
+            For each of the matcher's slices how many subscriptions it has.
         """
         found = []
         for slice_number, count in subscriptions.items():

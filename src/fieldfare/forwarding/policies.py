@@ -40,7 +40,8 @@ class ForwardingPolicy(Protocol):
         Parameters
         ----------
         candidates : int32[n, c], slices
-        ahead : float64[slices], events of the same batch that were sent to each slice before
+        ahead : float64[slices]
+            Events of the same batch that were sent to each slice before.
         """
 
 
@@ -83,8 +84,10 @@ class Balanced:
 
     Parameters
     ----------
-    holders : int32[slices], the matcher of each slice
-    exponent : higher: matchers are loaded more evenly; lower: events search less in all
+    holders : int32[slices]
+        The matcher of each slice.
+    exponent
+        higher: matchers are loaded more evenly; lower: events search less in all.
     """
 
     follows_batch: ClassVar[bool] = True
@@ -144,8 +147,10 @@ def policy_of(name: str, holders: Sequence[int], rng: np.random.Generator) -> Fo
 
     Parameters
     ----------
-    holders : the matcher of each slice
-    rng : what `Random` draws from
+    holders
+        The matcher of each slice.
+    rng
+        What `Random` draws from.
     """
     match name:
         case "adaptive":
@@ -166,8 +171,10 @@ def cheapest(costs: Floats, candidates: Slices, live: NDArray[np.bool_]) -> Slic
 
     Parameters
     ----------
-    costs, candidates : float64[n, c], int32[n, c]; NO_SLICE is no candidate
-    live : bool[slices], whether the slice's matcher can be reached
+    costs, candidates : float64[n, c]
+        int32[n, c]; NO_SLICE is no candidate.
+    live : bool[slices]
+        Whether the slice's matcher can be reached.
     """
     if not candidates.shape[1]:
         return np.full(len(candidates), NO_SLICE, np.int32)

@@ -17,9 +17,12 @@ class PartExplanation:
 
     Attributes
     ----------
-    subscriptions : subscription versions that it holds.
-    versions_bytes : of the arrays that say which these are.
-    filters : what the library chose for their filters.
+    subscriptions
+        Subscription versions that it holds.
+    versions_bytes
+        Of the arrays that say which these are.
+    filters
+        What the library chose for their filters.
     """
 
     subscriptions: int

@@ -65,7 +65,8 @@ class Index:
 
         Parameters
         ----------
-        columns : n events, with a column for every one of `paths` that some event has
+        columns
+            n events, with a column for every one of `paths` that some event has.
         stamps : int64[n], the stamp of each event's record; a version counts for an event if
             valid_from <= stamp < valid_to
         """

@@ -49,11 +49,16 @@ class Part:
 
     Attributes
     ----------
-    versions : at the i-th place the version whose filter is the i-th of `filters`.
-    filters : what finds the events that match.
-    library : the name of the library whose index that is.
-    size : how many subscription versions it holds.
-    paths : the attributes that a batch of events must have as columns, as far as the events have them.
+    versions
+        At the i-th place the version whose filter is the i-th of `filters`.
+    filters
+        What finds the events that match.
+    library
+        The name of the library whose index that is.
+    size
+        How many subscription versions it holds.
+    paths
+        The attributes that a batch of events must have as columns, as far as the events have them.
     """
 
     def __init__(

@@ -175,10 +175,12 @@ def closed_of(
 
     Parameters
     ----------
-    version : int64[S], ascending, at least one: the versions that the part holds
+    version : int64[S]
+        Ascending, at least one: the versions that the part holds.
     versions, valid_to : int64[k], the versions that ended, ascending, and the stamp from which on each is
         no longer valid
-    before : the outcome for earlier closings, which may be like these
+    before
+        The outcome for earlier closings, which may be like these.
     """
     start, end = np.searchsorted(versions, [version[0], version[-1] + 1]).tolist()
     mine, ends = versions[start:end], valid_to[start:end]

@@ -44,10 +44,13 @@ class DispatcherSettings:
 
     Parameters
     ----------
-    beat_s : how often unfinished subscriptions are sent again
-    pull_s : how often the table is pulled (the paper: 10). Shorter: a fresher table; longer: less talk.
-    dead_after_s : the silence after which a matcher is routed around. Must exceed `pull_s` by the time
-        that gossip takes. An `Unreachable` routes around at once.
+    beat_s
+        How often unfinished subscriptions are sent again.
+    pull_s
+        How often the table is pulled (the paper: 10). Shorter: a fresher table; longer: less talk.
+    dead_after_s
+        The silence after which a matcher is routed around. Must exceed `pull_s` by the time that gossip
+        takes. An `Unreachable` routes around at once.
     """
 
     beat_s: float = 1.0
@@ -67,7 +70,8 @@ class Dispatcher:
 
     Parameters
     ----------
-    rows : what it starts from, e.g. the founding matcher's row
+    rows
+        What it starts from, e.g. the founding matcher's row.
     """
 
     def __init__(

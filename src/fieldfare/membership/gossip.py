@@ -25,9 +25,12 @@ class Row(Protocol):
 
     Attributes
     ----------
-    name : its address; a server that starts again takes a new one
-    version : goes up with every change, and with every beat of its heart
-    is_gone : whether it has said goodbye: then nobody talks to it
+    name
+        Its address; a server that starts again takes a new one.
+    version
+        Goes up with every change, and with every beat of its heart.
+    is_gone
+        Whether it has said goodbye: then nobody talks to it.
     """
 
     @property
@@ -110,10 +113,13 @@ class Gossip(Generic[AnyRow]):
 
     Parameters
     ----------
-    table : what it knows; shared with the machine whose gossip this is
-    rng : chooses whom to talk to
-    silent_after_s : who has been silent for longer is talked to by chance only: one in each round, so
-        that two halves of a cut network find each other again.
+    table
+        What it knows; shared with the machine whose gossip this is.
+    rng
+        Chooses whom to talk to.
+    silent_after_s
+        Who has been silent for longer is talked to by chance only: one in each round, so that two halves of a
+        cut network find each other again.
     """
 
     def __init__(self, me: str, table: GossipTable[AnyRow], rng: Random, silent_after_s: float) -> None:

@@ -62,10 +62,14 @@ class MatcherMember:
 
     Parameters
     ----------
-    name : its address; never used by a matcher before
-    dimension_count : k
-    dispatchers : whom it may ask to join, and tells its load
-    founding : the first matcher owns every dimension from the start
+    name
+        Its address; never used by a matcher before.
+    dimension_count
+        k.
+    dispatchers
+        Whom it may ask to join, and tells its load.
+    founding
+        The first matcher owns every dimension from the start.
     """
 
     def __init__(

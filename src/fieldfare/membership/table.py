@@ -38,10 +38,13 @@ class MatcherRow:
 
     Attributes
     ----------
-    name, version : as gossip wants them
-    spans : the span that it owns on each dimension, None for none
-    absorbed : (matcher, dimension, version): it took over the span that this version of a silent
-        matcher's row had. A later version is a sign of life, and counts again.
+    name, version
+        As gossip wants them.
+    spans
+        The span that it owns on each dimension, None for none.
+    absorbed
+        (matcher, dimension, version): it took over the span that this version of a silent matcher's row had.
+        A later version is a sign of life, and counts again.
     """
 
     name: str
@@ -147,8 +150,10 @@ def attribute_space(
 
     Parameters
     ----------
-    matchers : a number for every name, as partitionings want them
-    live : where spans overlap, an owner among these is preferred; by default all are alike
+    matchers
+        a number for every name, as partitionings want them.
+    live
+        Where spans overlap, an owner among these is preferred; by default all are alike.
     """
     axes, owners = [], []
     for dimension, path in enumerate(paths):

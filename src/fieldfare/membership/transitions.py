@@ -15,11 +15,14 @@ class MembershipSettings:
 
     Parameters
     ----------
-    beat_s : how often a matcher gossips (the paper: 1). Shorter: news spreads sooner; longer: less talk.
-    dead_after_s : the silence after which a matcher is taken for dead. Shorter: spans are taken over
-        sooner; longer: fewer live matchers are taken for dead. Must be many beats.
-    linger_s : how long given spans are kept, and when a snapshot is read again. Must be longer than a
-        dispatcher's table may be old.
+    beat_s
+        How often a matcher gossips (the paper: 1). Shorter: news spreads sooner; longer: less talk.
+    dead_after_s
+        The silence after which a matcher is taken for dead. Shorter: spans are taken over sooner; longer:
+        fewer live matchers are taken for dead. Must be many beats.
+    linger_s
+        How long given spans are kept, and when a snapshot is read again. Must be longer than a dispatcher's
+        table may be old.
     """
 
     beat_s: float = 1.0
@@ -69,7 +72,8 @@ class Rereadings:
 
     Parameters
     ----------
-    delay_s : how long after the event that made it necessary, and between questions
+    delay_s
+        How long after the event that made it necessary, and between questions.
     """
 
     def __init__(self, delay_s: float) -> None:

@@ -60,15 +60,20 @@ class AttributeSpace:
 
     Parameters
     ----------
-    axes : the k searchable attributes with their boundaries
-    owners : for each axis the matcher that owns each segment
-    hash_owners : for each hash slice the matcher that holds it. None: no subscription is hashed.
-    wide_share : the share of segments, 0 to 1, from above which a subscription counts as wide on an
-        attribute. Higher: fewer subscriptions are hashed, and more copies are stored; lower: the
-        reverse, and events have more to search that they cannot choose. 1: no subscription is wide.
-    replicated : whether there are spares. Without them an event whose candidates are all one matcher
-        that is down waits until its segments are taken over; where a slice is a file that any worker can
-        read, there is no need for them.
+    axes
+        The k searchable attributes with their boundaries.
+    owners
+        For each axis the matcher that owns each segment.
+    hash_owners
+        For each hash slice the matcher that holds it. None: no subscription is hashed.
+    wide_share
+        The share of segments, 0 to 1, from above which a subscription counts as wide on an attribute. Higher:
+        fewer subscriptions are hashed, and more copies are stored; lower: the reverse, and events have more
+        to search that they cannot choose. 1: no subscription is wide.
+    replicated
+        Whether there are spares. Without them an event whose candidates are all one matcher that is down
+        waits until its segments are taken over; where a slice is a file that any worker can read, there is no
+        need for them.
     """
 
     axes: tuple[Axis, ...]

@@ -105,9 +105,11 @@ class Axis:
 
     Parameters
     ----------
-    path : the attribute
-    boundaries : places, never descending; N - 1 of them make N segments. Two equal ones have an empty
-        segment between them. A boundary is before a region or before a value, never after one.
+    path
+        The attribute.
+    boundaries
+        Places, never descending; N - 1 of them make N segments. Two equal ones have an empty segment between
+        them. A boundary is before a region or before a value, never after one.
     """
 
     path: Path

@@ -31,8 +31,10 @@ class HashPartitioning:
 
     Parameters
     ----------
-    matcher_count : matchers, numbered from 0
-    slice_count : slices, handed to the matchers in turn; by default one a matcher
+    matcher_count
+        Matchers, numbered from 0.
+    slice_count
+        Slices, handed to the matchers in turn; by default one a matcher.
     """
 
     matcher_count: int

@@ -77,10 +77,12 @@ class Extents:
 
     Attributes
     ----------
-    numbers : uint32[s], the registry's number of each subscription
+    numbers : uint32[s]
+        The registry's number of each subscription.
     can_match : bool[s], false where the normal form is empty: such a filter never matches, and is
         stored nowhere
-    attributes : where the subscriptions lie on each attribute that was asked for
+    attributes
+        Where the subscriptions lie on each attribute that was asked for.
     """
 
     numbers: NDArray[np.uint32]

@@ -16,9 +16,12 @@ def locate_strings(
 
     Parameters
     ----------
-    boundary_text, boundary_start : uint8[b], int64[m + 1], the UTF-8 of m boundaries end to end, ascending
-    kinds, words, text : uint8[n], int64[n], uint8[t], a column of ``matching.columns``
-    segments : int32[n], written; UTF-8 has the order of code points, so bytes are compared
+    boundary_text, boundary_start : uint8[b]
+        int64[m + 1], the UTF-8 of m boundaries end to end, ascending.
+    kinds, words, text : uint8[n]
+        int64[n], uint8[t], a column of ``matching.columns``.
+    segments : int32[n]
+        written; UTF-8 has the order of code points, so bytes are compared.
     """
     for e in range(len(kinds)):
         if kinds[e] != KIND_STRING:

@@ -80,10 +80,14 @@ def dispatch(
 
     Parameters
     ----------
-    columns : the events, with the partitioning's attributes
-    holders : the matcher of each slice
-    loads : what is known of each slice
-    draw : which of the sequences of chance of `forwarding`'s seed to draw from
+    columns
+        The events, with the partitioning's attributes.
+    holders
+        The matcher of each slice.
+    loads
+        What is known of each slice.
+    draw
+        Which of the sequences of chance of `forwarding`'s seed to draw from.
 
     Returns
     -------

@@ -56,7 +56,8 @@ def visits(events: SpaceEvents, slices: Slices, consignment: Consignment) -> Ite
 
     Parameters
     ----------
-    events : the events of the consignment, and no others
+    events
+        The events of the consignment, and no others.
     """
     for some, columns in decoded(events, slices.paths_of(consignment.slices)):
         first = 0 if some.places is None else int(some.places[0])

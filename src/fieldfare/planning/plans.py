@@ -40,19 +40,26 @@ class PlanSettings:
 
     Parameters
     ----------
-    attributes_max : k, at most (the paper's experiments: 4). More: more candidates for an event; fewer:
-        fewer copies of each subscription.
-    segments_per_matcher : on each attribute (the paper: 1). More: an event searches fewer subscriptions;
-        fewer: fewer copies, and fewer slices to hold and to visit.
-    replicated : see `AttributeSpace`.
-    least_gain : by which share another attribute must lower the work, to be worth its copies. Higher:
-        fewer attributes.
-    least_saving : which share of all copies hash slices must save. They save memory, never work: a wide
-        subscription is searched once an event wherever it is, and each hash slice costs every event a
-        visit. Higher: hash slices only where most subscriptions are wide; 1: none.
-    event_cost : what it costs to receive and answer an event at a matcher, in subscriptions searched.
-        Higher: wide subscriptions go to fewer hash slices.
-    wide_share : see `AttributeSpace`.
+    attributes_max
+        k, at most (the paper's experiments: 4). More: more candidates for an event; fewer: fewer copies of
+        each subscription.
+    segments_per_matcher
+        On each attribute (the paper: 1). More: an event searches fewer subscriptions; fewer: fewer copies,
+        and fewer slices to hold and to visit.
+    replicated
+        See `AttributeSpace`.
+    least_gain
+        By which share another attribute must lower the work, to be worth its copies. Higher: fewer
+        attributes.
+    least_saving
+        Which share of all copies hash slices must save. They save memory, never work: a wide subscription is
+        searched once an event wherever it is, and each hash slice costs every event a visit. Higher: hash
+        slices only where most subscriptions are wide; 1: none.
+    event_cost
+        What it costs to receive and answer an event at a matcher, in subscriptions searched. Higher: wide
+        subscriptions go to fewer hash slices.
+    wide_share
+        See `AttributeSpace`.
     """
 
     attributes_max: int = 4
@@ -70,8 +77,10 @@ class Plan:
 
     Attributes
     ----------
-    work : subscriptions that the busiest matcher searches, for each event of the space
-    copies : how often a subscription is stored, on average, replicas included
+    work
+        Subscriptions that the busiest matcher searches, for each event of the space.
+    copies
+        How often a subscription is stored, on average, replicas included.
     """
 
     partitioning: AttributeSpace
@@ -86,8 +95,10 @@ def plan(
 
     Parameters
     ----------
-    extents : all subscriptions, or a sample, on the attributes that come into question
-    events : a sample of recent events; a few thousand will do, time grows with their number
+    extents
+        All subscriptions, or a sample, on the attributes that come into question.
+    events
+        a sample of recent events; a few thousand will do, time grows with their number.
 
     Returns
     -------
@@ -133,7 +144,8 @@ def _work(costs: NDArray[np.float64], holders: NDArray[np.int32], routes: Routes
 
     Parameters
     ----------
-    costs, holders : [slices], what an event costs in each slice, and whose slice it is
+    costs, holders
+        [slices], what an event costs in each slice, and whose slice it is.
     """
     size = len(routes.candidates)
     loads = LoadTable(len(costs))
@@ -282,8 +294,10 @@ class Recutter:
 
     Parameters
     ----------
-    margin : the share by which a new plan's work must be lower. Higher: fewer moves, more imbalance.
-    patience : after how many such samples in a row. Higher: slower, and steadier.
+    margin
+        The share by which a new plan's work must be lower. Higher: fewer moves, more imbalance.
+    patience
+        After how many such samples in a row. Higher: slower, and steadier.
     """
 
     current: Plan

@@ -157,7 +157,8 @@ class Printer:
 
     Parameters
     ----------
-    choose : gives a number below another, to vary the text.
+    choose
+        Gives a number below another, to vary the text.
     """
 
     def __init__(self, choose: Any) -> None:

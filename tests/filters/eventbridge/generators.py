@@ -27,9 +27,12 @@ class Generator:
 
     Parameters
     ----------
-    random : the generator of chance.
-    words, numbers : what values are drawn from.
-    nested_lists : whether events have lists directly inside of lists.
+    random
+        The generator of chance.
+    words, numbers
+        What values are drawn from.
+    nested_lists
+        Whether events have lists directly inside of lists.
     """
 
     def __init__(

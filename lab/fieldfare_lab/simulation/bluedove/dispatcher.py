@@ -30,7 +30,8 @@ class View:
 
     Parameters
     ----------
-    sets : the set that each slice is
+    sets
+        The set that each slice is.
     live : bool[slices]
     """
 
@@ -59,8 +60,10 @@ class Dispatcher:
 
     Parameters
     ----------
-    view : gives the view of a moment
-    send : takes a set and the messages for it
+    view
+        Gives the view of a moment.
+    send
+        Takes a set and the messages for it.
     """
 
     policy: ForwardingPolicy

@@ -44,8 +44,10 @@ class Matcher:
 
     Parameters
     ----------
-    number : its number, in the trace
-    searches : whether messages are matched, or only take their time
+    number
+        Its number, in the trace.
+    searches
+        Whether messages are matched, or only take their time.
     """
 
     def __init__(

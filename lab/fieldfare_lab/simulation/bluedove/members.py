@@ -56,9 +56,12 @@ class MembersModel:
 
     Parameters
     ----------
-    matchers, dispatchers : the knobs of the machines
-    restore_s : how long it takes to read the subscriptions of a span from the snapshot
-    connections_fail : see the module's text
+    matchers, dispatchers
+        The knobs of the machines.
+    restore_s
+        How long it takes to read the subscriptions of a span from the snapshot.
+    connections_fail
+        See the module's text.
     """
 
     matchers: MembershipSettings = field(default_factory=MembershipSettings)
@@ -117,8 +120,10 @@ class ElasticService(Service):
 
     Parameters
     ----------
-    space : who founds the service, and what each owns: one segment on each attribute
-    boxes : the subscriptions; all are in the snapshot from the start
+    space
+        Who founds the service, and what each owns: one segment on each attribute.
+    boxes
+        The subscriptions; all are in the snapshot from the start.
     """
 
     def __init__(
@@ -258,8 +263,10 @@ def simulate_members(
 
     Parameters
     ----------
-    service : makes it in an environment
-    events : (when, what), ascending, e.g. ``(60.0, lambda service: service.crash(3))``
+    service
+        Makes it in an environment.
+    events
+        (when, what), ascending, e.g. ``(60.0, lambda service: service.crash(3))``.
     """
     environment = simpy.Environment()
     made = service(environment)

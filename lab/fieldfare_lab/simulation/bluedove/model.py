@@ -24,18 +24,27 @@ class ServiceModel:
 
     Parameters
     ----------
-    service_time : how long one message takes in a set of so many subscriptions
-    bundle_messages : how many messages a simulated one stands for; see the module's text. Higher: a faster
-        simulation; lower: a finer one.
-    dispatchers : how many (the paper: 2)
-    dispatch_s : how often a dispatcher forwards what has come. Shorter: nearer to one at a time.
-    network_s : the delay of every message is between this and twice this
-    report_s : how often matchers report their load (the paper: 1)
-    window_s : w, over which rates are averaged
-    least_change : see `LoadMeter` (the paper: 0.1)
-    competition_counts : whether μ is per second in which the set had something to match, or per second of
-        matching it alone. The first includes what other sets of the matcher take, as the paper says that
-        the adaptive policy should; `Balanced` needs the second.
+    service_time
+        How long one message takes in a set of so many subscriptions.
+    bundle_messages
+        How many messages a simulated one stands for; see the module's text. Higher: a faster simulation;
+        lower: a finer one.
+    dispatchers
+        How many (the paper: 2).
+    dispatch_s
+        How often a dispatcher forwards what has come. Shorter: nearer to one at a time.
+    network_s
+        The delay of every message is between this and twice this.
+    report_s
+        How often matchers report their load (the paper: 1).
+    window_s
+        w, over which rates are averaged.
+    least_change
+        See `LoadMeter` (the paper: 0.1).
+    competition_counts
+        Whether μ is per second in which the set had something to match, or per second of matching it alone.
+        The first includes what other sets of the matcher take, as the paper says that the adaptive policy
+        should; `Balanced` needs the second.
     """
 
     service_time: ServiceTime
@@ -55,15 +64,23 @@ class Trace:
 
     Attributes
     ----------
-    arrived_s : at the dispatcher
-    sent_s : from the dispatcher, the last time
-    queued_s : at the matcher
-    started_s, delivered_s : its matching
+    arrived_s
+        At the dispatcher.
+    sent_s
+        From the dispatcher, the last time.
+    queued_s
+        At the matcher.
+    started_s, delivered_s
+        Its matching.
     dispatcher : int16[n]
-    matcher, key : int32[n], the matcher and which of its sets, NOWHERE while it has none
-    matches : for each message that was searched for the numbers of its subscriptions
-    crashed_s : when each matcher crashed
-    backlog : (time, seconds of work that wait at each matcher), once a report period
+    matcher, key : int32[n]
+        The matcher and which of its sets, NOWHERE while it has none.
+    matches
+        For each message that was searched for the numbers of its subscriptions.
+    crashed_s
+        When each matcher crashed.
+    backlog
+        (time, seconds of work that wait at each matcher), once a report period.
     """
 
     values: NDArray[np.int64]
@@ -100,7 +117,8 @@ def arrivals(
 
     Parameters
     ----------
-    profile : (for how many seconds, messages a second), in order
+    profile
+        (for how many seconds, messages a second), in order.
     """
     start_s, found = 0.0, []
     for duration_s, rate_per_s in profile:

@@ -31,9 +31,12 @@ def saturation_rate(run: Callable[[float], Trace], guess_per_s: float, precision
 
     Parameters
     ----------
-    run : makes a trace of the service at a rate in messages a second
-    guess_per_s : where to begin
-    precision : how near the two rates are to be
+    run
+        Makes a trace of the service at a rate in messages a second.
+    guess_per_s
+        Where to begin.
+    precision
+        How near the two rates are to be.
     """
     low, high = 0.0, float("inf")
     rate = guess_per_s

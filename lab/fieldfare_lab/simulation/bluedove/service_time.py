@@ -26,8 +26,10 @@ class LinearSearch:
 
     Parameters
     ----------
-    event_s : what a message costs before any subscription is looked at
-    subscription_s : what each subscription adds
+    event_s
+        What a message costs before any subscription is looked at.
+    subscription_s
+        What each subscription adds.
     """
 
     event_s: float
@@ -43,7 +45,8 @@ class MeasuredSearch:
 
     Parameters
     ----------
-    points : (subscriptions, seconds for one message), subscriptions ascending, the first one 0
+    points
+        (subscriptions, seconds for one message), subscriptions ascending, the first one 0.
     """
 
     points: tuple[tuple[int, float], ...]

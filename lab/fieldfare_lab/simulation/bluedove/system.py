@@ -56,8 +56,10 @@ class Service:
 
     Parameters
     ----------
-    policy : makes each dispatcher's forwarding policy, from a random generator
-    searches : whether messages are matched, or only take their time
+    policy
+        Makes each dispatcher's forwarding policy, from a random generator.
+    searches
+        Whether messages are matched, or only take their time.
     """
 
     def __init__(
@@ -168,10 +170,14 @@ def simulate(
 
     Parameters
     ----------
-    partitioning, boxes : where the subscriptions are, and what they are
-    values, arrived_s : int64[n, 4] and float64[n], the messages and when they come
-    placement : the boxes' placement, where it is known already
-    seed : of the network's delays, the moments of reports, and the policies' chance
+    partitioning, boxes
+        Where the subscriptions are, and what they are.
+    values, arrived_s : int64[n, 4] and float64[n]
+        The messages and when they come.
+    placement
+        The boxes' placement, where it is known already.
+    seed
+        Of the network's delays, the moments of reports, and the policies' chance.
 
     Returns
     -------

@@ -53,10 +53,12 @@ def boxes(count: int, rng: np.random.Generator, deviation: float = 250.0, cut_of
 
     Parameters
     ----------
-    deviation : standard deviation of the centres (the paper: 250). Higher: less skewed.
-    cut_off : what becomes of a range that would leave the axis. False: it is moved inside, as in the
-        workload `bluedove`, so that ranges pile up at both ends however flat the centres are. True: what
-        is outside is cut off, and flat centres make flat subscriptions. The paper does not say.
+    deviation
+        Standard deviation of the centres (the paper: 250). Higher: less skewed.
+    cut_off
+        What becomes of a range that would leave the axis. False: it is moved inside, as in the workload
+        `bluedove`, so that ranges pile up at both ends however flat the centres are. True: what is outside is
+        cut off, and flat centres make flat subscriptions. The paper does not say.
     """
     if cut_off:
         low = _around_hot_spots(count, rng, deviation) - RANGE_WIDTH // 2

@@ -135,11 +135,16 @@ class Builtin:
 
     Attributes
     ----------
-    parameters : the types of its parameters.
-    result : the type of its result.
-    compute : the function; None for a cast to ``result``.
-    required : how many arguments it needs at least.
-    repeated : whether the last parameter may come any number of times, or not at all.
+    parameters
+        The types of its parameters.
+    result
+        The type of its result.
+    compute
+        The function; None for a cast to ``result``.
+    required
+        How many arguments it needs at least.
+    repeated
+        Whether the last parameter may come any number of times, or not at all.
     """
 
     parameters: tuple[CesqlType, ...]

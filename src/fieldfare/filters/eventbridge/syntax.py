@@ -15,7 +15,8 @@ class Equals:
 
     Attributes
     ----------
-    any_spelling : whether another spelling of an IPv6 address is the same.
+    any_spelling
+        Whether another spelling of an IPv6 address is the same.
     """
 
     value: str | int | Decimal | bool | None

@@ -65,8 +65,10 @@ class _Place:
 
     Attributes
     ----------
-    value : the value, None at the top.
-    variables : the elements' names that are taken.
+    value
+        The value, None at the top.
+    variables
+        The elements' names that are taken.
     """
 
     value: Attribute | Element | None = None

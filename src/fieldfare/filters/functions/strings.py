@@ -88,7 +88,8 @@ def _with_numbers(
 
     Parameters
     ----------
-    least : which operand is the first that must not be below 0.
+    least
+        Which operand is the first that must not be below 0.
     """
 
     def implied_by_part(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements | None:

@@ -42,11 +42,16 @@ class Parameter:
 
     Attributes
     ----------
-    name : what docs and messages call it.
-    type : what its value must be.
-    literal : whether only a literal can stand here.
-    optional, repeated : whether it may be left out; whether it may come more than once (the last one).
-    check : what is wrong with a literal here, or "".
+    name
+        What docs and messages call it.
+    type
+        What its value must be.
+    literal
+        Whether only a literal can stand here.
+    optional, repeated
+        Whether it may be left out; whether it may come more than once (the last one).
+    check
+        What is wrong with a literal here, or "".
     """
 
     name: str
@@ -67,20 +72,29 @@ class Function:
 
     Attributes
     ----------
-    name : in capitals; names are not case-sensitive.
-    parameters, result : the types.
-    summary : one sentence for the table of functions in the docs.
-    compute : the result for values of the parameters' types, or None where there is none. Numbers
-        come as exact ints or Fractions, and a number given back is one of these, or a Decimal.
-    expand : an equivalent expression of simpler parts for some operands, or None. Evaluator, normal
-        form and column evaluator use it in the place of the call.
-    implied : given operands and a set of results, what the operands must be for the result to be in
-        the set; None if nothing is known. The index finds its candidates by it.
-    true_for : of a function of one operand that is never unknown: the values for which it is true.
-    takes_null : whether ``compute`` is also called with None for operands that are missing or null
-        or of another type.
-    group : the heading of the table in the docs.
-    check : what is wrong with operands that are right one by one, or "".
+    name
+        In capitals; names are not case-sensitive.
+    parameters, result
+        The types.
+    summary
+        One sentence for the table of functions in the docs.
+    compute
+        The result for values of the parameters' types, or None where there is none. Numbers come as exact
+        ints or Fractions, and a number given back is one of these, or a Decimal.
+    expand
+        An equivalent expression of simpler parts for some operands, or None. Evaluator, normal form and
+        column evaluator use it in the place of the call.
+    implied
+        Given operands and a set of results, what the operands must be for the result to be in the set; None
+        if nothing is known. The index finds its candidates by it.
+    true_for
+        Of a function of one operand that is never unknown: the values for which it is true.
+    takes_null
+        Whether ``compute`` is also called with None for operands that are missing or null or of another type.
+    group
+        The heading of the table in the docs.
+    check
+        What is wrong with operands that are right one by one, or "".
     """
 
     name: str

@@ -54,8 +54,10 @@ class Caution:
 
     Attributes
     ----------
-    message : what it is, a sentence without a full stop.
-    hint : what to write instead, or "".
+    message
+        What it is, a sentence without a full stop.
+    hint
+        What to write instead, or "".
     """
 
     message: str

@@ -17,9 +17,12 @@ class Check:
 
     Attributes
     ----------
-    text, dialect : the filter.
-    problems : why it cannot be used, with line, column and hint; none if it can.
-    warnings : what is allowed but most likely not meant. One without a place has the length 0.
+    text, dialect
+        The filter.
+    problems
+        Why it cannot be used, with line, column and hint; none if it can.
+    warnings
+        What is allowed but most likely not meant. One without a place has the length 0.
     """
 
     text: str

@@ -39,8 +39,10 @@ class PredicateUse:
 
     Attributes
     ----------
-    attribute, values : in words.
-    sample_fits : how many events of the sample fit; None without a sample.
+    attribute, values
+        In words.
+    sample_fits
+        How many events of the sample fit; None without a sample.
     """
 
     attribute: str
@@ -54,9 +56,12 @@ class ConjunctionUse:
 
     Attributes
     ----------
-    predicates : none if every event fits.
-    exact : whether an event that fits matches; if not, the filter is evaluated for it.
-    sample_fits : how many events of the sample fit; None without a sample.
+    predicates
+        None if every event fits.
+    exact
+        Whether an event that fits matches; if not, the filter is evaluated for it.
+    sample_fits
+        How many events of the sample fit; None without a sample.
     """
 
     predicates: tuple[PredicateUse, ...]
@@ -70,9 +75,12 @@ class SampleFigures:
 
     Attributes
     ----------
-    events : how many events the sample has.
-    candidates : how many of them fit the index's predicates.
-    matches : how many of them match.
+    events
+        How many events the sample has.
+    candidates
+        How many of them fit the index's predicates.
+    matches
+        How many of them match.
     """
 
     events: int
@@ -86,14 +94,20 @@ class Explanation:
 
     Attributes
     ----------
-    text, dialect : the filter.
-    statement : when an event matches, in words, part by part.
-    functions : what the functions that the filter calls do: pairs of a call's form and a sentence.
-    conjunctions : what the index looks for; an event that fits none of them cannot match. Empty if no
-        event can match.
-    matches : "never", "always", or "sometimes" where neither is certain.
-    cautions : what is most likely not meant.
-    sample : figures of the sample that was given, or None.
+    text, dialect
+        The filter.
+    statement
+        When an event matches, in words, part by part.
+    functions
+        What the functions that the filter calls do: pairs of a call's form and a sentence.
+    conjunctions
+        What the index looks for; an event that fits none of them cannot match. Empty if no event can match.
+    matches
+        "never", "always", or "sometimes" where neither is certain.
+    cautions
+        What is most likely not meant.
+    sample
+        Figures of the sample that was given, or None.
     """
 
     text: str
@@ -114,9 +128,11 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
 
     Parameters
     ----------
-    filter : the filter.
-    events : a sample of the events that it is for; with one the explanation says how selective the
-        filter is, and which attributes and types do not fit the events.
+    filter
+        The filter.
+    events
+        a sample of the events that it is for; with one the explanation says how selective the filter is, and
+        which attributes and types do not fit the events.
     """
     e = filter.expression
     conjunctions = filter.normal_form.conjunctions

@@ -54,8 +54,10 @@ class Statement:
 
     Attributes
     ----------
-    text : the sentence; ends in a colon if ``parts`` follow.
-    parts : what it says something about.
+    text
+        The sentence; ends in a colon if ``parts`` follow.
+    parts
+        What it says something about.
     """
 
     text: str

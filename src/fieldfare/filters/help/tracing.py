@@ -53,11 +53,16 @@ class TracedStep:
 
     Attributes
     ----------
-    text : the part, as ``sql`` writes it.
-    value : True, False, or None for unknown.
-    readings : the attributes of a part that has no parts itself.
-    parts : what it is made of; for a quantifier its condition for each element.
-    failed : whether the filter would have gone further if this innermost part had had another value.
+    text
+        The part, as ``sql`` writes it.
+    value
+        True, False, or None for unknown.
+    readings
+        The attributes of a part that has no parts itself.
+    parts
+        What it is made of; for a quantifier its condition for each element.
+    failed
+        Whether the filter would have gone further if this innermost part had had another value.
     """
 
     text: str
@@ -86,9 +91,12 @@ class Trace:
 
     Attributes
     ----------
-    matches : whether the event matches.
-    root : the whole filter, part by part.
-    errors : the kinds of errors that the filter's dialect found, for dialects that have errors.
+    matches
+        Whether the event matches.
+    root
+        The whole filter, part by part.
+    errors
+        The kinds of errors that the filter's dialect found, for dialects that have errors.
     """
 
     matches: bool

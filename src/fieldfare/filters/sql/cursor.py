@@ -40,12 +40,18 @@ class TokenCursor(ABC):
 
     Attributes
     ----------
-    index, kind : the place, and the kind of the token there.
-    height, type : depth and static type of the expression that was read last.
-    nesting, open_parentheses, open_betweens : what is open here.
-    variables : the names of the elements of the quantifiers around here.
-    parents : for each of them the place in ``variables`` of the element that its array is in, or -1.
-    size, work : how much the filter counts so far, and how much more because of quantifiers.
+    index, kind
+        The place, and the kind of the token there.
+    height, type
+        Depth and static type of the expression that was read last.
+    nesting, open_parentheses, open_betweens
+        What is open here.
+    variables
+        The names of the elements of the quantifiers around here.
+    parents
+        For each of them the place in ``variables`` of the element that its array is in, or -1.
+    size, work
+        How much the filter counts so far, and how much more because of quantifiers.
     """
 
     def __init__(self, text: str, tokens: Tokens, problems: list[Problem]) -> None:

@@ -95,7 +95,8 @@ def literals_of_list(
 
     Parameters
     ----------
-    known : the literals of the list so far, by their texts.
+    known
+        The literals of the list so far, by their texts.
     """
     kinds, texts = tokens.kinds, tokens.texts
     literals: list[Literal] = []

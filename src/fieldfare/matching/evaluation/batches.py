@@ -25,7 +25,8 @@ class BatchFilter:
 
     Parameters
     ----------
-    filter : what ``compile_filter`` gives.
+    filter
+        What ``compile_filter`` gives.
     """
 
     def __init__(self, filter: Filter) -> None:
@@ -37,11 +38,13 @@ class BatchFilter:
 
         Parameters
         ----------
-        batch : n events, as columns (with one for every path of ``filter.paths`` that some event has, better
-            of ``filter.column_paths``), as an Arrow batch, or as parsed JSON objects. Of many filters over
-            the same events it is cheaper to make the columns once: ``columns_of_events``,
-            ``decode_json_lines`` and ``columns_from_arrow`` in ``matching.events``.
-        rows : int64[k], look at these events only.
+        batch
+            n events, as columns (with one for every path of ``filter.paths`` that some event has, better of
+            ``filter.column_paths``), as an Arrow batch, or as parsed JSON objects. Of many filters over the
+            same events it is cheaper to make the columns once: ``columns_of_events``, ``decode_json_lines``
+            and ``columns_from_arrow`` in ``matching.events``.
+        rows : int64[k]
+            Look at these events only.
 
         Returns
         -------

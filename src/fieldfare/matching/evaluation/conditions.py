@@ -122,9 +122,12 @@ class OverValue:
 
     Parameters
     ----------
-    path : what is quantified over
-    condition : the condition, with the attribute itself in the place of the element
-    paths : the attributes that the condition reads
+    path
+        What is quantified over.
+    condition
+        The condition, with the attribute itself in the place of the element.
+    paths
+        The attributes that the condition reads.
     """
 
     def __init__(self, path: Path, condition: Condition, paths: frozenset[Path], asked: RowByRow) -> None:

@@ -150,9 +150,12 @@ class CastOperand:
 
     Parameters
     ----------
-    operand : the value; null and missing ones stay null
-    least, most : the kinds from the least to the most
-    bits : how many bits a whole number has at most, with its sign
+    operand
+        The value; null and missing ones stay null.
+    least, most
+        The kinds from the least to the most.
+    bits
+        How many bits a whole number has at most, with its sign.
     """
 
     def __init__(self, operand: Operand, least: int, most: int, bits: int = 64) -> None:

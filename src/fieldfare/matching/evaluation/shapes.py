@@ -127,8 +127,10 @@ class Shape:
 
         Parameters
         ----------
-        events : int64[n], places in the batch
-        filters : int64[n], places of filters as given by `add`
+        events : int64[n]
+            Places in the batch.
+        filters : int64[n]
+            Places of filters as given by `add`.
         """
         matches, doubtful = np.zeros(len(events), bool), np.zeros(len(events), bool)
         for start in range(0, len(events), CHUNK_ROWS):

@@ -24,8 +24,10 @@ class Fits:
 
     Parameters
     ----------
-    operand : what must fit
-    parts : the pieces; a number stands for one that each row has its own of
+    operand
+        What must fit.
+    parts
+        The pieces; a number stands for one that each row has its own of.
     """
 
     def __init__(self, operand: Operand, parts: list[bytes | int], asked: RowByRow) -> None:

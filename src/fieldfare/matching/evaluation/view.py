@@ -67,9 +67,12 @@ class View:
 
     Attributes
     ----------
-    size : how many rows
-    rows : their places in the batch: int64[size], or a slice with a start and an end, or None for all
-    memo : what was computed for these rows, by whoever computed it
+    size
+        How many rows.
+    rows
+        Their places in the batch: int64[size], or a slice with a start and an end, or None for all.
+    memo
+        What was computed for these rows, by whoever computed it.
     """
 
     __slots__ = ("_columns", "batch", "memo", "rows", "size", "text")

@@ -29,8 +29,10 @@ class ArrowOthers:
 
     Parameters
     ----------
-    resolved : the cells of every path that may be asked for
-    scalars : reads what has no parts
+    resolved
+        The cells of every path that may be asked for.
+    scalars
+        Reads what has no parts.
     """
 
     def __init__(self, resolved: Mapping[Path, Cells | None], scalars: Scalars) -> None:

@@ -58,8 +58,10 @@ class EventOthers:
 
     Parameters
     ----------
-    events : the events
-    getter : gives the function that reads an attribute of one
+    events
+        The events.
+    getter
+        Gives the function that reads an attribute of one.
     """
 
     def __init__(self, events: Sequence[Any], getter: Callable[[Path], Callable[[Any], Any]]) -> None:

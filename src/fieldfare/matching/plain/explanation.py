@@ -26,8 +26,10 @@ class KeyUse:
 
     Attributes
     ----------
-    paths : the attributes, one to four.
-    entries : how many rows it lists; a row that allows several values is listed once for each combination.
+    paths
+        The attributes, one to four.
+    entries
+        How many rows it lists; a row that allows several values is listed once for each combination.
     """
 
     paths: tuple[Path, ...]
@@ -47,10 +49,14 @@ class NeedleUse:
 
     Attributes
     ----------
-    path : the attribute.
-    folded : whether it goes without regard to case.
-    needles : how many texts are looked for.
-    rows : how many rows have one of them.
+    path
+        The attribute.
+    folded
+        Whether it goes without regard to case.
+    needles
+        How many texts are looked for.
+    rows
+        How many rows have one of them.
     """
 
     path: Path
@@ -70,14 +76,22 @@ class PlainExplanation:
 
     Attributes
     ----------
-    attributes : how many attributes its filters constrain.
-    constants : how many constants they compare these with.
-    keys : the keys that were chosen, in the order in which they are looked up.
-    needles : where texts are looked for.
-    rows_in_keys, rows_in_needles, rows_in_tiles : how many rows are found in each way.
-    tiles : how many tiles there are.
-    undecided_rows : rows for whose candidates the filter itself must decide.
-    size_bytes : of all arrays, by group: dictionary, rows, access (keys), needles, tiles, texts.
+    attributes
+        How many attributes its filters constrain.
+    constants
+        How many constants they compare these with.
+    keys
+        The keys that were chosen, in the order in which they are looked up.
+    needles
+        Where texts are looked for.
+    rows_in_keys, rows_in_needles, rows_in_tiles
+        How many rows are found in each way.
+    tiles
+        How many tiles there are.
+    undecided_rows
+        Rows for whose candidates the filter itself must decide.
+    size_bytes
+        Of all arrays, by group: dictionary, rows, access (keys), needles, tiles, texts.
     """
 
     attributes: int
@@ -144,13 +158,19 @@ class RowPlace:
 
     Attributes
     ----------
-    exact : whether the index decides; if not, the filter is evaluated for the events that it finds.
-    key : the attributes of its key, or None if it has none.
-    entries : how many times the key lists it.
-    needle : the attribute and the text that its string must contain, or None if it is not found by one.
-    tile, tile_rows : the number of its tile and how many rows that has; -1 and 0 if it is in none.
-    zones : what an event must be to be compared with the tile's rows; all of an attribute's values if there
-        is no zone of it.
+    exact
+        Whether the index decides; if not, the filter is evaluated for the events that it finds.
+    key
+        The attributes of its key, or None if it has none.
+    entries
+        How many times the key lists it.
+    needle
+        The attribute and the text that its string must contain, or None if it is not found by one.
+    tile, tile_rows
+        The number of its tile and how many rows that has; -1 and 0 if it is in none.
+    zones
+        What an event must be to be compared with the tile's rows; all of an attribute's values if there is no
+        zone of it.
     """
 
     exact: bool

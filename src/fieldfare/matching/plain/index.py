@@ -57,8 +57,10 @@ class PlainIndex:
 
     Attributes
     ----------
-    indexed_paths : the attributes that the index itself compares.
-    paths : these, and the further ones that filters need to confirm a match.
+    indexed_paths
+        The attributes that the index itself compares.
+    paths
+        These, and the further ones that filters need to confirm a match.
     """
 
     def __init__(

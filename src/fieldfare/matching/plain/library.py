@@ -25,7 +25,8 @@ class PlainLibrary:
 
     Attributes
     ----------
-    compile_filter : makes a filter of its text and dialect.
+    compile_filter
+        Makes a filter of its text and dialect.
     """
 
     compile_filter: CompileFilter = compile_filter

@@ -48,8 +48,10 @@ class EventColumns:
 
     Attributes
     ----------
-    names : what filters call them.
-    columns : where they are in a DataFrame that `by_place` gave.
+    names
+        What filters call them.
+    columns
+        Where they are in a DataFrame that `by_place` gave.
     """
 
     names: tuple[str, ...]
@@ -87,9 +89,12 @@ class EventColumns:
 
         Parameters
         ----------
-        function : what the Python workers run
-        element : the type of what it finds, as SQL writes it
-        more : further columns that the function gets, after those of the filters
+        function
+            What the Python workers run.
+        element
+            The type of what it finds, as SQL writes it.
+        more
+            Further columns that the function gets, after those of the filters.
         """
         names = list(self.names)
 

@@ -30,8 +30,10 @@ def slice_opener(
 
     Parameters
     ----------
-    path_of : where the index file of a name lies
-    parts : those that are mapped already; what is opened is added
+    path_of
+        Where the index file of a name lies.
+    parts
+        Those that are mapped already; what is opened is added.
     """
     known: Parts = parts if parts is not None else {}
 

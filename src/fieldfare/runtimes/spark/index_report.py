@@ -19,8 +19,10 @@ class SubscriptionReport:
 
     Attributes
     ----------
-    subscription : as it stands now.
-    places : None if the index does not have it yet; none if no event can match it.
+    subscription
+        As it stands now.
+    places
+        None if the index does not have it yet; none if no event can match it.
     """
 
     subscription: Subscription

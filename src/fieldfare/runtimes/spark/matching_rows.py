@@ -46,9 +46,12 @@ def lists_of_ids(
 
     Parameters
     ----------
-    bounds : where in `subscriptions` those of each event begin, and the last one's end
-    subscriptions : numbers
-    ids : the id of each subscription number
+    bounds
+        Where in `subscriptions` those of each event begin, and the last one's end.
+    subscriptions
+        numbers.
+    ids
+        The id of each subscription number.
     """
     start, last = 0, len(bounds) - 1
     while start < last:

@@ -48,8 +48,10 @@ class DictionaryBuilder:
 
     Attributes
     ----------
-    dictionary : the outcome
-    odd_numbers : places in the dictionary of the numbers that no float64 stands for, ascending
+    dictionary
+        The outcome.
+    odd_numbers
+        Places in the dictionary of the numbers that no float64 stands for, ascending.
     """
 
     def __init__(self, gathered: Gathered, constants: Constants, attribute_count: int) -> None:

@@ -72,9 +72,12 @@ def choose_needles(
 
     Parameters
     ----------
-    needle_start, needle : the needles of each row
-    exact : bool[R], whether a row with all its needles needs no confirmation
-    key_share : float64[R], how often an event is guessed to have the single values that the row asks for
+    needle_start, needle
+        The needles of each row.
+    exact : bool[R]
+        Whether a row with all its needles needs no confirmation.
+    key_share : float64[R]
+        How often an event is guessed to have the single values that the row asks for.
     """
     counts = np.diff(needle_start)
     row = np.repeat(np.arange(len(counts)), counts)

@@ -36,8 +36,10 @@ class Confirmer:
 
     Parameters
     ----------
-    size : how many filters there are
-    filter_at : gives the filter at a place
+    size
+        How many filters there are.
+    filter_at
+        Gives the filter at a place.
     """
 
     def __init__(self, size: int, filter_at: Callable[[int], Any]) -> None:
