@@ -131,3 +131,17 @@ def test_no_text_names_a_place_that_exists_on_one_machine_only() -> None:
         ):
             for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
                 assert not local.search(line), f"{name}:{number} {line.strip()[:80]}"
+
+
+SECTION = re.compile(r"\n(?:Parameters|Attributes)\n-{3,}\n(.*?)(?=\n\n\w[^\n]*\n-{3,}|\Z)", re.DOTALL)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_docstrings_say_what_a_thing_is_below_its_name(path: Path) -> None:
+    """numpydoc: behind the name and a colon stands its type, and nothing else."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for section in SECTION.findall(ast.get_docstring(node) or ""):
+                for entry in re.findall(r"^\w.* : (.*)$", section, re.MULTILINE):
+                    assert not re.match(r"(the|how|what|whether|where|which|when|who|its) ", entry), entry
+                    assert not entry.endswith("."), f"{name_of(path)}:{node.lineno} {entry}"

@@ -125,7 +125,7 @@ class Constant:
 
 
 class Compiler:
-    """Compiles expressions for one kind of subject.
+    """Compiles expressions for one kind of subject; in a quantifier, a pair: the subject outside, the element.
 
     Parameters
     ----------
@@ -133,8 +133,6 @@ class Compiler:
         Gives the function that reads an attribute from a subject.
     elements
         For each quantifier's variable in scope, the function that reads its element.
-
-    Inside of a quantifier the subject is a pair: the subject outside, and the element.
     """
 
     def __init__(
