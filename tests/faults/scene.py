@@ -51,7 +51,14 @@ class Scene:
             self.service.wait_ready()
 
     def strike(self, kind: str) -> None:
-        """Kill the processes of one kind, and wait until the service is ready again."""
+        """Kill the processes of one kind, and wait until the service is ready again.
+
+        ``starting``: the driver, and the next one while it is on its way up.
+        """
+        if kind == "starting":
+            kill(victims_of(self.service, "driver"))
+            until(lambda: self.service.jvm)
+            kind = "driver"
         if kind == "supervisor":
             children = self.service.processes("")
             kill([self.service.process.pid])

@@ -12,7 +12,10 @@ from fieldfare.storage import open_event_log
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 
-KINDS = ["gateway", "driver", "task", "source", "java", "snapshot", "both", "supervisor", "gateway", "source"]
+KINDS = [
+    *("gateway", "driver", "task", "source", "java", "indexer", "snapshot", "both", "starting", "supervisor"),
+    *("gateway", "indexer"),
+]
 
 
 def check_that_it_was_busy(played: Scene) -> None:
@@ -26,7 +29,7 @@ def test_two_spaces_with_publishers_of_one_name_lose_nothing_to_a_killed_gateway
 ) -> None:
     """Two teams call their producer ``p`` and count from 0, each in its space; old events go all the time."""
     with scene(tmp_path / "data", seed=71, load=BUSY_LOAD, **BUSY) as played:
-        for kind in ("gateway", "driver"):
+        for kind in ("gateway", "starting", "both"):
             played.load.flow(played.random.randrange(1, 300))
             played.strike(kind)
         played.load.flow(50)
