@@ -125,7 +125,7 @@ class Constant:
 
 
 class Compiler:
-    """Compiles expressions for one kind of subject; in a quantifier, a pair: the subject outside, the element.
+    """Compiles expressions for one kind of subject; in a quantifier, a pair: the one outside, the element.
 
     Parameters
     ----------
