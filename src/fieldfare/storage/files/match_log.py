@@ -186,6 +186,8 @@ class FileMatchLog:
 
     def fill(self, start: int, end: int, besides: tuple[int, int] | None = None) -> list[BlockFile]:
         gaps: list[BlockFile] = []
+        if start >= end:
+            return gaps  # Every range ends by asking; most have no hole, and a listing costs.
         for block in blocks_from(self.folder, start):
             if block.start >= end:
                 break
