@@ -51,6 +51,7 @@ fuzz: setup  ## a million inputs for the parsers of filters
 
 bench: setup  ## the benchmarks, one JSON object each
 	@$(BIN)/python benchmarks/decoding.py --json
+	@$(BIN)/python benchmarks/delivery.py --json
 	@$(BIN)/python benchmarks/matching.py --workload range --subscriptions 100000 --json
 	@$(BIN)/python benchmarks/end_to_end.py --json
 
