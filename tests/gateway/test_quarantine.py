@@ -55,6 +55,17 @@ def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: 
     run(work)
 
 
+def test_a_position_of_another_partition_names_no_record_set_aside(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            offset = (await r.publish(event("odd", {"x": 1})))["offset"]
+            Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(offset, "default", 1, ERROR, 5))
+            assert (await r.client.post(f"/v1/quarantine/1-{offset}-0/retry")).status_code == 404
+            assert (await r.client.post(f"/v1/quarantine/0-{offset}-0/retry")).status_code == 200
+
+    run(work)
+
+
 def empty_block(r, offset: int) -> None:
     """What the pipeline writes in a record's place."""
     import numpy as np

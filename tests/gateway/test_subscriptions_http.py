@@ -263,3 +263,15 @@ def test_spaces_and_subscriptions_outlive_the_gateway(tmp_path):
             assert (await r.client.post(EVENTS.replace("default", "other"))).status_code == 415
 
     run(work)
+
+
+def test_a_large_answer_keeps_its_headers(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            body = {"id": "long", "filter": "data.x = '" + "\x01" * 60_000 + "'"}
+            answer = await r.client.post(SUBSCRIPTIONS, json=body)
+            assert answer.status_code == 201
+            assert answer.headers["location"] == f"{SUBSCRIPTIONS}/long"
+            assert answer.json()["filter"] == body["filter"]
+
+    run(work)

@@ -178,7 +178,7 @@ class Subscriptions:
                 await self._writer.change(create)
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
-        self._spaces.add(name)
+        self._spaces = self._spaces | {name}  # a new set: a thread may be going through the old one
 
     async def get(self, space: str, id: str) -> Subscription:
         """The subscription; Problem 404, with the nearest id there is, when there is none.
@@ -246,11 +246,15 @@ class Subscriptions:
 
     async def _take_in(self, stored: Sequence[Stored]) -> None:
         self._changes += 1
+        changes = self._changes
         for at, each in enumerate(stored):
             if at % HELD_AT_ONCE == HELD_AT_ONCE - 1:
                 await asyncio.sleep(0)
             self.count += each.created
-            self._hold(each.subscription)
+            if changes == self._changes:
+                self._hold(each.subscription)
+            else:  # overtaken by a change that may be of this one: it is read again
+                self._let_go_of(each.subscription.space, each.subscription.id)
 
     def _judge(self, space: str, read: Callable[[], Asked], result: PutResult) -> Iterator[None]:
         """Check and compile what is asked for; some at a time."""

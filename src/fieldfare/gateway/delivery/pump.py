@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.delivery.delivery import Delivery, Mark, Session
 from fieldfare.delivery.frontier import (
     Expire,
     Frontier,
@@ -99,6 +99,8 @@ class Pump:
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, set[Waiter]] = {}
+        self._pulled: dict[Delivery, int] = {}
+        """How many pulls are at work on a delivery."""
         self._to_bring: list[int] = []
         self._looks: set[asyncio.Task[None]] = set()
         self.connected = 0
@@ -166,6 +168,23 @@ class Pump:
         if session is None:
             session = self._pullers[delivery.number] = Session(self._window_max)
         return session
+
+    @contextmanager
+    def pulled(self, delivery: Delivery) -> Iterator[Session]:
+        """For as long as this is open a delivery is not forgotten, however long the disk takes.
+
+        It has the session that all pulls of a subscription share. Were the delivery forgotten, others would
+        read it again, and what the two of them know of where it stands would be mixed up.
+        """
+        self._pulled[delivery] = self._pulled.get(delivery, 0) + 1
+        self._used(delivery)
+        try:
+            yield self.puller(delivery)
+        finally:
+            self._pulled[delivery] -= 1
+            if not self._pulled[delivery]:
+                del self._pulled[delivery]
+            self._used(delivery)
 
     def open_stream(self, delivery: Delivery, window: int, *, alone: bool = False) -> Session:
         """A session of its own for a stream; `close_stream` ends it.
@@ -271,11 +290,12 @@ class Pump:
                     is_end = False
                     delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
 
-    async def save(self, delivery: Delivery) -> None:
-        """Save the delivery's cursor; durable on return."""
+    async def save(self, delivery: Delivery) -> Mark:
+        """Save the delivery's cursor; what is durable on return."""
         mark = delivery.mark()
         await self._writer.save_cursors([(delivery.number, mark)])
         delivery.saved(mark)
+        return mark
 
     async def save_progress(self) -> None:
         """Save the cursors that moved over events that did not match, and forget who has gone.
@@ -311,9 +331,10 @@ class Pump:
                 self._frontier.bring(delivery)
 
     async def _save_all(self) -> None:
-        marks = [(each, each.mark()) for each in self._deliveries.values() if not each.is_saved]
-        for start in range(0, len(marks), SAVED_AT_ONCE):
-            some = marks[start : start + SAVED_AT_ONCE]
+        unsaved = [each for each in self._deliveries.values() if not each.is_saved]
+        for start in range(0, len(unsaved), SAVED_AT_ONCE):
+            # Marked when it is their turn: what was acked and saved meanwhile is not saved over.
+            some = [(each, each.mark()) for each in unsaved[start : start + SAVED_AT_ONCE]]
             try:
                 await self._writer.save_cursors([(each.number, mark) for each, mark in some])
             except (StorageError, ValueError) as error:
@@ -362,7 +383,7 @@ class Pump:
     def _used(self, delivery: Delivery) -> None:
         """A delivery is in use now, or somebody begins or ends to wait for it."""
         number = delivery.number
-        if delivery in self._waiting or number in self._sessions:
+        if delivery in self._waiting or delivery in self._pulled or number in self._sessions:
             self._idle_s.pop(number, None)
         elif self._deliveries.get(number) is delivery:
             self._idle_s[number] = time.monotonic()

@@ -81,6 +81,7 @@ class MessageRoutes:
             try:
                 self.metrics.acked.inc(delivery.ack(keys[start : start + SETTLED_AT_ONCE]))
             except TooManyEarlyAcks:
+                self.pump.wake(delivery)  # the others of the request are settled
                 detail = (
                     "Too many positions were acked that were not delivered since the gateway's start: pull"
                     " them."
@@ -89,10 +90,10 @@ class MessageRoutes:
                 raise HttpProblem(429, "overloaded", detail, headers=headers, why="acks") from None
         self.pump.wake(delivery)
         # Saved even when nothing is new: the ack that made it so may still be on its way to the disk.
-        await self.pump.save(delivery)
+        saved = await self.pump.save(delivery)
         if delivery.deleted:
             raise _deleted(subscription)
-        return json_response({"cursor": positions_text(map(position_of, delivery.cursor_keys))})
+        return json_response({"cursor": positions_text(map(position_of, saved.cursor_keys))})
 
     async def nack(self, request: Request) -> Response:
         """Ask for messages again, at once."""

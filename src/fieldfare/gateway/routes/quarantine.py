@@ -55,10 +55,11 @@ class QuarantineRoutes:
         """
         text = request.path_params["position"]
         try:
-            offset = Position.parse(text).offset
+            position = Position.parse(text)
         except ValueError as error:
             raise HttpProblem(400, "bad-position", f"{error}.") from None
-        if await asyncio.to_thread(self.quarantine.get, offset) is None:
+        offset = position.offset
+        if position.partition != 0 or await asyncio.to_thread(self.quarantine.get, offset) is None:
             raise HttpProblem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
         self.load.check()
         try:

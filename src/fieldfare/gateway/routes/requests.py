@@ -18,7 +18,8 @@ PIECE_BYTES = 256 << 10
 def json_response(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     text = msgspec.json.encode(document)
     if len(text) > PIECE_BYTES:
-        return SentPieces([text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)], status)
+        pieces = [text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)]
+        return SentPieces(pieces, status, headers)
     return Response(text, status, headers, "application/json")
 
 

@@ -65,11 +65,12 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pump, is_auto = self.pump, self.is_auto
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         # An automatic stream never waits for acks: when its window is full it makes room itself.
         window = 2 * self.window if is_auto else self.window
+        # Before anything is awaited: a delivery that nobody uses is forgotten, and read again by others.
         session = pump.open_stream(self.delivery, window, alone=is_auto)
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             async with Disconnect(receive) as gone:
                 with pump.waiter(self.delivery, session, gone.future) as waiter:
                     await self._send_all(session, send, gone, waiter)

@@ -35,16 +35,16 @@ async def pull_messages(
     pump: Pump, delivery: Delivery, limit: int, lease_s: float, wait_s: float, receive: Receive
 ) -> PullAnswer:
     """What a pull gets."""
-    session = pump.puller(delivery)
     until_s = time.monotonic() + wait_s
-    async with Disconnect(receive) as gone:
-        while True:
-            answer = await _pulled(pump, delivery, session, limit, lease_s, gone)
-            left_s = until_s - time.monotonic()
-            if answer.count or gone.happened or pump.closing or delivery.deleted or left_s <= 0:
-                return answer
-            with pump.waiter(delivery, session, gone.future) as waiter:
-                await waiter.woken(left_s)
+    with pump.pulled(delivery) as session:
+        async with Disconnect(receive) as gone:
+            while True:
+                answer = await _pulled(pump, delivery, session, limit, lease_s, gone)
+                left_s = until_s - time.monotonic()
+                if answer.count or gone.happened or pump.closing or delivery.deleted or left_s <= 0:
+                    return answer
+                with pump.waiter(delivery, session, gone.future) as waiter:
+                    await waiter.woken(left_s)
 
 
 async def _pulled(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,8 +25,10 @@ def next_step(size_bytes: int, count: int) -> int:
 class SentPieces(Response):
     """A large answer of JSON, in pieces, so that nobody waits until all of it is copied somewhere."""
 
-    def __init__(self, pieces: Sequence[bytes], status: int = 200) -> None:
-        super().__init__(None, status, media_type="application/json")
+    def __init__(
+        self, pieces: Sequence[bytes], status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(None, status, headers, "application/json")
         self._pieces = pieces
         self.headers["content-length"] = str(sum(map(len, pieces)))
 
