@@ -6,10 +6,12 @@ To whoever matches a batch of events, it is an index like any other: `paths` say
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Protocol, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.matching.versions import Closings
 from fieldfare.model import Path
+from fieldfare.partitioning.encoding import encoded_partitioning
 from fieldfare.pipeline.dispatch import FORWARDING, Consignment, Forwarding, dispatch
 from fieldfare.pipeline.manifest import SliceManifest, SpaceManifest
 
@@ -63,6 +66,11 @@ class Slices:
         for number in range(len(self.holders)):
             self.index(number)
         return self
+
+    @cached_property
+    def cut(self) -> int:
+        """A number that another way to cut the space would not have."""
+        return zlib.crc32(msgspec.json.encode(encoded_partitioning(self.partitioning)))
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,6 +84,35 @@ class IndexCache:
             break
         self._number = number
         return self._indexes
+
+    def slices(self, number: int, stamp: int, space: str, wanted: Iterable[int], cut: int) -> Slices | None:
+        """A space's slices by `indexes`, those `wanted` open; None when nothing is indexed for the space.
+
+        A slice that was not needed at first may be gone when it is, with its manifest: then this is a newer
+        one's, for slices of the same cut hold the same subscriptions.
+
+        Raises
+        ------
+        IndexStoreError
+            The space was cut anew since: its slices hold others now.
+        """
+        numbers = tuple(wanted)
+        for attempt in range(1, OPEN_TRIES + 1):
+            found = self.indexes(number, stamp).get(space)
+            if found is None:
+                return None
+            if found.cut != cut:
+                raise IndexStoreError(f"space {space} was cut anew while a batch was matched")
+            try:
+                for each in numbers:
+                    found.index(each)
+            except (OSError, IndexFileError):
+                self._number = -1
+                if attempt == OPEN_TRIES:
+                    raise
+                continue
+            return found
+        raise AssertionError("unreachable")
 
     def _manifest(self, number: int, stamp: int) -> Manifest:
         with suppress(IndexStoreError):

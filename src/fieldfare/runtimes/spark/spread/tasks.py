@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fieldfare.forwarding import LoadTable
 from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.grouping import NONE_GIVEN_UP, MatchLists, Pairs, group_by_subscription
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.access_point import SpaceEvents, by_space, decoded, events_of, record_batch
@@ -45,6 +46,7 @@ from fieldfare.runtimes.spark.range_task import (
     grouped,
 )
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
+from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import Record, only_partition
 from fieldfare.storage.folder import DataFolder
 
@@ -55,7 +57,7 @@ _CONSIGNMENTS = pa.schema(
     [
         pa.field("matcher", pa.int32()),
         pa.field("exit", pa.int32()),
-        *(pa.field(name, pa.int64()) for name in ("start", "end", "oldest_ms", "manifest")),
+        *(pa.field(name, pa.int64()) for name in ("start", "end", "oldest_ms", "manifest", "cut")),
         pa.field("space", pa.string()),
         *(
             pa.field(name, pa.binary())
@@ -180,6 +182,7 @@ class Dispatch:
             for part in slices.dispatch(columns, self.spread.of(events.space), start):
                 yield {
                     "matcher": part.matcher,
+                    "cut": slices.cut,
                     "stamps": some.stamps[part.events],
                     "sizes": some.record_sizes[part.events],
                     "events": places[part.events].astype(np.uint16),
@@ -227,8 +230,8 @@ class MatchConsignments:
             if row["space"].is_valid:
                 try:
                     yield from self._match(row, block)
-                except OSError:
-                    raise  # a slice's file
+                except (OSError, IndexStoreError, IndexFileError):
+                    raise  # a slice's file, or another cut
                 except Exception as error:
                     raise RecordsError(block["start"], block["end"], error) from error
             else:
@@ -239,9 +242,15 @@ class MatchConsignments:
         started_s, searched_s = time.perf_counter(), 0.0
         matcher, space = row["matcher"].as_py(), row["space"].as_py()
         consignment, events = _received(row)
-        indexes = _cache_of(self.folder).indexes(row["manifest"].as_py(), int(events.stamps.max()))
+        slices = _cache_of(self.folder).slices(
+            row["manifest"].as_py(),
+            int(events.stamps.max()),
+            space,
+            consignment.slices,
+            row["cut"].as_py(),
+        )
         found, work = _Finding(block), []
-        for visit in visits(events, indexes[space], consignment):
+        for visit in visits(events, slices, consignment) if slices is not None else ():
             visited_s = time.perf_counter()
             for pairs in visit.find():
                 if found.held + len(pairs.pairs) > FINDING_MATCHES and found.held:
