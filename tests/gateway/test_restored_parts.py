@@ -187,6 +187,27 @@ def test_a_directory_that_fits_together_is_left_alone(tmp_path, caplog):
     run(work)
 
 
+def test_a_heartbeat_of_any_bytes_keeps_no_gateway_from_starting(tmp_path):
+    """A power failure may leave what was in the sector before; the pipeline's next beat replaces it."""
+
+    async def work() -> None:
+        for torn in (
+            b"",
+            b"\0" * 1024,
+            b'{"pid": 1, "state": "\xff',
+            b'{"pid": 1, "state": "\xff", "time_ms": 1}',
+        ):
+            folder = DataFolder(tmp_path)
+            folder.make()
+            for name in ("pipeline", "indexer"):
+                folder.heartbeat_of(name).write_bytes(torn)
+            async with running(tmp_path) as r:
+                r.gateway.maintenance.round(0)
+                assert (await r.client.get("/readyz")).status_code == 503
+
+    run(work)
+
+
 def test_a_filter_made_in_an_older_registry_does_not_meet_records_from_before_it(tmp_path, caplog):
     """Without an index nothing but the stamps of records told that revisions had been given before."""
 

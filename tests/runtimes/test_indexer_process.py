@@ -285,6 +285,6 @@ def test_no_version_is_left_out_that_a_record_to_come_needs(service: Service) ->
     match_log.partition(0).fill(0, 1)
     assert floor(service.folder, log, match_log) <= 2
     assert floor(service.folder, log, match_log) == 2
-    for told in ("{}", "", '{"matched": null}', '{"matched": [3]}', '{"matched": []}'):
+    for told in ("{}", "", '{"matched": null}', '{"matched": [3]}', '{"matched": []}', '{"matched": 3}'):
         service.folder.heartbeat.write_text(told)
         assert floor(service.folder, log, match_log) <= 2

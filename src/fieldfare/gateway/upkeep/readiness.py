@@ -47,8 +47,15 @@ class LastBeat(msgspec.Struct):
 
 
 def read_heartbeat(path: Path) -> LastBeat:
-    """The last heartbeat of a process; FileNotFoundError before the first."""
-    return msgspec.json.decode(path.read_bytes(), type=LastBeat)
+    """The last heartbeat of a process; FileNotFoundError before the first, DecodeError if it is torn."""
+    return _decode(path.read_bytes())
+
+
+def _decode(text: bytes) -> LastBeat:
+    try:
+        return msgspec.json.decode(text, type=LastBeat)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 class HeartbeatWatch:
@@ -88,7 +95,7 @@ class HeartbeatWatch:
             sign = (self._path.stat().st_mtime_ns, self._path.read_bytes())
             if sign == self._sign:
                 return
-            self._heartbeat = msgspec.json.decode(sign[1], type=LastBeat)
+            self._heartbeat = _decode(sign[1])
         except FileNotFoundError:
             self._heartbeat, self._problem = None, f"the {self._who} has not started yet"
             return

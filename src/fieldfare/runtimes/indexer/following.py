@@ -208,7 +208,8 @@ def floor(folder: DataFolder, log: EventReader, match_log: MatchLog) -> int:
     partitions = log.partitions
     # First: what is appended meanwhile is waiting.
     lowest = min(partition.last_stamp() for partition in partitions)
-    told = read_beat(folder.heartbeat).get("matched") or []
+    said = read_beat(folder.heartbeat).get("matched")
+    told = said if isinstance(said, list) else []
     for partition in partitions:
         number, start = partition.number, partition.start()
         known = number < len(told) and isinstance(told[number], int)
