@@ -1,0 +1,205 @@
+"""Filters as people write them, beside DuckDB: ``python benchmarks/people.py --json``.
+
+Two real tables, some 35 kinds of filters (``fieldfare_lab.workloads.people``), as many of each. DuckDB scans
+its table in memory once for each filter and gives the rows' numbers; fieldfare makes an index of all filters,
+reads the same table as Arrow, and gives the rows that each filter matches. Both have one thread; what
+counts is time of the processor, all of it from the table on: the first pass is in it, reading
+Arrow too, the index's building is given beside it. Both answers are compared.
+
+speed_over_duckdb
+    DuckDB's time for all filters over fieldfare's. Goal: 30 with 5,000 filters, 300 with 100,000. DuckDB
+    is timed with at most 5,000 of them, evenly drawn; what it takes is in proportion to their number.
+kinds, worst_kind_over_duckdb
+    The same with the filters of one kind alone. Goal for each: 5.
+differences
+    Pairs of a filter and a row in which the answers differ, by kind. There may be some where the definitions
+    do: numbers are exact here and DOUBLE there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fieldfare.cli.demo.flights import FlightsMissingError
+from fieldfare.filters import compile_filter
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import build_part
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.model import OPEN_END
+from fieldfare_lab.workloads.people import KINDS, MACROS, Written, flights, traffic, written
+
+SHARED = "FIELDFARE_SHARED_DATA"
+DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data"
+TRAFFIC = "metr_la_week_lon_lat_speed.csv.gz"
+BATCH_ROWS = 4096
+SCANNED_MAX = 5_000
+"""DuckDB scans its table for so many filters at most."""
+
+Rows = NDArray[np.int64]
+
+
+def tables(rows: int) -> dict[str, pa.Table]:
+    """The tables that are here; what is missing is said."""
+    found = {"flights": flights(rows)}
+    file = Path(os.environ.get(SHARED, DEFAULT_FOLDER), TRAFFIC)
+    if file.is_file():
+        found["traffic"] = traffic(file, rows)
+    else:
+        print(f"without METR-LA: there is no {TRAFFIC} in the folder that ${SHARED} names", file=sys.stderr)
+    return found
+
+
+class FieldfareSide:
+    """An index of filters, and a table that is matched with it."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        started = time.process_time()
+        entries = []
+        for n, text in enumerate(filters):
+            filter = compile_filter(text)
+            entries.append(IndexEntry(n, n, 0, OPEN_END, filter.compiled, text, "sql"))
+        self.index = Index((build_part(entries),))
+        self.build_s = time.process_time() - started
+
+    def scan(self, table: pa.Table) -> tuple[float, list[Rows]]:
+        """Seconds of the processor, and the rows that each filter matches."""
+        started = time.process_time()
+        subscriptions, rows = [], []
+        for start in range(0, len(table), BATCH_ROWS):
+            batch = table.slice(start, BATCH_ROWS).to_batches()[0]
+            columns = columns_from_arrow(batch, self.index.paths)
+            matches = self.index.match(columns, np.zeros(batch.num_rows, np.int64))
+            subscriptions.append(matches.subscriptions)
+            rows.append(np.repeat(np.arange(start, start + batch.num_rows), np.diff(matches.indptr)))
+        seconds = time.process_time() - started
+        found, at = np.concatenate(subscriptions), np.concatenate(rows)
+        order = np.lexsort((at, found))
+        counts = np.bincount(found, minlength=sum(part.size for part in self.index.parts))
+        return seconds, np.split(at[order], np.cumsum(counts)[:-1])
+
+
+class DuckSide:
+    """DuckDB with the same table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.connection = duckdb.connect()
+        self.connection.execute("SET threads = 1")
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute(MACROS)
+        self.connection.register("given", table)
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        replaced = ", ".join(f"{name}::TIMESTAMP AS {name}" for name in times)
+        self.connection.execute(f"CREATE TABLE events AS SELECT * REPLACE ({replaced}) FROM given")
+
+    def scan(self, filters: Sequence[str]) -> tuple[float, list[Rows]]:
+        """Seconds of the processor, and the rows that each filter matches."""
+        started = time.process_time()
+        rows = [
+            self.connection.execute(f'SELECT "row" FROM events WHERE {text}').fetchnumpy()["row"]
+            for text in filters
+        ]
+        return time.process_time() - started, [np.sort(found) for found in rows]
+
+
+def compare(table: pa.Table, duck: DuckSide, filters: Mapping[str, Sequence[Written]]) -> dict[str, Any]:
+    """Both sides with filters of some kinds over one table."""
+    mine = [text for kind in filters.values() for text, _ in kind]
+    side = FieldfareSide(mine)
+    seconds, rows = side.scan(table)
+    again_s, _ = side.scan(table)
+    scanned = np.linspace(0, len(mine) - 1, min(len(mine), SCANNED_MAX)).astype(np.int64)
+    theirs = [text for kind in filters.values() for _, text in kind]
+    duck_s, expected = duck.scan([theirs[n] for n in scanned])
+    unlike = sum(len(np.setxor1d(rows[n], answer)) for n, answer in zip(scanned, expected, strict=True))
+    return {
+        "filters": len(mine),
+        "matches": sum(map(len, rows)),
+        "build_s": side.build_s,
+        "fieldfare_s": seconds,
+        "fieldfare_again_s": again_s,
+        "duckdb_s": duck_s * len(mine) / len(scanned),
+        "differences": unlike,
+    }
+
+
+def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What both tables come to, and by how much DuckDB takes longer."""
+    total: dict[str, Any] = {name: sum(part[name] for part in parts) for name in parts[0]}
+    total["speed_over_duckdb"] = total["duckdb_s"] / total["fieldfare_s"]
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in total.items()}
+
+
+def measure(rows: int, filters: int, seed: int, *, by_kind: bool) -> dict[str, Any]:
+    """All kinds together, and each alone."""
+    found = tables(rows)
+    drawn = written(found, filters, seed)
+    table_of = {kind.name: kind.table for kind in KINDS}
+    ducks = {name: DuckSide(table) for name, table in found.items()}
+    warm = FieldfareSide(
+        [kind[0][0] for kind in drawn.values()]
+    )  # numba's kernels are loaded before the clock runs
+    warm.scan(found["flights"].slice(0, 8))
+    together = [
+        compare(table, ducks[name], {kind: texts for kind, texts in drawn.items() if table_of[kind] == name})
+        for name, table in found.items()
+    ]
+    result = {"rows": rows, "tables": list(found), "seed": seed, **summed(together)}
+    if by_kind:
+        kinds = {}
+        for kind, texts in drawn.items():
+            name = table_of[kind]
+            kinds[kind] = summed([compare(found[name], ducks[name], {kind: texts})])
+        worst = min(kinds, key=lambda kind: kinds[kind]["speed_over_duckdb"])
+        result["kinds"] = kinds
+        result["worst_kind"] = worst
+        result["worst_kind_over_duckdb"] = kinds[worst]["speed_over_duckdb"]
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows of each table (default: %(default)s)")
+    parser.add_argument("--filters", type=int, default=5_000, help="in all (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=1, help="with other filters each (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    try:
+        runs = [
+            measure(options.rows, options.filters, options.seed + run, by_kind=options.filters <= SCANNED_MAX)
+            for run in range(options.runs)
+        ]
+    except FlightsMissingError as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(runs[0] if len(runs) == 1 else runs))
+        return 0
+    for run in runs:
+        print(f"all {run['filters']} filters: {run['speed_over_duckdb']:.1f} times DuckDB's speed")
+        for name, kind in sorted(run.get("kinds", {}).items(), key=lambda item: item[1]["speed_over_duckdb"]):
+            print(
+                f"{name:16} {kind['speed_over_duckdb']:8.1f}  fieldfare {kind['fieldfare_s']:.3f} s,"
+                f" then {kind['fieldfare_again_s']:.3f}; DuckDB {kind['duckdb_s']:.3f} s;"
+                f" {kind['matches']} matches, {kind['differences']} differences"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
