@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from fieldfare.forwarding import (
     forward_batch,
 )
 from fieldfare.forwarding.dispatch import ROUND_EVENTS_MIN
-from fieldfare.forwarding.policies import cheapest, choose_one
+from fieldfare.forwarding.policies import cheapest
 from fieldfare.partitioning import NO_SLICE, Routes
 
 SLICES = 6
@@ -56,6 +58,16 @@ def routes_of(chosen: list[list[int]], spares: list[list[int]] | None = None) ->
     size = len(chosen)
     spare = np.array(spares, np.int32) if spares else np.zeros((size, 0), np.int32)
     return Routes(np.array(chosen, np.int32).reshape(size, -1), NONE, spare)
+
+
+def choose_one(costs: Sequence[float], candidates: Sequence[int], live: Sequence[bool]) -> int:
+    """`cheapest` for one event, in plain Python; costs of its candidates, `live` of all slices."""
+    usable = [
+        (cost, place)
+        for place, (cost, candidate) in enumerate(zip(costs, candidates, strict=True))
+        if candidate != NO_SLICE and live[candidate]
+    ]
+    return candidates[min(usable)[1]] if usable else NO_SLICE
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

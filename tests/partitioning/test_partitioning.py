@@ -8,6 +8,7 @@ import matching_support as support
 import partitioning_support as space
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_partitioning import place_one, route_one, segment_of
 
 from fieldfare.partitioning import (
     AttributeSpace,
@@ -45,10 +46,10 @@ def test_batches_are_placed_and_routed_as_one_at_a_time(
     slices = space.stored(partitioning, forms)
     for i, form in enumerate(forms):
         in_batch = {number for number, found in enumerate(slices) if i in found}
-        assert partitioning.place_one(1000 + 17 * i, form) == in_batch
+        assert place_one(partitioning, 1000 + 17 * i, form) == in_batch
     routes = partitioning.route(support.columns_of(events))
     for number, event in enumerate(events):
-        assert routes.of(number) == partitioning.route_one(space.value_of(event))
+        assert routes.of(number) == route_one(partitioning, space.value_of(event))
 
 
 @property_test
@@ -78,7 +79,7 @@ def test_with_any_one_matcher_down_every_event_still_has_somewhere_to_go(
 def test_an_axis_locates_a_batch_as_it_locates_one_value(axis: Axis, events: list[Any]) -> None:
     """Floats that print as a boundary, integers beyond 2**53, surrogates, NUL: exact all the same."""
     found = axis.locate(support.columns_of(events))
-    assert found.tolist() == [axis.segment_of(space.value_of(event)(("a",))) for event in events]
+    assert found.tolist() == [segment_of(axis, space.value_of(event)(("a",))) for event in events]
 
 
 def test_numbers_that_are_nearly_a_boundary_fall_on_the_right_side_of_it() -> None:
@@ -87,7 +88,7 @@ def test_numbers_that_are_nearly_a_boundary_fall_on_the_right_side_of_it() -> No
     batch = support.columns_of([{("a",): number} for number in numbers])
     for boundary in support._INTERESTING_NUMBERS:
         axis = numeric_axis(("a",), [boundary])
-        assert axis.locate(batch).tolist() == [axis.segment_of(number) for number in numbers]
+        assert axis.locate(batch).tolist() == [segment_of(axis, number) for number in numbers]
 
 
 def test_a_subscription_that_matches_nothing_is_stored_nowhere() -> None:
@@ -104,4 +105,4 @@ def test_a_subscription_that_is_wide_on_every_attribute_is_stored_once() -> None
     wide = support.NormalForm((support.Conjunction(()),))
     placement = partitioning.place(extents_of([(7, wide)], partitioning.paths))  # type: ignore[list-item]
     assert placement.sizes.sum() == 1
-    assert partitioning.place_one(7, wide) == {int(placement.sizes.argmax())}  # type: ignore[arg-type]
+    assert place_one(partitioning, 7, wide) == {int(placement.sizes.argmax())}  # type: ignore[arg-type]

@@ -8,8 +8,7 @@ A policy gives every slice a cost, from the load reports alone; an event goes to
     random               none              any candidate, as likely as another
     balanced             price / μ         not the paper's: for whole batches, see `Balanced`
 
-Batches of candidates are priced and compared by columns; `choose_one` is the naive twin. Where candidates
-tie, the first wins.
+Batches of candidates are priced and compared by columns. Where candidates tie, the first wins.
 """
 
 from __future__ import annotations
@@ -184,13 +183,3 @@ def cheapest(costs: Floats, candidates: Slices, live: NDArray[np.bool_]) -> Slic
     place = costs.argmin(axis=1)
     events = np.arange(len(candidates))
     return np.where(usable[events, place], candidates[events, place], NO_SLICE).astype(np.int32)
-
-
-def choose_one(costs: Sequence[float], candidates: Sequence[int], live: Sequence[bool]) -> int:
-    """`cheapest` for one event, in plain Python; costs of its candidates, `live` of all slices."""
-    usable = [
-        (cost, place)
-        for place, (cost, candidate) in enumerate(zip(costs, candidates, strict=True))
-        if candidate != NO_SLICE and live[candidate]
-    ]
-    return candidates[min(usable)[1]] if usable else NO_SLICE

@@ -27,7 +27,7 @@ Deviations from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,19 +35,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters import NormalForm
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.axis import Axis
-from fieldfare.partitioning.extents import Extents, Pairs, distinct, projection
+from fieldfare.partitioning.extents import Extents, Pairs, distinct
 from fieldfare.partitioning.strategy import (
     NO_SLICE,
     Placement,
-    Route,
     Routes,
     Slice,
     hash_slice,
-    hash_slice_of,
 )
 
 WIDE_SHARE = 0.75
@@ -147,8 +144,6 @@ class AttributeSpace:
         """Whether so many segments are too many to store a copy in each; a number or an array."""
         return overlapped > self.wide_share * self.axes[dimension].segment_count
 
-    # Batches
-
     def place(self, extents: Extents) -> Placement:
         overlaps = [extents.attributes[axis.path].overlapped(axis) for axis in self.axes]
         wide = self._wide(overlaps, extents)
@@ -218,44 +213,6 @@ class AttributeSpace:
     @cached_property
     def _owner_of_slice(self) -> NDArray[np.int32]:
         return np.array([owner for owners in self.owners for owner in owners], np.int32)
-
-    # One at a time
-
-    def place_one(self, number: int, form: NormalForm) -> set[int]:
-        if not form.conjunctions:
-            return set()
-        overlapped = []
-        for axis in self.axes:
-            allowed = projection(form, axis.path)
-            overlapped.append(set().union(*(axis.overlapped(values) for values in allowed)))
-        if self.hash_owners and all(self._is_wide(len(found), i) for i, found in enumerate(overlapped)):
-            return {self._segment_base[-1] + hash_slice_of(number, len(self.hash_owners))}
-        found = {
-            base + segment
-            for base, segments in zip(self._segment_base, overlapped, strict=False)
-            for segment in segments
-        }
-        holders = [
-            {owners[segment] for segment in segments}
-            for owners, segments in zip(self.owners, overlapped, strict=True)
-        ]
-        for matcher in set.intersection(*holders):
-            found |= set(self._spares_of(matcher))
-        return found
-
-    def route_one(self, value_of: Callable[[Path], Any]) -> Route:
-        segments = [axis.segment_of(value_of(axis.path)) for axis in self.axes]
-        candidates = tuple(
-            base + segment for base, segment in zip(self._segment_base, segments, strict=False)
-        )
-        holders = {owners[segment] for owners, segment in zip(self.owners, segments, strict=True)}
-        spares = self._spares_of(holders.pop()) if len(holders) == 1 else ()
-        return Route(candidates, tuple(range(self._segment_base[-1], self._spare_base)), tuple(spares))
-
-    def _spares_of(self, matcher: int) -> Sequence[int]:
-        count = len(self._spare_dimensions)
-        first = self._spare_base + self.matchers.index(matcher) * count
-        return range(first, first + count)
 
 
 def single_attribute(axis: Axis, owners: Sequence[int]) -> AttributeSpace:

@@ -16,7 +16,7 @@ boundary and not its upper one.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -125,18 +125,6 @@ class Axis:
     def segment_count(self) -> int:
         """How many segments there are: one more than boundaries."""
         return len(self.boundaries) + 1
-
-    def segment_of(self, value: Any) -> int:
-        """The segment that contains an event's value; the naive twin of `locate`."""
-        return bisect_right(self.boundaries, place_before(value))
-
-    def overlapped(self, values: ValueSet | None) -> set[int]:
-        """The segments that a set of values overlaps: M^i(S) of the paper, section III.A."""
-        return {
-            segment
-            for low, high in intervals(values)
-            for segment in range(bisect_right(self.boundaries, low), bisect_left(self.boundaries, high) + 1)
-        }
 
     def locate(self, columns: ColumnBatch) -> NDArray[np.int32]:
         """The segment of every event of a batch: int32[n]."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fieldfare.filters import NormalForm
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.extents import Extents
 from fieldfare.partitioning.strategy import (
     Placement,
-    Route,
     Routes,
     Slice,
     hash_slice,
-    hash_slice_of,
     no_slices,
 )
 
@@ -57,15 +52,9 @@ class HashPartitioning:
         stored = np.flatnonzero(extents.can_match).astype(np.int32)
         return Placement.from_pairs(count, [hash_slice(extents.numbers[stored], count)], [stored])
 
-    def place_one(self, number: int, form: NormalForm) -> set[int]:
-        return {hash_slice_of(number, len(self.slices))} if form.conjunctions else set()
-
     def route(self, columns: ColumnBatch) -> Routes:
         always = np.arange(len(self.slices), dtype=np.int32)
         return Routes(no_slices(columns.size), always, no_slices(columns.size))
-
-    def route_one(self, value_of: Callable[[Path], Any]) -> Route:
-        return Route((), tuple(range(len(self.slices))))
 
 
 ONE_SLICE = HashPartitioning(1)
@@ -99,13 +88,7 @@ class Replicated:
         start = np.arange(self.matcher_count + 1, dtype=np.int64) * len(stored)
         return Placement(start, np.tile(stored, self.matcher_count))
 
-    def place_one(self, number: int, form: NormalForm) -> set[int]:
-        return set(range(self.matcher_count)) if form.conjunctions else set()
-
     def route(self, columns: ColumnBatch) -> Routes:
         copies = np.arange(self.matcher_count, dtype=np.int32)
         candidates = np.broadcast_to(copies, (columns.size, self.matcher_count))
         return Routes(candidates, np.zeros(0, np.int32), no_slices(columns.size))
-
-    def route_one(self, value_of: Callable[[Path], Any]) -> Route:
-        return Route(tuple(range(self.matcher_count)))

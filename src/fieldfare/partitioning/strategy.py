@@ -13,14 +13,12 @@ stands in for them, where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters import NormalForm
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 from fieldfare.partitioning.extents import Extents
@@ -97,7 +95,7 @@ class Placement:
 
 
 class Partitioning(Protocol):
-    """A strategy. `place` and `route` take batches; `place_one` and `route_one` are their naive twins."""
+    """A strategy."""
 
     @property
     def slices(self) -> tuple[Slice, ...]:
@@ -114,14 +112,8 @@ class Partitioning(Protocol):
     def place(self, extents: Extents) -> Placement:
         """Put many subscriptions into slices."""
 
-    def place_one(self, number: int, form: NormalForm) -> set[int]:
-        """The slices that store one subscription."""
-
     def route(self, columns: ColumnBatch) -> Routes:
         """Where the events of a batch go."""
-
-    def route_one(self, value_of: Callable[[Path], Any]) -> Route:
-        """Where one event goes; ``value_of`` gives its attributes, ABSENT for a missing one."""
 
 
 def no_slices(size: int) -> NDArray[np.int32]:
@@ -140,8 +132,3 @@ def hash_number(numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def hash_slice(numbers: NDArray[np.uint32], slice_count: int) -> NDArray[np.int32]:
     """The slice of each subscription number among so many, by hash: int32[s]."""
     return (hash_number(numbers) % np.uint64(slice_count)).astype(np.int32)
-
-
-def hash_slice_of(number: int, slice_count: int) -> int:
-    """`hash_slice` of one number."""
-    return int(hash_slice(np.array([number], np.uint32), slice_count)[0])

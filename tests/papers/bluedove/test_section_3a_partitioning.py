@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from naive_partitioning import place_one, route_one
 
 from fieldfare.filters import NormalForm, compile_filter
 from fieldfare.partitioning import AttributeSpace, Axis, Slice, numeric_axis, single_attribute
@@ -40,7 +41,7 @@ SAMPLE = form(
 
 def held(space: AttributeSpace, number: int, subscription: NormalForm) -> list[tuple[int, int]]:
     """(dimension, matcher) of every slice that stores a subscription, but for replicas."""
-    slices = [space.slices[i] for i in sorted(space.place_one(number, subscription))]
+    slices = [space.slices[i] for i in sorted(place_one(space, number, subscription))]
     return [(part.dimension, part.matcher) for part in slices if part.segment is not None]  # type: ignore[misc]
 
 
@@ -54,8 +55,8 @@ def test_a_subscription_does_not_overlap_the_segment_that_begins_where_it_ends()
     ends_at_boundary = form("speed >= 0 AND speed < 20")
     includes_it = form("speed >= 0 AND speed <= 20")
     axis = single_attribute(traffic().axes[2], range(6))
-    assert axis.place_one(1, ends_at_boundary) == {0}
-    assert axis.place_one(1, includes_it) == {0, 1}
+    assert place_one(axis, 1, ends_at_boundary) == {0}
+    assert place_one(axis, 1, includes_it) == {0, 1}
 
 
 def test_every_subscription_is_assigned_at_least_once_in_each_dimension() -> None:
@@ -68,9 +69,9 @@ def test_every_subscription_is_assigned_at_least_once_in_each_dimension() -> Non
 def test_on_each_candidate_matcher_all_matching_subscriptions_can_be_found() -> None:
     """Section III.A.1: v^i in V_j^i and v^i in S^i, so S^i overlaps V_j^i, for each dimension i."""
     event = {LONGITUDE: Decimal("-41.5"), LATITUDE: 72, SPEED: 12}
-    candidates = traffic().route_one(event.__getitem__).candidates
+    candidates = route_one(traffic(), event.__getitem__).candidates
     assert [traffic().slices[i] for i in candidates] == [Slice(C, 0, 2), Slice(F, 1, 5), Slice(A, 2, 0)]
-    assert set(candidates) < traffic().place_one(1, SAMPLE)
+    assert set(candidates) < place_one(traffic(), 1, SAMPLE)
 
 
 def test_a_subscription_whose_copies_all_fall_on_one_matcher_is_replicated_to_its_neighbours() -> None:
@@ -78,7 +79,7 @@ def test_a_subscription_whose_copies_all_fall_on_one_matcher_is_replicated_to_it
     space = traffic()
     all_on_a = form("longitude < -170 AND latitude >= 35 AND latitude < 40 AND speed < 5")
     assert held(space, 1, all_on_a) == [(0, A), (1, A), (2, A)]
-    replicas = [space.slices[i] for i in space.place_one(1, all_on_a) if space.slices[i].segment is None]
+    replicas = [space.slices[i] for i in place_one(space, 1, all_on_a) if space.slices[i].segment is None]
     assert sorted(replicas) == [Slice(B, 2, None), Slice(F, 1, None)]
 
 
@@ -86,11 +87,11 @@ def test_an_event_whose_candidates_are_one_matcher_can_go_to_the_neighbours_inst
     """Section III.A.3, completed: with A down the event finds everything it can match on F or on B."""
     space = traffic()
     event = {LONGITUDE: -175, LATITUDE: 37, SPEED: 3}
-    route = space.route_one(event.__getitem__)
+    route = route_one(space, event.__getitem__)
     assert {space.slices[i].matcher for i in route.candidates} == {A}
     assert {space.slices[i].matcher for i in route.spares} == {B, F}
     also_elsewhere = form("latitude >= 35 AND latitude < 65 AND longitude < -170 AND speed < 5")
-    assert set(route.spares) < space.place_one(2, also_elsewhere)
+    assert set(route.spares) < place_one(space, 2, also_elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +110,4 @@ def test_beyond_the_paper_strings_sets_prefixes_and_missing_attributes_have_thei
 ) -> None:
     """The axis has all values in one order: atoms and numbers before strings, strings by code point."""
     axis = single_attribute(Axis(("symbol",), ((6, "C", 0), (6, "N", 0))), range(3))
-    assert axis.place_one(1, form(text)) == segments
+    assert place_one(axis, 1, form(text)) == segments

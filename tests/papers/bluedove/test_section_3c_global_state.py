@@ -9,6 +9,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[2] / "membership"))
 
 from membership_support import PATHS, System
+from naive_partitioning import route_one
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.values import ABSENT
@@ -49,7 +50,7 @@ def test_each_candidate_matcher_finds_all_matching_subscriptions_by_the_dispatch
             def value_of(path: AttributePath, event: dict[str, float] = event) -> object:
                 return event.get(str(path[0]), ABSENT)
 
-            for candidate in space.route_one(value_of).candidates:
+            for candidate in route_one(space, value_of).candidates:
                 part = space.slices[candidate]
                 held = system.matchers[names[part.matcher]].holdings.sets[part.dimension or 0]
                 assert {number for number in held if filters[number].matches(event)} == expected
@@ -76,7 +77,7 @@ def test_a_dispatcher_sends_no_event_to_a_spare_that_nobody_stores() -> None:
             def value_of(path: AttributePath, event: dict[str, float] = event) -> object:
                 return event.get(str(path[0]), ABSENT)
 
-            route = space.route_one(value_of)
+            route = route_one(space, value_of)
             alone += len({space.slices[candidate].matcher for candidate in route.candidates}) == 1
             for spare in (*route.candidates, *route.spares):
                 part = space.slices[spare]
