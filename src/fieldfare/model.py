@@ -61,6 +61,11 @@ def positions_text(positions: Iterable[Position]) -> str:
     return ",".join(map(str, positions))
 
 
+def positions_of(text: str) -> tuple[Position, ...]:
+    """What `positions_text` wrote; ValueError if it is none."""
+    return tuple(map(Position.parse, text.split(",")))
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """One standing filter as it stands now.

@@ -219,7 +219,7 @@ def test_subscriptions_are_created_replaced_listed_and_deleted(
 ) -> None:
     created = client.create_subscription("a = 1", "b")
     assert (created.id, created.filter, created.dialect, created.space) == ("b", "a = 1", "sql", "default")
-    assert created.valid_from == Position(0, 0, 0)
+    assert created.valid_from == (Position(0, 0, 0),)
     assert client.replace_subscription("b", "a = 2").filter == "a = 2"
     assert client.get_subscription("b").filter == "a = 2"
     many = [("a", "x = 1"), {"id": "c", "filter": "y"}, NewSubscription("z", "d")]
@@ -269,3 +269,13 @@ def test_very_many_acks_are_sent_in_requests_that_the_service_takes(service: Fau
         assert sum(each == path for _, each in service.requests) == count
     calls = describe_acks("default", "mine", AckBatch(positions, positions[:1]))
     assert [call.path.rpartition("/")[2] for call in calls] == ["ack", "ack", "ack", "nack"]
+
+
+def test_a_subscription_is_valid_from_a_place_in_each_partition(
+    service: FaultyService, client: Client
+) -> None:
+    client.create_subscription("a = 1", "mine")
+    service.subscriptions["mine"]["valid_from"] = "0-4-0,1-0-0,2-17-0"
+    places = (Position(0, 4, 0), Position(1, 0, 0), Position(2, 17, 0))
+    assert client.get_subscription("mine").valid_from == places
+    assert [info.valid_from for info in client.subscriptions()] == [places]

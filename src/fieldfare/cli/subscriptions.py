@@ -28,6 +28,7 @@ from fieldfare.cli.output import (
 )
 from fieldfare.client.errors import SubscriptionsRefused
 from fieldfare.client.records import SubscriptionInfo
+from fieldfare.model import positions_text
 
 app = typer.Typer(help="Create, list, get and delete standing filters.", no_args_is_help=True)
 app.command("explain")(index.explain)
@@ -74,7 +75,7 @@ def create(
     if as_json:
         print_json(_describe(info))
         return
-    out().print(Text(f"created {info.id}, valid from {info.valid_from}"))
+    out().print(Text(f"created {info.id}, valid from {positions_text(info.valid_from)}"))
 
 
 @app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
@@ -93,7 +94,7 @@ def list_all(
             if as_json:
                 print_json_line(_describe(info))
             else:
-                rows.append((info.id, str(info.valid_from), info.dialect, one_line(info.filter)))
+                rows.append((info.id, positions_text(info.valid_from), info.dialect, one_line(info.filter)))
             if count == limit:
                 break
     if count and not as_json:
@@ -198,5 +199,5 @@ def _describe(info: SubscriptionInfo) -> dict[str, Any]:
         "filter": info.filter,
         "dialect": info.dialect,
         "revision": info.revision,
-        "valid_from": str(info.valid_from),
+        "valid_from": positions_text(info.valid_from),
     }

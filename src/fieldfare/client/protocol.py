@@ -16,7 +16,7 @@ import msgspec
 
 from fieldfare.client.errors import ApiError, Refusal, SubscriptionsRefused, UnexpectedAnswer, read_refusal
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
-from fieldfare.model import Position
+from fieldfare.model import Position, positions_of
 
 Result = TypeVar("Result")
 
@@ -335,7 +335,7 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         filter=value["filter"],
         dialect=value["dialect"],
         revision=value["revision"],
-        valid_from=Position.parse(value["valid_from"]),
+        valid_from=positions_of(value["valid_from"]),
     )
 
 

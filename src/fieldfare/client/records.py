@@ -13,7 +13,8 @@ from fieldfare.model import Position
 class SubscriptionInfo:
     """A subscription as the service describes it.
 
-    No event before the position ``valid_from`` meets this version of the filter.
+    ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
+    version of the filter.
     """
 
     id: str
@@ -21,7 +22,7 @@ class SubscriptionInfo:
     filter: str
     dialect: str
     revision: int
-    valid_from: Position
+    valid_from: tuple[Position, ...]
 
 
 @dataclass(frozen=True, slots=True)
