@@ -44,7 +44,7 @@ LAYERS = {
 
 PROGRAMS = {
     *("__main__", "gateway.__main__", "runtimes.indexer.__main__", "runtimes.spark.driver", "spark"),
-    *("runtimes.spark.worker_daemon", "client.metrics"),
+    *("runtimes.spark.worker_daemon", "runtimes.spark.class_archive", "client.metrics"),
 }
 """What is run, or imported by users, and by nobody here."""
 
