@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter, decode_normal_form, encode_normal_form
 from fieldfare.filters import expression as ast
@@ -29,7 +30,7 @@ from fieldfare.filters.values import STRINGS
 
 from . import naive
 
-many = settings(max_examples=300, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(300), derandomize=True, deadline=None)
 ANYWHERE = 0
 
 

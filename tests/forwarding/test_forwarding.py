@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.forwarding import (
     Adaptive,
@@ -58,7 +59,7 @@ def routes_of(chosen: list[list[int]], spares: list[list[int]] | None = None) ->
     return Routes(np.array(chosen, np.int32).reshape(size, -1), NONE, spare)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=drawn(150), deadline=None, derandomize=True)
 @given(policies, reports, candidates, st.lists(st.booleans(), min_size=SLICES, max_size=SLICES))
 def test_a_batch_is_forwarded_as_round_after_round_of_single_events(
     policy: ForwardingPolicy, reported: list[LoadReport], chosen: list[list[int]], live: list[bool]
