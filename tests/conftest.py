@@ -7,13 +7,19 @@ module prepares once is prepared once in each worker.
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = {
-    "service": ("tests/faults/", "tests/scenarios/"),
+    "service": (
+        *(f"tests/faults/test_{name}.py" for name in ("clock", "everything_at_once", "full_disk", "hung")),
+        *(f"tests/faults/test_{name}.py" for name in ("poison", "power_failure", "restored")),
+        *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "upgrade", "validity")),
+    ),
     "session": tuple(
         f"tests/runtimes/test_spark_{name}.py" for name in ("batch", "match", "odd_tables", "query", "spread")
     ),
@@ -21,6 +27,8 @@ TOGETHER = {
     "figures": ("tests/papers/bluedove/test_section_4_simulation.py",),
 }
 """The tests that go to one worker; all others are handed out one by one."""
+for named in itertools.chain(*TOGETHER.values()):
+    assert (Path(__file__).parents[1] / named).exists(), f"{named} has another name now"
 
 
 class Chains(LoadScopeScheduling):
