@@ -50,6 +50,7 @@ def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, st
             yield script, shown_as if shown_as in ("json", "text") else "", shown
 
 
+@pytest.mark.long
 def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
     examples = list(shell_examples("docs/service.md"))
     assert len(examples) > 15
@@ -61,6 +62,7 @@ def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str
             assert answer == shown, script
 
 
+@pytest.mark.long
 def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
     program = "\n".join(text for language, text in blocks("docs/service.md") if language == "python")
     names: dict[str, object] = {"url": gateway_url}
@@ -68,6 +70,7 @@ def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
     assert [str(position) for position in names["positions"]] == ["0-1-0", "0-1-1"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) -> None:
     (events,) = (script for language, script in blocks("docs/filters.md") if "cat >" in script)
     run_shell(events, tmp_path)
@@ -77,6 +80,7 @@ def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) ->
         assert run_shell(script, tmp_path) == shown, script
 
 
+@pytest.mark.long
 def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     examples = list(shell_examples("README.md", "fieldfare filter"))
     assert examples
@@ -143,6 +147,7 @@ def test_every_kind_of_problem_is_in_the_service_page() -> None:
     assert not {kind for kind in kinds if f"`{kind}`" not in text}
 
 
+@pytest.mark.long
 def test_the_client_example_of_the_readme_runs(gateway_url: str, tmp_path: Path) -> None:
     (example,) = (text for language, text in blocks("README.md") if "Client(" in text)
     script = tmp_path / "example.py"
