@@ -151,6 +151,7 @@ def made(dialect: str, rng: random.Random) -> tuple[list[Filter], list[Event]]:
     return filters, [event_of(rng) for _ in range(EVENTS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", CASES)
 @few
 @given(st.integers(0, 2**32))

@@ -131,6 +131,7 @@ def test_only_forms_with_needles_have_the_newer_format() -> None:
     assert decode_normal_form(encode_normal_form(form)) == form
 
 
+@pytest.mark.long
 def test_in_all_of_unicode_case_folding_forgets_lower_case_and_but_for_one_letter_capitals() -> None:
     characters = [chr(i) for i in range(sys.maxunicode + 1)]
     folded = [character.casefold() for character in characters]

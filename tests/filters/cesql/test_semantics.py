@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
@@ -136,6 +137,7 @@ def single_predicates() -> Iterator[Any]:
         yield "binary", "OR", ("in", A, [x], False), ("binary", "=", A, y)
 
 
+@pytest.mark.long
 def test_every_predicate_on_one_attribute_is_right_for_every_value() -> None:
     events = [{}] + [{"a": value} for value in (*some.VALUES, *some.UNWRITABLE)]
     always_exact = 0
