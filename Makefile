@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## make .venv from the pinned constraints and compile the kernels once
+setup: $(READY)  ## make .venv from the pinned constraints; compile and archive once what every start needs
 
 $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
@@ -18,7 +18,7 @@ $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]' --editable lab
-	@$(BIN)/python -m fieldfare.runtimes.spark.warmup
+	@$(BIN)/python -m fieldfare.runtimes.spark.class_archive
 	@touch $(READY)
 
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
@@ -37,14 +37,14 @@ format: setup  ## let ruff rewrite what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: lint  ## lint, types, and every test but the slow ones
-	@$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadgroup
+test: lint  ## lint, types, and every test but the slow ones, in a small dose
+	@DOSE=0.3 $(BIN)/python -m pytest -m "not slow" --numprocesses 2
 
-test-fast: setup  ## the inner loop: no Spark, no service
-	@$(BIN)/python -m pytest -m "not slow and not spark and not service" --numprocesses 2
+test-fast: setup  ## the inner loop, a minute: no Spark, no service, nothing that takes long
+	@DOSE=0.05 $(BIN)/python -m pytest -m "not slow and not long and not spark and not service" --numprocesses 2
 
-test-all: lint  ## everything, the slow ones too
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+test-all: lint  ## everything: the slow ones, and all examples
+	@$(BIN)/python -m pytest --numprocesses 2
 
 fuzz: setup  ## a million inputs for the parsers of filters
 	@$(BIN)/python -m tests.fuzz $(FUZZ_OPTIONS)

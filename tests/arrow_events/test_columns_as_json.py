@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.arrow_events.canonical import SizeBudget, canonical
 from fieldfare.arrow_events.errors import TableRefused, TableTooLarge
@@ -108,7 +109,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(randoms)
 def test_every_value_is_the_json_that_it_stands_for(random: Random) -> None:
     kind = random_type(random)

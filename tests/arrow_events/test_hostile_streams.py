@@ -32,6 +32,7 @@ def stream(compression: str | None, events: pa.RecordBatch = EVENTS) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 def test_a_damaged_stream_is_read_or_refused(compression: str | None) -> None:
     good = stream(compression)

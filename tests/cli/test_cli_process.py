@@ -14,6 +14,8 @@ from faulty_service import FaultyService
 
 from fieldfare import Client
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-c", "from fieldfare.cli import main; main()"]
 
 

@@ -17,6 +17,8 @@ from fieldfare.arrow_events.stream import read_events
 from fieldfare.storage import open_event_log
 from fieldfare.storage.folder import DataFolder
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RealGateway]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from cli_support import Fieldfare
 from real_gateway import running_gateway
 
 from fieldfare import Client
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine, SetAside
+
+pytestmark = pytest.mark.long
 
 
 def test_records_set_aside_are_listed_and_published_again(fieldfare: Fieldfare, tmp_path: Path) -> None:

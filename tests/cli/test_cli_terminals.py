@@ -20,13 +20,16 @@ from faulty_service import FaultyService
 from fieldfare import Client, __version__
 from fieldfare.cli.app import COMMANDS
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-c", "from fieldfare.cli import main; main()"]
 ENCODINGS = [
-    {"LC_ALL": "C"},
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    {"PYTHONIOENCODING": "ascii"},
     {"PYTHONIOENCODING": "latin-1"},
-    {"PYTHONIOENCODING": "utf-8"},
+    *(
+        pytest.param(environment, marks=pytest.mark.slow)
+        for environment in ({"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "utf-8"})
+    ),
 ]
 ODD = "Zoë ☃ \u202e𝄞"
 

@@ -117,6 +117,7 @@ def test_order_is_kept_through_drops_and_refusals(service: FaultyService, client
     assert service.most_events_at_once == 1
 
 
+@pytest.mark.long
 def test_several_requests_are_under_way_only_where_order_is_given_up(
     service: FaultyService, client: Client
 ) -> None:

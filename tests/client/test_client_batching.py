@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.client.batching import (
     MAX_SEQUENCE_SPREAD,
@@ -54,7 +55,7 @@ def positions(offset: int, count: int) -> list[Position | None]:
     return [Position(0, offset, index) for index in range(count)]
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=drawn(150), deadline=None)
 @given(
     calls=st.lists(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=12), max_size=12),
     max_events=st.integers(1, 7),

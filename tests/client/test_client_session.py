@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.client.event_stream import EventStreamParser, Frame
 from fieldfare.client.session import ACK_EVERY_S, ACK_MAX, AckBuffer, SeenPositions
@@ -52,7 +53,7 @@ def read_naively(text: str) -> list[Frame]:
     return frames
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(derandomize=True, max_examples=drawn(300), deadline=None)
 @given(
     frames=st.lists(st.lists(lines, min_size=1, max_size=4), max_size=6),
     end=st.sampled_from(["\n", "\r\n", "\r"]),

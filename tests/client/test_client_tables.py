@@ -21,6 +21,8 @@ from fieldfare.client.protocol import Answer, ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.tables import TABLE_MAX_BYTES, TablePieces, as_data
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 QUICK = RetrySettings(first_wait_s=0.001, most_wait_s=0.002, deadline_s=30)
 

@@ -15,6 +15,8 @@ from real_gateway import RealGateway, running_gateway
 from fieldfare import ApiError, AsyncClient, BatchSettings, Client, Position, PublishError
 from fieldfare.client import SubscriptionDeleted, SubscriptionsRefused
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:

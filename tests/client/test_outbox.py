@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.client import Outbox, OutboxError, OutboxFull, OutboxInUse, OutboxSettings
 from fieldfare.client.outbox import FORMAT
@@ -65,7 +66,7 @@ class Model:
         return first
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=drawn(60), deadline=None)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_whatever_happens_it_holds_what_was_added_and_not_answered(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]

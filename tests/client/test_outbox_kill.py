@@ -16,6 +16,8 @@ from real_gateway import RealGateway
 from fieldfare.storage import open_event_log
 from fieldfare.storage.folder import DataFolder
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).with_name("outbox_program.py")
 
 

@@ -17,6 +17,8 @@ from fieldfare.client.dispatch import MAX_QUEUED_BYTES
 from fieldfare.client.retry import FAULTY_REQUEST_STATUSES
 from fieldfare.publishing.requests import RequestKnobs
 
+pytestmark = pytest.mark.long
+
 GUIDE = (ROOT / "docs" / "client.md").read_text()
 
 

@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))),
     "TERM": "dumb",
 }
+PAGE_BREAK = "== the next page"
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -49,6 +50,7 @@ def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, st
             yield script, shown_as if shown_as in ("json", "text") else "", shown
 
 
+@pytest.mark.long
 def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
     examples = list(shell_examples("docs/service.md"))
     assert len(examples) > 15
@@ -60,6 +62,7 @@ def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str
             assert answer == shown, script
 
 
+@pytest.mark.long
 def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
     program = "\n".join(text for language, text in blocks("docs/service.md") if language == "python")
     names: dict[str, object] = {"url": gateway_url}
@@ -67,6 +70,7 @@ def test_the_tables_of_the_service_page_are_published(gateway_url: str) -> None:
     assert [str(position) for position in names["positions"]] == ["0-1-0", "0-1-1"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) -> None:
     (events,) = (script for language, script in blocks("docs/filters.md") if "cat >" in script)
     run_shell(events, tmp_path)
@@ -76,6 +80,7 @@ def test_the_commands_of_the_filters_page_print_what_is_shown(tmp_path: Path) ->
         assert run_shell(script, tmp_path) == shown, script
 
 
+@pytest.mark.long
 def test_the_filter_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     examples = list(shell_examples("README.md", "fieldfare filter"))
     assert examples
@@ -142,6 +147,7 @@ def test_every_kind_of_problem_is_in_the_service_page() -> None:
     assert not {kind for kind in kinds if f"`{kind}`" not in text}
 
 
+@pytest.mark.long
 def test_the_client_example_of_the_readme_runs(gateway_url: str, tmp_path: Path) -> None:
     (example,) = (text for language, text in blocks("README.md") if "Client(" in text)
     script = tmp_path / "example.py"
@@ -156,28 +162,34 @@ def test_the_client_example_of_the_readme_runs(gateway_url: str, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_the_spark_examples_of_the_readme_run(tmp_path: Path) -> None:
-    (example,) = (text for language, text in blocks("README.md") if "fieldfare.spark" in text)
-    printed = _run_python(example, tmp_path)
+def test_the_spark_examples_of_the_readme_and_the_spark_page_run(tmp_path: Path) -> None:
+    """Each page's program stands alone; they share a process, as starting Spark takes longer than both."""
+    (readme,) = (text for language, text in blocks("README.md") if "fieldfare.spark" in text)
+    page = list(blocks("docs/spark.md"))
+    programs = [readme, "\n".join(text for language, text in page if language == "python")]
+    printed, printed_by_page = _run_python(programs, tmp_path)
     assert "|        late|   JFK| SFO|       50|" in printed
     assert "|        west|   JFK| SFO|       50|" in printed
+    for language, text in page:
+        if language == "text":
+            assert text in printed_by_page
 
 
 @pytest.mark.spark
-def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
-    found = list(blocks("docs/spark.md"))
-    printed = _run_python("\n".join(text for language, text in found if language == "python"), tmp_path)
-    for language, text in found:
-        if language == "text":
-            assert text in printed
-    for language, text in found:
-        if language == "sh":
-            run_shell(text, tmp_path)
+def test_the_command_of_the_spark_page_runs(tmp_path: Path) -> None:
+    (script,) = (text for language, text in blocks("docs/spark.md") if language == "sh")
+    said = r"2 events x 2 subscriptions: 2 matches in [\d.]+ s\nwritten to matches.jsonl\n"
+    assert re.fullmatch(said, run_shell(script, tmp_path)), "nothing else goes to standard output"
 
 
-def _run_python(program: str, folder: Path) -> str:
-    """Run it as a user does whose environment is not activated: the path's ``python3`` has no packages."""
-    (folder / "example.py").write_text(program)
+def _run_python(programs: list[str], folder: Path) -> list[str]:
+    """Run them as a user does whose environment is not activated: the path's ``python3`` has no packages.
+
+    What each prints, one after the other in one process.
+    """
+    for number, program in enumerate(programs):
+        (folder / f"example{number}.py").write_text(program)
+    runs = [f"runpy.run_path('example{number}.py'); print({PAGE_BREAK!r})" for number in range(len(programs))]
     bare = folder / "bare"
     bare.mkdir()
     (bare / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
@@ -185,7 +197,7 @@ def _run_python(program: str, folder: Path) -> str:
     environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PYSPARK")}
     path = f"{bare}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        [sys.executable, "example.py"],
+        [sys.executable, "-c", "\n".join(["import runpy", *runs])],
         cwd=folder,
         env={**environment, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
@@ -193,7 +205,7 @@ def _run_python(program: str, folder: Path) -> str:
         timeout=200,
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    return result.stdout.split(PAGE_BREAK)[:-1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

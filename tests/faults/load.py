@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 import httpx
+import msgspec
 import pyarrow as pa
 from ledger import Event, Key, Ledger
 from pipeline_support import TYPED, random_event, random_filter, typed_event
@@ -168,8 +169,10 @@ class Publisher(Actor):
             events, schema = self._numbered(self._small(typed=True)), SMALL
         else:
             events, schema = self._numbered(self._small(typed=False)), None
-        if schema is None or (schema is LARGE and self.random.random() < 0.5):
+        if schema is None:
             return events, "".join(json.dumps(event) + "\n" for event in events).encode(), dict(LINES)
+        if schema is LARGE and self.random.random() < 0.5:
+            return events, msgspec.json.Encoder().encode_lines(events), dict(LINES)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_pylist(events, schema))

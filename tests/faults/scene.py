@@ -23,6 +23,9 @@ BUSY = {"maintenance_s": 0.3, "heartbeat_s": 1, "retention_bytes": 8 << 20}
 """Retention and compaction all the time; streams look every second whether they are to end."""
 BUSY_LOAD = LoadSettings(large_share=0.1, bulk_subscriptions=2_500)
 """Enough large records for retention to have work, and enough changes for snapshots of the index."""
+CALM_PACE_S = 0.05
+"""For the small doses in ``make test``, which wait for processes to start: a full load doubles that."""
+CALM_LOAD = LoadSettings(pace_s=CALM_PACE_S)
 LOG_LINES_SHOWN = 15
 
 

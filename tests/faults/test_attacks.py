@@ -31,6 +31,8 @@ from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def no_more_files() -> Iterator[None]:

@@ -9,7 +9,7 @@ from accidents import HOOKS, frozen, readiness, victims_of
 from scene import BUSY, scene
 from service_support import until
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = pytest.mark.service
 
 WEEK_S = 7 * 86_400
 KEPT = {**BUSY, "retention_bytes": 32 << 30}

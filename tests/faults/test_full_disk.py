@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from accidents import MIB, fill, kill, readiness, small_disk, victims_of
-from scene import BUSY, Scene, scene
+from scene import BUSY, CALM_LOAD, Scene, scene
 from service_support import until
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 DISK_BYTES = 192 * MIB
 
@@ -36,7 +36,10 @@ def fill_and_free(played: Scene, *, full_s: float, leave_bytes: int = 0, killed:
 def test_a_full_disk_stops_nobody_for_good(tmp_path: Path) -> None:
     """Not a byte is left, for the log, the matches, the heartbeat and the logs; then somebody tidies up."""
     options = {**BUSY, "disk_free_min_bytes": 0, "console": tmp_path / "console.txt"}
-    with small_disk(tmp_path / "disk", DISK_BYTES) as disk, scene(disk / "data", 91, **options) as played:
+    with (
+        small_disk(tmp_path / "disk", DISK_BYTES) as disk,
+        scene(disk / "data", 91, CALM_LOAD, **options) as played,
+    ):
         played.load.flow(100)
         fill_and_free(played, full_s=6)
 

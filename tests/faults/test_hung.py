@@ -9,7 +9,7 @@ from accidents import frozen, readiness, victims_of
 from scene import BUSY, scene
 from service_support import until
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = pytest.mark.service
 
 NOTICED_S = 60.0
 MENDED_S = 180.0

@@ -10,7 +10,7 @@ from accidents import HOOKS, readiness
 from scene import BUSY, Scene, scene
 from service_support import Api, cloud_event, until
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service")]
+pytestmark = pytest.mark.service
 
 KEPT = {**BUSY, "retention_bytes": 32 << 30}
 """Only age could remove anything, after the week that is the default."""

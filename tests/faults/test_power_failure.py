@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from accidents import empty, lossy_disk, newest, tear
-from scene import BUSY, Scene, scene
+from scene import BUSY, CALM_LOAD, Scene, scene
 
 from fieldfare.storage.folder import DataFolder
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 
 def checkpoint_files(data: Path, which: str, count: int = 1) -> list[Path]:
@@ -63,7 +63,7 @@ def damage(played: Scene, names: list[str]) -> None:
 def test_it_starts_after_a_power_failure_that_emptied_the_newest_unsynced_files(tmp_path: Path) -> None:
     """Spark never syncs its checkpoint: ext4 leaves empty files where the newest were."""
     names = ["the newest offsets are empty", "the newest commits are empty", "the heartbeat is empty"]
-    with scene(tmp_path / "data", 111, **BUSY) as played:
+    with scene(tmp_path / "data", 111, CALM_LOAD, **BUSY) as played:
         damage(played, names)
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from accidents import readiness
 from ledger import Key
-from scene import BUSY, Scene, copied, scene
+from load import LoadSettings
+from scene import BUSY, CALM_LOAD, Scene, copied, scene
 from service_support import until
 
 from fieldfare.model import Position
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 KEPT = {**BUSY, "retention_bytes": 32 << 30}
 """Retention removes nothing: what an old copy of one file lacks must still be in the others."""
@@ -56,8 +57,8 @@ def starts_or_explains(played: Scene) -> bool:
     return False
 
 
-def suffer(tmp_path: Path, what: str, seed: int) -> None:
-    with scene(tmp_path / "data", seed, **KEPT) as played:
+def suffer(tmp_path: Path, what: str, seed: int, load: LoadSettings | None = None) -> None:
+    with scene(tmp_path / "data", seed, load, **KEPT) as played:
         copy_and_put_back(played, what, tmp_path / "copies")
         if starts_or_explains(played):
             played.load.resume()
@@ -68,7 +69,7 @@ def suffer(tmp_path: Path, what: str, seed: int) -> None:
 
 def test_an_older_log_put_back_gives_new_events_no_old_matches(tmp_path: Path) -> None:
     """Somebody restores log.db alone: its offsets are given again, and blocks of the old ones lie there."""
-    suffer(tmp_path, "log.db", 121)
+    suffer(tmp_path, "log.db", 121, CALM_LOAD)
 
 
 @pytest.mark.slow

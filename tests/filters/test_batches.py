@@ -19,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from naive_decoder import arrow_events, decode_json_lines_naive
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
@@ -36,7 +37,7 @@ from .eventbridge.generators import Generator
 Event = dict[str, Any]
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-many = settings(max_examples=150 if COMPILED else 8, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(150 if COMPILED else 8), derandomize=True, deadline=None)
 
 
 def filter_of(expression: ast.Expression) -> Filter:
@@ -301,6 +302,7 @@ def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:
     assert BatchFilter(compile_filter("data.x = 1")).matches([]).tolist() == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")
 def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
     """The same tests without numba's compiler: numpy raises where compiled code would overrun."""

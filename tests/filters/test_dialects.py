@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_library import BOTH
+from tests.doses import drawn
 from tests.filters import naive
 from tests.filters.eventbridge import naive as naive_eventbridge
 from tests.filters.eventbridge.generators import Generator
@@ -36,7 +37,7 @@ Event = dict[str, Any]
 FILTERS, EVENTS = 8, 10
 """How many of each there are in one example."""
 
-few = settings(max_examples=10, derandomize=True, deadline=None)
+few = settings(max_examples=drawn(10), derandomize=True, deadline=None)
 
 STRINGS = [
     "a",
@@ -150,6 +151,7 @@ def made(dialect: str, rng: random.Random) -> tuple[list[Filter], list[Event]]:
     return filters, [event_of(rng) for _ in range(EVENTS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", CASES)
 @few
 @given(st.integers(0, 2**32))

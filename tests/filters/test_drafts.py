@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import values as sets
 from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Budget, Disjunction, Draft, product, union
@@ -32,7 +33,7 @@ def said(found: Disjunction, event: dict[Any, Any]) -> tuple[bool, bool]:
     return bool(fitting), any(draft.exact for draft in fitting)
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=drawn(40), derandomize=True, deadline=None)
 @given(parts, st.sampled_from([0, 3, 20, 100, 12_000]))
 def test_what_is_left_to_do_decides_only_how_near_a_superset_is(given: list[Disjunction], left: int) -> None:
     """What is sure of the result is sure of the parts; what may be of the parts may be of the result."""

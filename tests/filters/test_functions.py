@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters import expression as ast
@@ -22,7 +23,7 @@ from fieldfare.filters.normal_form import normal_form
 from . import naive
 from . import strategies as some
 
-few = settings(max_examples=60, derandomize=True, deadline=None)
+few = settings(max_examples=drawn(60), derandomize=True, deadline=None)
 
 TIME_TEXTS = st.one_of(
     st.sampled_from(some.TIMES + some.NO_TIMES),
@@ -248,7 +249,7 @@ def test_no_character_beyond_the_table_of_cases_has_a_case() -> None:
         assert character.casefold().casefold() == character.casefold()
 
 
-@settings(few, max_examples=300)
+@settings(few, max_examples=drawn(300))
 @given(
     *(
         st.floats(-90, 90),

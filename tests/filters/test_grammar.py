@@ -51,6 +51,7 @@ def refusals(text: str) -> list[str]:
     return []
 
 
+@pytest.mark.long
 def test_a_filter_made_of_the_grammar_is_refused_only_for_what_is_beyond_it() -> None:
     rng = random.Random(41)
     words = _words_of_the_grammar()
@@ -79,6 +80,7 @@ def _words_of_the_grammar() -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_what_the_grammar_does_not_allow_is_refused() -> None:
     """Filters of the grammar with a token dropped, doubled, exchanged or put elsewhere."""
     rng = random.Random(42)

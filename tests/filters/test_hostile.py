@@ -158,6 +158,7 @@ def test_what_is_beyond_a_limit_is_refused_quickly(dialect: str, text: str, mess
     assert message in error.problems[0].message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [(dialect, text) for dialect, texts in TAKEN.items() for text in texts],

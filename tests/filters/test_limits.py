@@ -199,6 +199,7 @@ lower( 5e 5e² 5² é \x00 \u2028
 """
 
 
+@pytest.mark.long
 def test_no_text_raises_anything_but_a_filter_error() -> None:
     """Pieces of the language in random order; what parses also prints, evaluates and encodes."""
     rng, pieces = random.Random(5), _PIECES.split()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter, decode_normal_form, encode_normal_form
 from fieldfare.filters import expression as ast
@@ -29,7 +30,7 @@ from fieldfare.filters.values import STRINGS
 
 from . import naive
 
-many = settings(max_examples=300, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(300), derandomize=True, deadline=None)
 ANYWHERE = 0
 
 
@@ -130,6 +131,7 @@ def test_only_forms_with_needles_have_the_newer_format() -> None:
     assert decode_normal_form(encode_normal_form(form)) == form
 
 
+@pytest.mark.long
 def test_in_all_of_unicode_case_folding_forgets_lower_case_and_but_for_one_letter_capitals() -> None:
     characters = [chr(i) for i in range(sys.maxunicode + 1)]
     folded = [character.casefold() for character in characters]

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import (
     compile_filter,
@@ -26,7 +27,7 @@ from fieldfare.filters.predicate_sets import SETS
 from . import naive
 from . import strategies as some
 
-many = settings(max_examples=250, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(250), derandomize=True, deadline=None)
 
 
 @many
@@ -79,7 +80,7 @@ single_attribute_tests = st.one_of(
 )
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=drawn(150))
 @given(single_attribute_tests, st.sampled_from([True, False, None]), st.booleans())
 def test_every_predicate_on_one_attribute_is_exact_under_not_and_is(
     e: ast.Expression, truth: bool | None, negated: bool
@@ -100,7 +101,7 @@ def test_the_text_of_an_expression_parses_to_it_again(e: ast.Expression) -> None
     assert format_expression(parsed) == text
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=drawn(150))
 @given(some.patterns, some.texts)
 def test_a_pattern_fits_as_the_textbook_says(pattern: ast.Pattern, text: str) -> None:
     assert matcher_of(pattern)(text) is naive.fits(tuple(naive.pattern_characters(pattern)), text)
@@ -109,14 +110,14 @@ def test_a_pattern_fits_as_the_textbook_says(pattern: ast.Pattern, text: str) ->
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=drawn(150))
 @given(names, st.lists(names | st.integers(0, 2**31 - 1), max_size=4))
 def test_the_text_of_a_path_parses_to_it_again(first: str, rest: list[str | int]) -> None:
     path = (first, *rest)
     assert parse_path(format_path(path)) == path
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=drawn(150))
 @given(some.sql_expressions)
 def test_a_filter_survives_pickling(e: ast.Expression) -> None:
     compiled = compile_filter(format_expression(e))

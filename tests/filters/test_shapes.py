@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters import expression as ast
@@ -51,7 +52,7 @@ def assert_same(filters: list[Filter], events: list[dict[str, Any]]) -> None:
         assert found.tolist() == expected[start:]
 
 
-@settings(max_examples=250, derandomize=True, deadline=None)
+@settings(max_examples=drawn(250), derandomize=True, deadline=None)
 @given(
     st.lists(some.expressions, min_size=1, max_size=3),
     st.lists(some.events, min_size=1, max_size=5),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import FilterError, compile_filter, encode_normal_form
 from fieldfare.filters.expression import Literal, walk
@@ -93,13 +94,13 @@ def _assert_same(text: str) -> bool:
     return True
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=drawn(400), deadline=None, derandomize=True)
 @given(filters)
 def test_what_is_simple_means_what_the_parser_says(text: str) -> None:
     _assert_same(text)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(filters, st.data())
 def test_so_does_what_is_almost_simple(text: str, data: st.DataObject) -> None:
     """A piece put in, or a character taken out, anywhere."""
@@ -111,7 +112,7 @@ def test_so_does_what_is_almost_simple(text: str, data: st.DataObject) -> None:
     _assert_same(text)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(pieces, spaces).map("".join), max_size=8).map("".join))
 def test_so_does_any_heap_of_tokens(text: str) -> None:
     _assert_same(text)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_library import each_library
+from tests.doses import drawn
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, work
@@ -101,7 +102,8 @@ def test_filters_that_cost_little_are_not_counted() -> None:
 lists_of_events = st.lists(some.events, min_size=1, max_size=6)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@pytest.mark.long
+@settings(max_examples=drawn(300), derandomize=True, deadline=None)
 @given(some.expressions, lists_of_events, st.integers(1, 60))
 def test_a_filter_is_given_up_for_the_same_events_one_by_one_and_by_columns(
     e: ast.Expression, events: list[dict[str, Any]], limit: int
@@ -161,8 +163,9 @@ TEXTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @each_library
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=drawn(120), derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250))
 def test_the_filters_of_a_space_share_the_steps_of_an_event(
     library: Library, seed: int, limit: int, total: int
@@ -198,7 +201,7 @@ LISTS = pa.struct({"a": pa.list_(pa.int64()), "b": pa.list_(pa.int64()), "x": pa
 
 
 @each_library
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=drawn(40), derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250))
 def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
     library: Library, seed: int, in_arrow: bool, limit: int, total: int

@@ -13,6 +13,7 @@ from .inputs import CORPUS, corpus_of
 ALL_INPUTS = 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_few_thousand_inputs_raise_nothing_but_filter_errors(dialect: str) -> None:
     report = fuzz(dialect, 3_000, seed=4)

@@ -7,6 +7,8 @@ import pytest
 from gateway_support import ARROW, BATCH, EVENTS, LINES, STRUCTURED, SUBSCRIPTIONS, encode, event
 from loop_watch import watched
 
+pytestmark = pytest.mark.long
+
 JSON = {"content-type": "application/json"}
 BINARY = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/t", "ce-type": "t"}
 MIB = 1 << 20

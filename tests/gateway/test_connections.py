@@ -11,6 +11,8 @@ import pytest
 from gateway_support import DEADLINE_S, EVENTS, served, until
 from loop_watch import watched
 
+pytestmark = pytest.mark.long
+
 BINARY = (
     b"Host: localhost\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: /test\r\nce-type: t\r\n"
     b"Content-Type: application/json\r\n"

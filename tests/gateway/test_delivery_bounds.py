@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import numpy as np
+import pytest
 from gateway_support import SUBSCRIPTIONS, encode, event, run, running, served, until
 from loop_watch import watched
 from test_delivery_http import positions
@@ -19,6 +20,8 @@ from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery import pump
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.event_log import NewRecord
+
+pytestmark = pytest.mark.long
 
 JSON = {"content-type": "application/json"}
 NOWHERE = [

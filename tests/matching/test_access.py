@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, Conjunction, NormalForm, columns_of, entry, matches_of
+from tests.doses import drawn
 
 from fieldfare.filters.values import ValueSet, less_than, points
 from fieldfare.matching.index import Index
@@ -87,7 +88,7 @@ COSTS = {
 
 
 @pytest.mark.parametrize("costs", sorted(COSTS))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=drawn(25), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32), skewed=st.booleans())
 def test_keys_find_what_the_naive_evaluator_finds(costs: str, seed: int, skewed: bool) -> None:
     rng = random.Random(seed)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_library import each_library
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.index import Change, Index, LiveIndex
@@ -44,6 +45,7 @@ def test_a_part_counts_its_rows_by_how_they_are_found() -> None:
     assert "3 rows in 1 tile" in text and "1 row undecided" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_every_row_of_a_workload_has_a_key_or_a_tile(name: str) -> None:
     part = build_part(entry(n, form) for n, form in enumerate(WORKLOADS[name].normal_forms(3000, 1)))  # type: ignore[arg-type]
@@ -116,7 +118,7 @@ def test_every_library_explains_its_parts(library: Library) -> None:
     assert (document["closings"], document["parts"][0]["subscriptions"]) == (1, 2)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.lists(normal_forms, min_size=1, max_size=8), st.lists(events, min_size=1, max_size=6), values)
 def test_a_value_lies_in_what_its_cell_stands_for(forms: list, batch: list, value: object) -> None:
     """Cells are turned back into values; strings that are no constants may share a gap."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.filters.encoding import FORMAT, NEEDLES_FORMAT
@@ -27,7 +28,7 @@ def test_the_kernel_reads_the_format_that_is_written() -> None:
     assert (gathering_kernels.FORMAT, gathering_kernels.NEEDLES_FORMAT) == (FORMAT, NEEDLES_FORMAT)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(
     st.lists(support.normal_forms, min_size=1, max_size=8), st.lists(support.events, max_size=4), st.data()
 )

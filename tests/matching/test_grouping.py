@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.matching.grouping import MatchLists, Pairs, group_by_event, group_by_subscription
 
@@ -45,7 +46,7 @@ def as_dictionary(lists: MatchLists) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("highest", [40, 4_000_000_000])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_pairs_are_grouped_both_ways_as_a_naive_grouping_does(highest: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

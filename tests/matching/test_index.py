@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 from naive_library import each_kind
+from tests.doses import drawn
 
 from fieldfare.matching.index import DELTAS_MAX, Change, Index, LiveIndex
 from fieldfare.matching.library import Library
@@ -63,7 +64,7 @@ class History:
 
 
 @each_kind
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(steps, st.lists(support.events, min_size=1, max_size=4), st.integers(0, 5))
 def test_every_event_is_matched_against_the_subscriptions_as_they_stood(
     library_of: Callable[[Compiler], Library],

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from naive_decoder import decode_json_lines_naive
+from tests.doses import drawn
 
 from fieldfare.filters.values import ABSENT
 from fieldfare.matching.events.columns import (
@@ -31,7 +32,7 @@ from fieldfare.matching.events.columns import (
 from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-FEW, MANY = (100, 400) if COMPILED else (15, 40)
+FEW, MANY = map(drawn, (100, 400) if COMPILED else (15, 40))
 
 KEYS = ["a", "b", "data", "x", "0", "é", "a longer key than eight bytes", "a longer key than eight_bytes", ""]
 PATHS: list[tuple[str | int, ...]] = [
@@ -409,6 +410,7 @@ def test_hundreds_of_paths_and_members_are_told_apart() -> None:
     assert_same(fast, decode_json_lines_naive(payload, 3, paths), paths)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="this is the run that it starts")
 def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
     """The same tests without numba's compiler: numpy raises where compiled code would overrun."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.matching.grouping import LIST_EVENTS_MAX, settle_lists
 from fieldfare.matching.plain.build.access import Points
@@ -31,7 +32,7 @@ from fieldfare.storage.files.match_kernels import gap_planes
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 seeds = st.integers(0, 2**32)
-many = settings(max_examples=120 if COMPILED else 15, deadline=None, derandomize=True)
+many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, derandomize=True)
 
 TWINS = {
     "matching/evaluation/kernels.py": (
@@ -298,6 +299,7 @@ def test_versions_are_kept_where_they_were_valid(seed: int) -> None:
     assert [tuple(pair) for pair in array[:kept].tolist()] == expected
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="this is that run")
 def test_these_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]

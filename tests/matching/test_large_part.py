@@ -18,6 +18,8 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
+pytestmark = pytest.mark.long
+
 
 def _truth(forms: list[NormalForm], events: ColumnBatch, event: int) -> list[int]:
     values = {path: events.value(path, event) for path in events.columns}

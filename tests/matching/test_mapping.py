@@ -19,6 +19,8 @@ from fieldfare_lab.workloads.columns import range_columns
 from fieldfare_lab.workloads.predicate_columns import build_part_from_columns
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
+pytestmark = pytest.mark.long
+
 SOURCE = Path(__file__).parents[2] / "src"
 
 

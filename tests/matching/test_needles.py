@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import Conjunction, Filter, NormalForm, compile_filter, encode_normal_form
 from fieldfare.filters.needles import AT_END, AT_START, FOLDED
@@ -123,7 +124,7 @@ COSTS: dict[str, dict[str, float]] = {
 
 
 @pytest.mark.parametrize("costs", sorted(COSTS))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=drawn(25), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))
 def test_needles_find_what_the_evaluator_finds(costs: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -149,7 +150,7 @@ def _naive(texts: list[tuple[str, int]], string: object) -> list[int]:
     return found
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(st.text("abcéß語", min_size=1, max_size=9), st.sampled_from([0, AT_START, AT_END, 6])),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 from naive_library import each_kind
+from tests.doses import drawn
 
 from fieldfare.matching.index import Index
 from fieldfare.matching.library import Library
@@ -28,7 +29,7 @@ def _part(library_of: Callable[[Compiler], Library], forms: list[NormalForm]) ->
 
 
 @each_kind
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=drawn(150), deadline=None, derandomize=True)
 @given(st.lists(support.normal_forms, max_size=12), st.lists(support.events, min_size=1, max_size=8))
 def test_a_part_finds_what_the_naive_evaluator_finds(
     library_of: Callable[[Compiler], Library], forms: list[NormalForm], events: list[dict[Any, Any]]

@@ -9,6 +9,7 @@ import partitioning_support as space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_partitioning import place_one, route_one, segment_of
+from tests.doses import drawn
 
 from fieldfare.partitioning import (
     AttributeSpace,
@@ -21,7 +22,7 @@ from fieldfare.partitioning import (
 
 forms = st.lists(support.normal_forms, max_size=10)
 events = st.lists(support.events, min_size=1, max_size=6)
-property_test = settings(max_examples=120, deadline=None, derandomize=True)
+property_test = settings(max_examples=drawn(120), deadline=None, derandomize=True)
 
 
 @property_test

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_support import TYPED, arrow_payload_of, payload_of, typed_event
+from tests.doses import drawn
 
 from fieldfare.arrow_events.stream import read_events
 from fieldfare.matching.events.json_decoder import DecodeError
@@ -40,7 +41,7 @@ def events_in(payload: Any, count: int) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_events_chosen_from_a_batch_are_the_same_events_in_the_same_form(random: Random) -> None:
     rows, all_events = [], []

@@ -20,6 +20,7 @@ from pipeline_support import (
     random_filter,
     random_partitioning,
 )
+from tests.doses import drawn
 
 from fieldfare.matching.index import Index
 from fieldfare.matching.libraries import PLAIN
@@ -138,7 +139,7 @@ def live(library: Library, random: Random, cut: Mapping[str, Partitioning]) -> N
 
 
 @each_library
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
     library: Library, random: Random
@@ -146,14 +147,14 @@ def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
     live(library, random, {})
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(randoms)
 def test_it_does_so_however_spaces_are_cut(random: Random) -> None:
     live(PLAIN, random, {SPACES[0]: random_partitioning(random)})
 
 
 @each_library
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=drawn(20), deadline=None, derandomize=True)
 @given(randoms, st.sampled_from([HashPartitioning(2, 3), Replicated(3)]))
 def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
     library: Library, random: Random, partitioning: Partitioning
@@ -161,7 +162,7 @@ def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
     live(library, random, dict.fromkeys(SPACES, partitioning))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_a_space_can_be_cut_anew_when_all_its_changes_are_in_the_snapshots(random: Random) -> None:
     history, files, indexer = History(), Files(), Indexer()

@@ -18,6 +18,7 @@ from pipeline_support import (
     random_filter,
     typed_event,
 )
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.index import Index
@@ -40,7 +41,7 @@ def index_of(history: History, space: str, library: Library) -> Index:
 
 
 @each_library
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Library, random: Random) -> None:
     history = History()

@@ -32,6 +32,8 @@ from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 
 

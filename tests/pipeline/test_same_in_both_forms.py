@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_support import TYPED, random_filter, typed_event
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
@@ -37,7 +38,7 @@ def stream(batches: list[pa.RecordBatch]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(randoms)
 def test_the_form_of_a_publish_makes_no_difference(random: Random) -> None:
     events = [typed_event(random) | REQUIRED for _ in range(random.randrange(2, 8))]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from naive_library import match_naive
 from pipeline_support import TYPED, arrow_payload_of, payload_of, random_event, random_filter, typed_event
 from pipeline_support import random_partitioning as any_partitioning
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.forwarding import POLICIES, LoadReport, LoadTable
@@ -75,7 +76,7 @@ def spread(records: list[Record], slices: Slices, forwarding: Forwarding) -> Mat
     return merge_lists(found)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=drawn(150), deadline=None, derandomize=True)
 @given(randoms, st.booleans())
 def test_slices_find_what_a_naive_matcher_does(random: Random, few_cells: bool) -> None:
     filters = [compile_filter(random_filter(random)) for _ in range(random.randrange(12))]
@@ -125,7 +126,7 @@ def test_merged_lists_say_what_the_lists_say(parts: list[list[tuple[int, int]]])
     assert merged.starts[-1] == len(merged.ordinals)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(randoms)
 def test_a_manifest_keeps_how_a_space_was_cut(random: Random) -> None:
     partitioning = any_partitioning(random)

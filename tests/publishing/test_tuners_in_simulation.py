@@ -28,6 +28,8 @@ from fieldfare_lab.simulation.publishing import (
     simulate,
 )
 
+pytestmark = pytest.mark.long
+
 DOSES = [(1.75, 300.0), (17.5, 60.0), (35.0, 60.0), (55.0, 60.0)]
 WARM_UP_S = 10.0
 GOOD_BATCH_MESSAGES = {1.75: (1, 2), 17.5: (4, 5, 6, 8), 35.0: (8, 10, 12, 15), 55.0: (12, 15, 20, 30)}

@@ -13,7 +13,9 @@ import pyarrow.parquet
 import pytest
 from pipeline_support import random_event, random_filter
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.runtimes.spark import json_lines
 from fieldfare.runtimes.spark.batch import MatchFilesError, match_files
@@ -63,7 +65,9 @@ def test_json_lines_give_the_same_matches_in_every_output(
     assert {(row["subscription"], row["line"]) for row in rows} == pairs
     assert all(row["event"] == events[row["line"] - 1] for row in rows)
     assert [row["line"] for row in rows] == sorted(row["line"] for row in rows)
-    match_files(source, subscriptions, tmp_path / "out.csv", session=session)
+    command = ["match", *map(str, (source, "-s", subscriptions, "-o", tmp_path / "out.csv")), "--json"]
+    said = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    assert (said["events"], said["subscriptions"], said["matches"]) == (60, 30, len(pairs))
     with (tmp_path / "out.csv").open(newline="") as file:
         assert {(row["subscription"], int(row["line"])) for row in csv.DictReader(file)} == pairs
     match_files(source, subscriptions, tmp_path / "out.parquet", session=session)

@@ -28,12 +28,14 @@ LINES = {"content-type": "application/x-ndjson"}
 Value = TypeVar("Value")
 
 
-def until(condition: Callable[[], Value], deadline_s: float = DEADLINE_S, why: str = "") -> Value:
+def until(
+    condition: Callable[[], Value], deadline_s: float = DEADLINE_S, why: str = "", *, every_s: float = 0.02
+) -> Value:
     """The first true value of a condition; fails when there is none in time."""
     until_s = time.monotonic() + deadline_s
     while not (value := condition()):
         assert time.monotonic() < until_s, f"it did not come true in {deadline_s:g} s {why}"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return value
 
 
@@ -152,6 +154,9 @@ class RunningService:
 
             def ready() -> bool:
                 self._ended()
+                # A look into a file first: to be asked all the time would slow the start down.
+                if self.heartbeat.get("state") != "running":
+                    return False
                 try:
                     answered = client.get("/readyz").status_code == 200
                 except httpx.HTTPError:
@@ -164,7 +169,7 @@ class RunningService:
                     and indexer in self.processes("-m fieldfare.runtimes.indexer --data")
                 )
 
-            until(ready, why=self.console)
+            until(ready, why=self.console, every_s=0.1)
         return self
 
     def freeze(self) -> None:

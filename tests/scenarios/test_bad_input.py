@@ -23,6 +23,8 @@ from gateway_support import served
 
 from fieldfare.gateway.context import Gateway
 
+pytestmark = pytest.mark.long
+
 EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 JSON = "application/json"

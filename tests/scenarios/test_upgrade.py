@@ -17,7 +17,6 @@ from service_support import Api, running_service
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("service"),
     pytest.mark.timeout(600),
 ]
 

@@ -20,7 +20,7 @@ from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import RegistryChange
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 SPACES = ("default", "alpha", "beta")
 THREADS = 6

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from memory_log import MemoryEventLog
+from tests.doses import drawn
 
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.storage import EventLog, open_event_log
@@ -396,4 +397,5 @@ class MemoryAgainstModel(LogAgainstModel):
 TestSqliteAgainstModel = SqliteAgainstModel.TestCase
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
 for case in (TestSqliteAgainstModel, TestMemoryAgainstModel):
-    case.settings = settings(max_examples=25, stateful_step_count=25, derandomize=True, deadline=None)
+    case.settings = settings(max_examples=drawn(25), stateful_step_count=25, derandomize=True, deadline=None)
+del case  # or pytest collects it, too

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_support import block_of, files_of, of_number, read_on, some_matches, write_in_blocks
+from tests.doses import drawn
 
 from fieldfare.storage import NewMatchBlock
 from fieldfare.storage.errors import MatchLogError
@@ -46,7 +47,7 @@ def test_a_block_reads_back_by_subscription_and_by_event(log: FileMatchLog) -> N
     assert subscriptions.tolist() == [3, 5, 5, 5, 4_294_967_295, 3]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(
     st.lists(
         st.lists(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from memory_matches import MemoryMatchLog
 from storage_support import Matches, block_of, of_number, read_on, some_matches, write_in_blocks
+from tests.doses import drawn
 
 from fieldfare.matching.grouping import MatchLists
 from fieldfare.storage import MatchLog, MatchPartition, NewMatchBlock, open_match_log
@@ -238,7 +239,8 @@ class MemoryAgainstModel(MatchesAgainstModel):
 TestFilesAgainstModel = FilesAgainstModel.TestCase
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
 for case in (TestFilesAgainstModel, TestMemoryAgainstModel):
-    case.settings = settings(max_examples=20, stateful_step_count=20, derandomize=True, deadline=None)
+    case.settings = settings(max_examples=drawn(20), stateful_step_count=20, derandomize=True, deadline=None)
+del case  # or pytest collects it, too
 
 
 @pytest.mark.parametrize("url", ["kafka://host/topic", "matches", "file://", "sqlite:///x", ""])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from fieldfare.cli.demo.check import (
     as_positions,
@@ -22,6 +23,8 @@ from fieldfare.cli.demo.check import (
 from fieldfare.cli.demo.display import LineDisplay, make_display
 from fieldfare.cli.demo.figures import DemoFigures, Rate, latency_ms
 from fieldfare.cli.demo.memory import tree_memory_bytes
+
+pytestmark = pytest.mark.long
 
 
 def positions(*pairs: tuple[int, int]) -> np.ndarray:

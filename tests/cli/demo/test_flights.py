@@ -13,6 +13,8 @@ import pytest
 
 from fieldfare.cli.demo import flights
 
+pytestmark = pytest.mark.long
+
 
 def test_every_flight_of_the_year_is_one_event(events: list[bytes]) -> None:
     identities = {(event["source"], event["id"]) for event in map(msgspec.json.decode, events[::7])}

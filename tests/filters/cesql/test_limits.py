@@ -58,6 +58,7 @@ def test_what_is_beyond_a_limit_is_refused_quickly(text: str, message: str) -> N
     assert message in caught.value.problems[0].message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [
@@ -125,6 +126,7 @@ a b id n m TRUE FALSE EXISTS NOT - AND OR = a = 1 data.x data NULL 'x' "x" '%a_'
 """
 
 
+@pytest.mark.long
 def test_no_text_raises_anything_but_a_filter_error() -> None:
     """Pieces of the language in random order; what parses also evaluates and has a normal form."""
     rng, pieces = random.Random(5), _PIECES.split()

@@ -8,8 +8,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 from tests.filters import naive as internal
 from tests.filters.cesql import naive
 from tests.filters.cesql import strategies as some
@@ -22,7 +24,7 @@ from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 
-many = settings(max_examples=150, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(150), derandomize=True, deadline=None)
 events = st.lists(some.events, min_size=3, max_size=6)
 
 
@@ -39,7 +41,7 @@ def test_the_evaluator_says_what_the_specification_says(found: tuple[Any, str], 
             assert (type(evaluation.value), evaluation.value) == (type(expected), expected)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=drawn(300), derandomize=True, deadline=None)
 @given(some.filters(some.sums | some.rows), some.events)
 def test_operators_bind_as_the_specification_says(found: tuple[Any, str], event: dict[str, Any]) -> None:
     tree, text = found
@@ -95,7 +97,7 @@ def test_the_normal_form_holds_what_matches_and_if_exact_nothing_else(
         assert expected or not any(conjunction.exact for conjunction in fitting)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=drawn(60), derandomize=True, deadline=None)
 @given(st.lists(some.filters(), min_size=1, max_size=8), st.lists(some.json_events, min_size=1, max_size=8))
 def test_the_index_finds_what_the_specification_lets_pass(
     found: list[tuple[Any, str]], events: list[dict[str, Any]]
@@ -135,6 +137,7 @@ def single_predicates() -> Iterator[Any]:
         yield "binary", "OR", ("in", A, [x], False), ("binary", "=", A, y)
 
 
+@pytest.mark.long
 def test_every_predicate_on_one_attribute_is_right_for_every_value() -> None:
     events = [{}] + [{"a": value} for value in (*some.VALUES, *some.UNWRITABLE)]
     always_exact = 0

@@ -8,6 +8,7 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
 from fieldfare.filters.evaluator import event_getter
@@ -24,7 +25,7 @@ from .generators import Generator
 generators = st.integers(0, 2**32).map(lambda seed: Generator(random.Random(seed)))
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=drawn(200), derandomize=True, deadline=None)
 @given(generators)
 def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> None:
     pattern = generator.pattern()
@@ -41,7 +42,7 @@ def test_a_filter_says_what_the_naive_interpreter_says(generator: Generator) -> 
         assert expected or not any(conjunction.exact for conjunction in fitting), (pattern, event)
 
 
-@settings(max_examples=6, derandomize=True, deadline=None)
+@settings(max_examples=drawn(6), derandomize=True, deadline=None)
 @given(generators)
 def test_the_index_says_what_the_naive_interpreter_says(generator: Generator) -> None:
     patterns = [generator.pattern() for _ in range(20)]

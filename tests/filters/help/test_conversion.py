@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters.expression import And, AndThen, Comparison, Literal, Or, OrElse, Quantified
@@ -85,7 +86,7 @@ compiled = [
 
 
 @pytest.mark.parametrize("filter", compiled)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(sample=st.lists(events, min_size=5, max_size=20))
 def test_the_text_in_sql_matches_the_same_events(filter: Filter, sample: list[dict[str, Any]]) -> None:
     converted = compile_filter(convert(filter), "sql")
@@ -132,6 +133,7 @@ def test_many_operands_are_written_few_times() -> None:
     assert len(text) < 40_000
 
 
+@pytest.mark.long
 def test_what_would_grow_beyond_all_bounds_is_refused() -> None:
     bomb: Any = is_one("x")
     for depth in range(40):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 from tests.filters.naive import condition
 from tests.filters.strategies import events, expressions, sql_expressions
 
@@ -18,7 +19,7 @@ from fieldfare.filters.help.tracing import tree_lines
 from fieldfare.filters.sql.parser import parse_sql
 
 quick = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=drawn(300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

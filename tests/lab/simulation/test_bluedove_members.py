@@ -20,6 +20,8 @@ from fieldfare_lab.simulation.bluedove.service_time import LinearSearch
 from fieldfare_lab.simulation.bluedove.system import new_trace
 from fieldfare_lab.simulation.bluedove.workload import PATHS, boxes, points
 
+pytestmark = pytest.mark.long
+
 MODEL = ServiceModel(LinearSearch(0.0, 50e-6), dispatch_s=0.02)
 AXES = tuple(numeric_axis(path, [200, 400, 600, 800]) for path in PATHS)
 FOUNDERS = AttributeSpace(AXES, tuple(owners_in_turn(5, i) for i in range(4)))

@@ -17,6 +17,8 @@ from fieldfare_lab.simulation.bluedove.service_time import LinearSearch, Measure
 from fieldfare_lab.simulation.bluedove.system import PolicyFactory, simulate
 from fieldfare_lab.simulation.bluedove.workload import PATHS, Boxes, boxes, points
 
+pytestmark = pytest.mark.long
+
 MODEL = ServiceModel(LinearSearch(0.0, 50e-6))
 AXES = tuple(numeric_axis(path, [200, 400, 600, 800]) for path in PATHS)
 SYSTEMS: dict[str, Partitioning] = {

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import Conjunction, NormalForm, columns_of, entry, matches_of
+from tests.doses import drawn
 
 from fieldfare.filters.normal_form import path_order
 from fieldfare.filters.values import ValueSet, exact_number, greater_than, less_than, points
@@ -107,7 +108,7 @@ def _are_integers(predicate: tuple[Any, ...]) -> bool:
     return isinstance(predicate[1], int) and isinstance(predicate[2], int)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=drawn(120), deadline=None, derandomize=True)
 @given(subscriptions, st.lists(support.events, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_columns_and_normal_forms_build_the_same_part(
     subscriptions: list[dict[int, tuple[Any, ...]]], events: list[dict[Any, Any]], random: Any

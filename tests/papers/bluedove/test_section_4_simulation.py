@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import simpy
 
+pytestmark = pytest.mark.long
+
 EXPERIMENTS = Path(__file__).parents[3] / "experiments" / "bluedove"
 sys.path.append(str(EXPERIMENTS))
 
@@ -68,6 +70,7 @@ def test_figure_6_bluedove_saturates_later_than_both_others(bluedove_per_s: floa
         assert bluedove_per_s > 3 * saturation(make(MATCHERS), policy)
 
 
+@pytest.mark.slow
 def test_figure_7_any_performance_aware_policy_is_far_better_than_chance(bluedove_per_s: float) -> None:
     """Section IV.D: even the subscription amount policy has three times the rate of the random one."""
     space = systems.bluedove(MATCHERS)
@@ -76,6 +79,7 @@ def test_figure_7_any_performance_aware_policy_is_far_better_than_chance(bluedov
     assert saturation(space, systems.POLICIES["subscription amount"]) > 2 * chance
 
 
+@pytest.mark.slow
 def test_figure_11_more_dimensions_help_and_adverse_messages_hurt(bluedove_per_s: float) -> None:
     """Section IV.F."""
     adaptive = systems.POLICIES["adaptive"]

@@ -86,7 +86,8 @@ class Pipeline:
         jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
             write_pid(jvm_pid, jvm.pid)
-            warm_workers(session, self.spark.cores_used)
+            if not self.stop.is_set():
+                warm_workers(session, self.spark.cores_used)
             _log.info(
                 "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, self.spark.cores_used
             )
@@ -106,7 +107,7 @@ class Pipeline:
 
     def _run_queries(self, session: SparkSession) -> int:
         keeper = WarmKeeper(session, self.folder, self.spark.cores_used)
-        while True:
+        while not self.stop.is_set():
             report = self._run_query(session, keeper)
             if report is None:
                 self.recovery.stopped()
@@ -119,8 +120,7 @@ class Pipeline:
                 return 1
             # The heartbeat is for everybody; what a record's error says may quote events.
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
-            if self.stop.is_set():
-                return 0
+        return 0
 
     def _run_query(self, session: SparkSession, keeper: WarmKeeper) -> BaseException | None:
         """Run one query; gives why it failed, None when it was asked to stop."""

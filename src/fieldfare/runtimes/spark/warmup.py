@@ -1,7 +1,7 @@
 """Getting ready before the first event: compiled kernels loaded, Python workers running.
 
-``python -m fieldfare.runtimes.spark.warmup`` compiles every kernel once; numba keeps the result beside the
-sources (or in the user's cache where that folder is read-only), so that no later process waits for it.
+What kernels compile once numba keeps beside the sources (or in the user's cache where that folder is
+read-only), so that no later process waits for it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,3 @@ class WarmKeeper:
             # Noted first: should it fail, it is not tried again at every look.
             self._mapped, self._warmed_s = number, now_s
             warm_workers(self._session, self._cores, work)
-
-
-if __name__ == "__main__":
-    run_kernels_once()
