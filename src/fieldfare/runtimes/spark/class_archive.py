@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pyspark
 
-from fieldfare.files import temporary_path
+from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.query import start_query
-from fieldfare.runtimes.spark.session import CLASS_ARCHIVE, SparkSettings, service_session
+from fieldfare.runtimes.spark.session import CLASS_ARCHIVES, SparkSettings, archive_name, service_session
 from fieldfare.runtimes.spark.warmup import run_kernels_once, warm_workers
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.folder import DataFolder
@@ -26,8 +26,10 @@ from fieldfare.storage.folder import DataFolder
 WRITTEN_WITHIN_S = 300.0
 
 
-def write_class_archive(path: Path = CLASS_ARCHIVE) -> None:
+def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
     """Start Spark as the service does, run an empty query, and let Java write down what it has loaded.
+
+    What was written before is replaced.
 
     Raises
     ------
@@ -36,9 +38,11 @@ def write_class_archive(path: Path = CLASS_ARCHIVE) -> None:
     """
     # The archive names the jars, so they must be where they stay.
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    written = temporary_path(path)
+    archives.mkdir(parents=True, exist_ok=True)
+    for older in archives.glob("*.jsa"):
+        older.unlink(missing_ok=True)
+    remove_abandoned(archives)
+    written = temporary_path(archives / "spark.jsa")
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as scratch:
         folder = DataFolder(Path(scratch))
         folder.make()
@@ -57,15 +61,19 @@ def write_class_archive(path: Path = CLASS_ARCHIVE) -> None:
             session.stop()
             if java.stdin is not None:
                 java.stdin.close()  # at its end it ends
-            java.wait(WRITTEN_WITHIN_S)
-    if not written.is_file():
-        raise RuntimeError("this Java does not write archives of classes")
-    written.rename(path)
+            status = java.wait(WRITTEN_WITHIN_S)
+    if status != 0 or not written.is_file():
+        written.unlink(missing_ok=True)
+        raise RuntimeError(f"Java ended with status {status} and wrote no archive")
+    with written.open("rb") as file:
+        os.fsync(file.fileno())
+    written.rename(archives / archive_name(written.stat().st_size))
+    sync_folder(archives)
 
 
 if __name__ == "__main__":
     run_kernels_once()
     try:
         write_class_archive()
-    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+    except Exception as error:  # whatever it is: it only saves time
         print(f"Spark will start more slowly, without an archive of its classes: {error}", file=sys.stderr)

@@ -20,14 +20,8 @@ _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-CLASS_ARCHIVE = Path(sys.prefix) / "share" / "fieldfare" / "spark.jsa"
-"""Where `class_archive` writes: it is of this environment's jars, and goes with them."""
-_WITH_ARCHIVE = (
-    f"-XX:SharedArchiveFile={CLASS_ARCHIVE}",
-    # What Java finds wrong with it is no output of the program's.
-    "-Xlog:disable",
-    "-Xlog:all=warning:stderr",
-)
+CLASS_ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
+"""Where `write_class_archive` writes: an archive is of this environment's jars, and goes with them."""
 
 _LOG4J2 = """\
 rootLogger.level = {level}
@@ -140,7 +134,7 @@ def service_session(
         In place of those that make it begin with the archive of classes, if there is one.
     """
     if java_options is None:
-        java_options = _WITH_ARCHIVE if CLASS_ARCHIVE.is_file() else ()
+        java_options = with_class_archive()
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -151,6 +145,20 @@ def service_session(
         builder = builder.config(name, value)
     with _home_without_python(scratch):
         return builder.getOrCreate()
+
+
+def archive_name(size_bytes: int) -> str:
+    """An archive of classes says its size in its name: on one that was cut short Java crashes."""
+    return f"spark-{size_bytes}.jsa"
+
+
+def with_class_archive() -> tuple[str, ...]:
+    """Options that make Java begin with the archive of classes; nothing where there is none that is whole."""
+    for path in CLASS_ARCHIVES.glob("spark-*.jsa"):
+        if path.name == archive_name(path.stat().st_size):
+            # What Java finds wrong with it is no output of the program's.
+            return (f"-XX:SharedArchiveFile={path}", "-Xlog:disable", "-Xlog:all=warning:stderr")
+    return ()
 
 
 @contextmanager
