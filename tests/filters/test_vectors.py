@@ -162,14 +162,24 @@ degrees = st.one_of(
     st.sampled_from([0, 90, -90, 180, -180, 90.00000000000001, 1e-9, 179.9999999, Decimal("45.5")]),
 )
 degree = st.just(a) | st.just(b) | one_of(0, 90, -45, Decimal("52.23"))
-addresses = st.builds(
-    "{}.{}{}{}".format,
-    st.sampled_from(["10", "010", "0", "192", "256", "1", ""]),
-    st.sampled_from(["0", "168", "00", "9999"]),
-    st.sampled_from([".0.1", ".3.4", ".5", ".1.2.3", ".255.255", ".1.é"]),
-    st.sampled_from(["", "", "", " ", "/8", "%eth0"]),
-) | st.sampled_from(
-    ["::1", "::ffff:10.0.0.1", "fe80::1%eth0", ":", "2001:db8::/32", "10.0.0.0/33", "10.0.0.0/"]
+groups = st.sampled_from(["", "", "0", "1", "db8", "2001", "FFFF", "fffff", "g", "10.0.0.1", "00ab"])
+addresses = st.one_of(
+    st.builds(
+        "{}.{}{}{}".format,
+        st.sampled_from(["10", "010", "0", "192", "256", "1", ""]),
+        st.sampled_from(["0", "168", "00", "9999"]),
+        st.sampled_from([".0.1", ".3.4", ".5", ".1.2.3", ".255.255", ".1.é"]),
+        st.sampled_from(["", "", "", " ", "/8", "%eth0"]),
+    ),
+    st.builds(
+        lambda parts, bits: ":".join(parts) + bits,
+        st.lists(groups, max_size=9),
+        st.sampled_from(["", "", "", "/0", "/32", "/64", "/65", "/128", "/129", "/", "%eth0"]),
+    ),
+    st.sampled_from(["::1", "::", ":::", "1::", "::ffff:10.0.0.1", "2001:db8::1", "1:2:3:4:5:6:7:8"]),
+    st.sampled_from(
+        ["1:2:3:4:5:6:10.0.0.1", "1:2:3:4::5:6:7:8", "2001:db8::/32", "10.0.0.0/33", "10.0.0.0/"]
+    ),
 )
 block = st.just(b) | one_of(
     "10.0.0.0/8", "0.0.0.0/0", "10.0.0.1", "192.168.0.0/020", "x", "::/0", "10.0.0.0/32"
@@ -241,7 +251,7 @@ OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "f
     "parts": 0.2,
     "searches": 0.3,
     "places": 0.2,
-    "addresses": 0.5,
+    "addresses": 0.0,
     "cesql": 0.7,
 }
 """How many of these values the kernels may leave to Python: they are odd ones."""
@@ -265,7 +275,7 @@ def test_values_are_those_of_the_definition(family: str) -> None:
         seen += len(events)
 
     check()
-    assert asked <= OPEN_AT_MOST[family] * seen
+    assert not COMPILED or asked <= OPEN_AT_MOST[family] * seen
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.evaluation import place_kernels
+from fieldfare.matching.evaluation import address_kernels, place_kernels
 from fieldfare.matching.evaluation.numbers import fresh, step_of
 from fieldfare.matching.evaluation.operands import filled
 from fieldfare.matching.evaluation.view import Values
@@ -24,5 +24,5 @@ def distance(
 def in_block(size: int, address: Values, block: Values) -> Values:
     """IN_CIDR(address, block)."""
     kinds: Any = np.empty(size, np.uint8)
-    place_kernels.find_addresses(address, block, kinds)
+    address_kernels.find_addresses(address, block, kinds)
     return filled(kinds, np.zeros(size, np.int64), step=step_of(address, block))

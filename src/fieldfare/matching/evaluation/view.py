@@ -113,7 +113,7 @@ class Key:
 KEPT_BYTES = 1 << 26
 """What is kept of values computed for a batch, at most."""
 _BYTES = "bytes"
-"""Where a batch's ``computed`` counts them."""
+"""Where a batch's ``kept`` counts them."""
 
 
 class View:
@@ -128,7 +128,7 @@ class View:
     memo
         What was computed for these rows, by whoever computed it.
 
-    What several filters compute is kept in the batch's ``computed``, by its Key: once it was computed for as
+    What several filters compute is kept in the batch's ``kept``, by its Key: once it was computed for as
     many rows as the batch has, it is computed for all of them. Until then the count stands there.
     """
 
@@ -207,17 +207,17 @@ class View:
     def _of_batch(self, key: Any, compute: Callable[[View], Values]) -> Values:
         if not isinstance(key, Key):
             return compute(self)
-        computed = self.batch.computed
-        found = computed.get(key, 0)
+        kept = self.batch.kept
+        found = kept.get(key, 0)
         if isinstance(found, Values):
             return found.of(self.rows)
         seen = found + self.size
-        if seen <= self.batch.size or computed.get(_BYTES, 0) > KEPT_BYTES:
-            computed[key] = seen
+        if seen <= self.batch.size or kept.get(_BYTES, 0) > KEPT_BYTES:
+            kept[key] = seen
             return compute(self)
         whole = compute(View(self.batch))
-        computed[key] = whole
-        computed[_BYTES] = computed.get(_BYTES, 0) + whole.size_bytes
+        kept[key] = whole
+        kept[_BYTES] = kept.get(_BYTES, 0) + whole.size_bytes
         return whole.of(self.rows)
 
     def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:

@@ -65,7 +65,7 @@ class ColumnBatch:
     """The paths that were asked for, whether some event has them or not, as far as that is known."""
     record_sizes: NDArray[np.int64] | None = None
     """How many events the record of each event has: int64[n]; None if they are in no records."""
-    computed: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was computed of these events and may be asked for again; see ``evaluation.view``."""
 
     def value(self, path: Path, event: int) -> Any:
