@@ -307,7 +307,8 @@ def test_a_batch_may_be_columns_that_hold_more_than_the_filter_reads() -> None:
 def test_the_kernels_agree_uncompiled_where_every_index_is_checked() -> None:
     """The same tests without numba's compiler: numpy raises where compiled code would overrun."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", __file__]
+    files = [__file__, str(Path(__file__).with_name("test_vectors.py"))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", *files]
     root = Path(__file__).parents[2]
     done = subprocess.run(
         command, env=environment, cwd=root, capture_output=True, text=True, timeout=200, check=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -34,9 +34,11 @@ from fieldfare.filters.expression import (
     OrElse,
     Quantified,
     attribute_paths,
+    parts_of,
     walk,
     with_element,
     with_parts,
+    without_quantifiers,
 )
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
@@ -50,30 +52,33 @@ from fieldfare.matching.evaluation.conditions import (
     InPython,
     Joined,
     Negated,
-    OverValue,
     Tested,
     accepted,
 )
-from fieldfare.matching.evaluation.kernels import MOST_LEAVES
+from fieldfare.matching.evaluation.elements import are_readable
+from fieldfare.matching.evaluation.exact_numbers import MOST_LEAVES
+from fieldfare.matching.evaluation.functions import VECTORS, Vector
+from fieldfare.matching.evaluation.numbers import arithmetic
 from fieldfare.matching.evaluation.operands import (
-    AbsoluteOperand,
-    ArithmeticOperand,
     AttributeOperand,
-    CastOperand,
+    ComputedOperand,
     LiteralOperand,
     Operand,
     TruthOperand,
-    negated,
 )
+from fieldfare.matching.evaluation.quantifiers import ELEMENT, OverElements
 from fieldfare.matching.evaluation.tables import table_of
-from fieldfare.matching.evaluation.texts import CaseOperand, Fits, LengthOperand, pieces_of
+from fieldfare.matching.evaluation.texts import Fits, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
-from fieldfare.matching.evaluation.view import RowByRow, View
-from fieldfare.matching.events.columns import KIND_FALSE, KIND_INT, KIND_STRING, KIND_TRUE, ColumnBatch
+from fieldfare.matching.evaluation.view import Key, RowByRow, View, has_parameters
+from fieldfare.matching.events.columns import ColumnBatch
 
 CHUNK_ROWS = 1 << 15
 """Rows evaluated at once, at most: what is computed for them stays in the cache."""
 
+_MOST_LEVELS = 2
+"""More quantifiers within one another are left to Python."""
+_EXACT = Context(prec=4_000)
 _MOST_COMPARISONS = 64
 """An IN of something calculated and more constants than this is left to Python, which looks into a set."""
 
@@ -123,9 +128,17 @@ def _constant(e: Call) -> Expression:
     """A call of constants as what it gives, if that can be written as a literal."""
     value = Compiler(lambda path: lambda row: None).value(e)(None)
     if isinstance(value, Fraction):
-        value = int(value) if value.denominator == 1 else None
+        value = _decimal(value)
         return e if value is None else Literal(value)
     return Literal(value) if value is None or isinstance(value, str | bool | int | Decimal) else e
+
+
+def _decimal(value: Fraction) -> int | Decimal | None:
+    """A fraction as a decimal, if it is one that is not long."""
+    if value.denominator == 1:
+        return int(value)
+    digits = next((digits for digits in range(1, 19) if 10**digits % value.denominator == 0), None)
+    return None if digits is None else Decimal(int(value * 10**digits)).scaleb(-digits, _EXACT)
 
 
 def condition_of(e: Expression) -> Condition:
@@ -146,32 +159,36 @@ def operand_of(e: Expression) -> Operand | None:
         return AttributeOperand(e.path)
     if isinstance(e, CONDITIONS):
         return TruthOperand(condition_of(e))
-    if isinstance(e, Call) and e.function in _CALLS and len(e.operands) == 1:
-        operand = operand_of(e.operands[0])
-        return None if operand is None else _CALLS[e.function](operand)
-    if isinstance(e, Arithmetic | Negate):
+    if isinstance(e, Negate):
+        e = Arithmetic("-", Literal(0), e.operand)  # minus a number is what is left of 0
+    if isinstance(e, Arithmetic):
         leaves = sum(isinstance(part, Literal | Attribute) for part in walk(e))
-        return _arithmetic(e) if leaves <= MOST_LEAVES else None
+        vector = Vector(arithmetic(e.operator, leaves <= MOST_LEAVES), 20)
+        return _computed(e, vector, [operand_of(e.left), operand_of(e.right)])
+    if isinstance(e, Call) and e.function in VECTORS:
+        return _call(e, VECTORS[e.function])
     return None
 
 
-_CALLS: dict[str, Callable[[Operand], Operand]] = {
-    "ABS": AbsoluteOperand,
-    "LENGTH": LengthOperand,
-    "LOWER": lambda operand: CaseOperand(operand, str.lower),
-    "UPPER": lambda operand: CaseOperand(operand, str.upper),
-    "CASEFOLD": lambda operand: CaseOperand(operand, str.casefold),
-    "CESQL_INT": lambda operand: CastOperand(operand, KIND_INT, KIND_INT, bits=32),
-    "CESQL_STRING": lambda operand: CastOperand(operand, KIND_STRING, KIND_STRING),
-    "CESQL_BOOL": lambda operand: CastOperand(operand, KIND_FALSE, KIND_TRUE),
-}
-"""The functions that have a kernel."""
+def _call(e: Call, vector: Vector) -> Operand | None:
+    operands = [operand_of(operand) for operand in e.operands]
+    missing = vector.takes - len(operands)
+    if missing > 0:
+        operands += [LiteralOperand(value) for value in vector.defaults[-missing:]]
+    if not vector.folds:
+        return _computed(e, vector, operands)
+    folded = operands[0]
+    for place, operand in enumerate(operands[1:], 2):
+        part = e if place == len(operands) else replace(e, operands=e.operands[:place])
+        folded = _computed(part, vector, [folded, operand])
+    return folded
 
 
-def _arithmetic(e: Arithmetic | Negate) -> Operand | None:
-    e = negated(e) if isinstance(e, Negate) else e
-    left, right = operand_of(e.left), operand_of(e.right)
-    return None if left is None or right is None else ArithmeticOperand(e.operator, left, right)
+def _computed(e: Expression, vector: Vector, operands: list[Operand | None]) -> Operand | None:
+    known = [operand for operand in operands if operand is not None]
+    if len(known) < len(operands):
+        return None
+    return ComputedOperand(vector.compute, known, vector.cost_ns, None if has_parameters(e) else Key(e))
 
 
 def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
@@ -180,7 +197,7 @@ def _by_table(predicate: Any, place: str, e: Expression) -> Condition | None:
     Python is asked about ``e``.
     """
     value = getattr(predicate, place)
-    if not isinstance(value, Attribute | Call) or (operand := operand_of(value)) is None:
+    if isinstance(value, Literal) or (operand := operand_of(value)) is None:
         return None
     return _told(operand, replace(predicate, **{place: Attribute(())}), e)
 
@@ -261,8 +278,26 @@ def _is_null(e: IsNull) -> Condition:
 def _quantified(e: Quantified) -> Condition:
     if not isinstance(e.array, Attribute):
         return InPython(RowByRow(e))
-    condition = with_element(e.condition, e.variable, e.array)
-    return OverValue(e.array.path, condition_of(condition), attribute_paths(condition), RowByRow(e))
+    value = with_element(e.condition, e.variable, e.array)
+    place = (ELEMENT, e.variable)
+    inside = with_element(e.condition, e.variable, Attribute(place))
+    paths = attribute_paths(inside) | attribute_paths(without_quantifiers(inside))
+    inner = sorted({(), *(path[2:] for path in paths if path[:2] == place)}, key=repr)
+    goes_through = are_readable(inner) and _levels(e) <= _MOST_LEVELS
+    return OverElements(
+        e.array.path,
+        TRUE if e.quantifier == "ANY" else FALSE,
+        condition_of(value),
+        attribute_paths(value),
+        (condition_of(inside), place) if goes_through else None,
+        inner,
+        RowByRow(e),
+    )
+
+
+def _levels(e: Expression) -> int:
+    """How many quantifiers are within one another."""
+    return isinstance(e, Quantified) + max(map(_levels, parts_of(e)), default=0)
 
 
 def _joined(decisive: int) -> Callable[[And | Or], Condition]:

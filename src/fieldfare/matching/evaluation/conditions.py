@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.evaluation import kernels
+from fieldfare.matching.evaluation.kinds import KIND_ASK
 from fieldfare.matching.evaluation.operands import Operand
 from fieldfare.matching.evaluation.tables import Table
-from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
+from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE
 from fieldfare.matching.evaluation.view import RowByRow, Truths, View
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_NULL
-from fieldfare.model import Path
 
 TAKE_NS = 6_000
 """What it costs to go on with fewer rows, and for each of them."""
@@ -60,10 +60,10 @@ class ByTable:
         values = self.operand.values(view)
         if values.step == 0:
             truths = np.zeros(1, np.uint8)
-            kernels.test_values(values.kinds, values.words, values.text, self.table, truths)
+            kernels.test_values(values, self.table, truths)
             return np.full(view.size, truths[0], np.uint8)
         truths = np.empty(view.size, np.uint8)
-        if kernels.test_values(values.kinds, values.words, values.text, self.table, truths):
+        if kernels.test_values(values, self.table, truths):
             self.asked.settle(view, truths, ASK)
         return truths
 
@@ -98,7 +98,7 @@ class HasNoValue:
         values = self.operand.values(view)
         kinds = values.kinds if values.step else np.broadcast_to(values.kinds, view.size)
         truths: Truths = ((kinds == KIND_NULL) | (kinds == KIND_MISSING)).astype(np.uint8) * np.uint8(TRUE)
-        unknown = kinds >= kernels.KIND_ASK
+        unknown = kinds >= KIND_ASK
         if unknown.any():
             truths[unknown] = ASK
             self.asked.settle(view, truths, ASK)
@@ -115,39 +115,6 @@ class InPython:
 
     def truths(self, view: View, exactly: bool) -> Truths:
         return self.asked.truths(view)
-
-
-class OverValue:
-    """A quantifier: of a value that is no array it is its condition; Python goes through arrays.
-
-    Parameters
-    ----------
-    path
-        What is quantified over.
-    condition
-        The condition, with the attribute itself in the place of the element.
-    paths
-        The attributes that the condition reads.
-    """
-
-    def __init__(self, path: Path, condition: Condition, paths: frozenset[Path], asked: RowByRow) -> None:
-        self.path = path
-        self.condition = condition
-        self.paths = paths
-        self.asked = asked
-        self.cost_ns = condition.cost_ns + 10
-
-    def truths(self, view: View, exactly: bool) -> Truths:
-        arrays = view.arrays(self.path)
-        if arrays.all() or not view.knows(self.paths):
-            return self.asked.truths(view)
-        truths = self.condition.truths(view, exactly)
-        missing = view.operand(self.path).kinds == KIND_MISSING
-        truths[np.broadcast_to(missing, view.size)] = UNKNOWN
-        if arrays.any():
-            truths[arrays] = ASK
-            self.asked.settle(view, truths, ASK)
-        return truths
 
 
 class Negated:

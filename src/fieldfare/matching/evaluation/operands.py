@@ -1,18 +1,18 @@
-"""Values by columns: attributes, constants, arithmetic, and conditions used as values."""
+"""Values by columns: attributes, constants, what is computed of them, and conditions used as values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
 
-from fieldfare.filters.expression import Arithmetic, Literal, Negate, Scalar
-from fieldfare.matching.evaluation import kernels
+from fieldfare.filters.expression import Scalar
+from fieldfare.matching.evaluation.kinds import KIND_RATIO
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Truths, Values, View
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Key, Truths, Values, View
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
@@ -25,21 +25,13 @@ from fieldfare.model import Path
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
-OPERATORS = {
-    "+": kernels.ADD,
-    "-": kernels.SUBTRACT,
-    "*": kernels.MULTIPLY,
-    "/": kernels.DIVIDE,
-    "%": kernels.REMAINDER,
-}
-
 
 def spread(values: Values, size: int) -> Values:
     """The values with one for each row, also of a constant."""
     if values.step:
         return values
-    kinds, words = np.repeat(values.kinds, size), np.repeat(values.words, size)
-    seconds = np.repeat(values.seconds, size)
+    kinds, words = np.repeat(values.kinds[:1], size), np.repeat(values.words[:1], size)
+    seconds = np.repeat(values.seconds[:1], size)
     return Values(frozen(kinds), frozen(words), frozen(seconds), values.text, 1)
 
 
@@ -101,74 +93,41 @@ def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
     numerator, denominator = value.as_integer_ratio()
     if not (_LEAST <= numerator <= _MOST and denominator <= _MOST):
         return KIND_EXACT, 0, 0
-    return (KIND_INT, numerator, 0) if denominator == 1 else (kernels.KIND_RATIO, numerator, denominator)
+    return (KIND_INT, numerator, 0) if denominator == 1 else (KIND_RATIO, numerator, denominator)
 
 
-class ArithmeticOperand:
-    """``left <operator> right``."""
-
-    def __init__(self, operator: str, left: Operand, right: Operand) -> None:
-        self.operator = OPERATORS[operator]
-        self.left = left
-        self.right = right
-        self.cost_ns = left.cost_ns + right.cost_ns + 20
-
-    def values(self, view: View) -> Values:
-        known: Values | None = view.memo.get(id(self))
-        if known is None:
-            left, right = self.left.values(view), self.right.values(view)
-            size = view.size if left.step or right.step else 1
-            kinds, words, seconds = (
-                np.empty(size, np.uint8),
-                np.empty(size, np.int64),
-                np.empty(size, np.int64),
-            )
-            kernels.calculate_values(self.operator, left, right, kinds, words, seconds)
-            step = left.step | right.step
-            known = Values(frozen(kinds), frozen(words), frozen(seconds), NO_TEXT, step)
-            view.memo[id(self)] = known
-        return known
+Compute = Callable[..., Values]
+"""``compute(size, *operands)``: so many results of a function, or one for all rows from constants only."""
 
 
-class AbsoluteOperand:
-    """ABS(number)."""
-
-    def __init__(self, operand: Operand) -> None:
-        self.operand = operand
-        self.cost_ns = operand.cost_ns + 5
-
-    def values(self, view: View) -> Values:
-        given = spread(self.operand.values(view), view.size)
-        kinds: Any = np.empty(view.size, np.uint8)
-        words: Any = np.empty(view.size, np.int64)
-        kernels.absolute_values(given.kinds, given.words, kinds, words)
-        return Values(frozen(kinds), frozen(words), given.seconds, NO_TEXT, 1)
-
-
-class CastOperand:
-    """A value that stays as it is if it is of some kinds, and small enough; else Python casts it.
+class ComputedOperand:
+    """What a function gives for the values of other operands.
 
     Parameters
     ----------
-    operand
-        The value; null and missing ones stay null.
-    least, most
-        The kinds from the least to the most.
-    bits
-        How many bits a whole number has at most, with its sign.
+    key
+        Names it, where other filters may compute the same.
     """
 
-    def __init__(self, operand: Operand, least: int, most: int, bits: int = 64) -> None:
-        self.operand = operand
-        self.kinds = (least, most)
-        self.reach = (1 << bits - 1) - 1
-        self.cost_ns = operand.cost_ns + 2
+    def __init__(
+        self, compute: Compute, operands: Sequence[Operand], cost_ns: float, key: Key | None
+    ) -> None:
+        self._of_values = compute
+        self.operands = operands
+        self.cost_ns = cost_ns + sum(operand.cost_ns for operand in operands)
+        self.key = key
 
     def values(self, view: View) -> Values:
-        given = spread(self.operand.values(view), view.size)
-        kinds: Any = np.empty(view.size, np.uint8)
-        kernels.cast_values(given.kinds, given.words, *self.kinds, self.reach, kinds)
-        return Values(frozen(kinds), given.words, given.seconds, given.text, 1)
+        return view.shared(self.key or self, self._compute)
+
+    def _compute(self, view: View) -> Values:
+        given = [operand.values(view) for operand in self.operands]
+        return self._of_values(view.size if any(each.step for each in given) else 1, *given)
+
+
+def filled(kinds: Any, words: Any, seconds: Any = NO_WORDS, text: Any = NO_TEXT, step: int = 1) -> Values:
+    """New values, from now on read-only."""
+    return Values(frozen(kinds), frozen(words), frozen(seconds), text, step)
 
 
 class TruthOperand:
@@ -182,15 +141,9 @@ class TruthOperand:
         self.cost_ns = condition.cost_ns
 
     def values(self, view: View) -> Values:
-        known: Values | None = view.memo.get(id(self))
-        if known is None:
-            truths: Truths = self.condition.truths(view, True)
-            words: Any = frozen(np.zeros(view.size, np.int64))
-            kinds: Any = frozen(self._KINDS[truths])
-            known = view.memo[id(self)] = Values(kinds, words, NO_WORDS, NO_TEXT, 1)
-        return known
+        return view.shared(self, self._compute)
 
-
-def negated(e: Negate) -> Arithmetic:
-    """Minus a number, as what is left of 0."""
-    return Arithmetic("-", Literal(0), e.operand)
+    def _compute(self, view: View) -> Values:
+        truths: Truths = self.condition.truths(view, True)
+        words: Any = np.zeros(view.size, np.int64)
+        return filled(self._KINDS[truths], words)

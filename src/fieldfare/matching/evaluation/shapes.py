@@ -29,20 +29,11 @@ from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, exp
 from fieldfare.matching.evaluation.operands import constants
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
-from fieldfare.matching.evaluation.truth import TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import Pieces, RowByRow, Rows, Truths, Values, View
+from fieldfare.matching.evaluation.truth import TRUE
+from fieldfare.matching.evaluation.view import PARAMETER, Pieces, Rows, Values, View
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 
-
-class _Parameter:
-    """The first step of a path that names a parameter; the second is its number."""
-
-    def __repr__(self) -> str:
-        return "PARAMETER"
-
-
-_PARAMETER: Any = _Parameter()
 _MOST_ITEMS = 16
 """A longer list of IN stays as it is: it is looked up, not compared one by one."""
 
@@ -56,7 +47,7 @@ def shape_of(expression: Expression) -> tuple[Expression, tuple[Scalar, ...]]:
             if isinstance(e.value, bool) or not isinstance(e.value, int | Decimal | str):
                 return e
             found.append(e.value)
-            return Attribute((_PARAMETER, len(found) - 1))
+            return Attribute((PARAMETER, len(found) - 1))
         if isinstance(e, In) and len(e.items) > _MOST_ITEMS:
             return e
         return like(e) if isinstance(e, Like) else with_parts(e, change)
@@ -65,16 +56,13 @@ def shape_of(expression: Expression) -> tuple[Expression, tuple[Scalar, ...]]:
         operand = change(e.operand)
         if not e.pattern or (len(e.pattern) == 1 and isinstance(e.pattern[0], str)):
             return Comparison("=", operand, change(Literal(str(e.pattern[0]) if e.pattern else "")))
-        pieces = pieces_of(e.pattern)
-        if pieces is None:
+        texts = [part for part in e.pattern if isinstance(part, str)]
+        numbers = iter(range(len(found), len(found) + len(texts)))
+        parts: Any = tuple(next(numbers) if isinstance(part, str) else part for part in e.pattern)
+        if pieces_of(e.pattern) is None or pieces_of(parts) is None:
             return Like(operand, e.pattern)
-        parts: list[Any] = []
-        for part in e.pattern:
-            if isinstance(part, str):
-                found.append(part)
-                part = len(found) - 1  # type: ignore[assignment]
-            parts.append(part)
-        return Like(operand, tuple(parts))
+        found.extend(texts)
+        return Like(operand, parts)
 
     return change(expanded(expression)), tuple(found)
 
@@ -165,25 +153,26 @@ class _PairView(View):
         self.doubtful = doubtful
 
     def operand(self, path: Path) -> Values:
-        if not path or path[0] is not _PARAMETER:
+        if not path or path[0] is not PARAMETER:
             return super().operand(path)
         given = self.shape.parameter(int(path[1]))
         kinds, words = frozen(given.kinds.take(self.filters)), frozen(given.words.take(self.filters))
         return Values(kinds, words, frozen(given.seconds.take(self.filters)), given.text, 1)
 
     def knows(self, paths: Iterable[Path]) -> bool:
-        return super().knows(path for path in paths if not path or path[0] is not _PARAMETER)
+        return super().knows(path for path in paths if not path or path[0] is not PARAMETER)
 
     def pieces(self, fixed: Pieces, parts: Sequence[bytes | int]) -> Pieces:
         pieces = self.shape.pieces(parts)
         return Pieces(pieces.text, pieces.starts, frozen(self.filters.view()), 1)
 
-    def ask(self, asked: RowByRow) -> Truths:
-        self.doubtful[self.places] = True
-        return np.full(self.size, UNKNOWN, np.uint8)
+    def doubts(self, rows: Rows | slice) -> bool:
+        self.doubtful[self.places[rows]] = True
+        return True
 
     def take(self, rows: Rows) -> View:
         events: Any = self.rows
-        return _PairView(
-            self.shape, self.batch, events[rows], self.filters[rows], self.places[rows], self.doubtful
-        )
+        places, doubtful = self.places[rows], self.doubtful
+        view = _PairView(self.shape, self.batch, events[rows], self.filters[rows], places, doubtful)
+        view.parent = (self, rows)
+        return view

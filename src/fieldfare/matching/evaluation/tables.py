@@ -19,6 +19,7 @@ from fieldfare.filters import values as sets
 from fieldfare.filters.exact import float_bounds, whole_bounds
 from fieldfare.filters.values import AFTER, BEFORE, Cut, Ranges, ValueSet
 from fieldfare.matching.evaluation import kernels
+from fieldfare.matching.evaluation.kinds import KIND_NEAR, KIND_RATIO, KINDS
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
@@ -50,6 +51,9 @@ class Table(NamedTuple):
     by_kind: NDArray[np.uint8]  # [KINDS]: a truth, or LOOK
     whole: NDArray[np.int64]  # [k]: ascending thresholds of int64; those that none reaches are left out
     real: NDArray[np.float64]  # [k]
+    tops: NDArray[np.int64]  # [k]: the constants as fractions, for numbers that are neither of the two
+    bottoms: NDArray[np.int64]  # [k]: 0 for one that does not fit
+    after: NDArray[np.int64]  # [k]: 1 if the constant itself lies below, else 0
     number_truth: NDArray[np.uint8]  # [k + 1]
     strings: NDArray[np.uint8]  # ascending, one after the other
     starts: NDArray[np.int64]  # [s + 1]
@@ -65,13 +69,15 @@ def frozen(array: A) -> A:
 
 def table_of(true: ValueSet, false: ValueSet) -> Table:
     """The table of a predicate that is true, and false, for these values, and else unknown."""
-    by_kind = np.full(kernels.KINDS, ASK, np.uint8)
+    by_kind = np.full(KINDS, ASK, np.uint8)
     for kind, atom in _ATOMS.items():
         by_kind[kind] = TRUE if true.atoms & atom else FALSE if false.atoms & atom else UNKNOWN
     whole, real, number_truth = _number_cells(true.numbers, false.numbers)
+    tops, bottoms, after = _fractions(sorted({*true.numbers.cuts, *false.numbers.cuts}))
     strings, string_truth = _string_cells(true.strings, false.strings)
     numbers_differ, strings_differ = len(number_truth) > 1, len(string_truth) > 1
-    by_kind[KIND_INT] = by_kind[KIND_FLOAT] = kernels.LOOK if numbers_differ else number_truth[0]
+    for kind in KIND_INT, KIND_FLOAT, KIND_RATIO, KIND_NEAR:
+        by_kind[kind] = kernels.LOOK if numbers_differ else number_truth[0]
     if not numbers_differ:
         by_kind[KIND_EXACT] = number_truth[0]
     by_kind[KIND_STRING] = kernels.LOOK if strings_differ else string_truth[0]
@@ -81,9 +87,10 @@ def table_of(true: ValueSet, false: ValueSet) -> Table:
     heads = np.zeros(len(strings), np.uint64)
     if len(strings):
         kernels.fill_heads(text, frozen(starts), heads)
-    for array in (by_kind, whole, real, number_truth, starts, heads, string_truth):
+    for array in (by_kind, whole, real, tops, bottoms, after, number_truth, starts, heads, string_truth):
         array.flags.writeable = False
-    return Table(by_kind, whole, real, number_truth, text, starts, heads, string_truth)
+    numbers = (whole, real, tops, bottoms, after, number_truth)
+    return Table(by_kind, *numbers, text, starts, heads, string_truth)
 
 
 def _truth(in_true: bool, in_false: bool) -> int:
@@ -106,6 +113,21 @@ def _number_cells(
         truths.append(_truth(in_true, in_false))
     reachable = [max(threshold, _LEAST) for threshold in whole if threshold <= _MOST]
     return np.array(reachable, np.int64), np.array(real, np.float64), np.array(truths, np.uint8)
+
+
+def _fractions(cuts: list[Cut]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """``tops``, ``bottoms`` and ``after`` of a table."""
+    fractions = [_fraction(constant) for constant, _ in cuts]
+    tops, bottoms = ([each[part] for each in fractions] for part in (0, 1))
+    after = [int(side != BEFORE) for _, side in cuts]
+    return np.array(tops, np.int64), np.array(bottoms, np.int64), np.array(after, np.int64)
+
+
+def _fraction(constant: Decimal) -> tuple[int, int]:
+    if constant and not -30 <= constant.adjusted() <= 30:
+        return 0, 0
+    top, bottom = constant.as_integer_ratio()
+    return (top, bottom) if abs(top) <= _MOST and bottom <= _MOST else (0, 0)
 
 
 def _thresholds(cut: Cut) -> tuple[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.expression import Wild
 from fieldfare.matching.evaluation import text_kernels
-from fieldfare.matching.evaluation.operands import Operand, spread
+from fieldfare.matching.evaluation.operands import Compute, Operand, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Pieces, RowByRow, Truths, Values, View
+from fieldfare.matching.evaluation.view import NO_WORDS, Pieces, RowByRow, Truths, Values, View
 from fieldfare.matching.events.columns import KIND_STRING
 
 _LENGTH_BITS = 0xFFFFFFFF
+
+_ONE = bytes([text_kernels.ONE_BYTE])
 
 
 class Fits:
@@ -35,13 +38,15 @@ class Fits:
         self.asked = asked
         self.parts = parts
         self.pieces = pieces_as_arrays([[part if isinstance(part, bytes) else b"" for part in parts]])
-        self.cost_ns = operand.cost_ns + (30.0 if len(parts) > 2 else 8.0)
+        has_ones = any(isinstance(part, bytes) and _ONE in part for part in parts)
+        self.fit = text_kernels.fit_with_ones if has_ones or len(parts) == 1 else text_kernels.fit_values
+        self.cost_ns = operand.cost_ns + (30.0 if len(parts) > 2 or has_ones else 8.0)
 
     def truths(self, view: View, exactly: bool) -> Truths:
         values = spread(self.operand.values(view), view.size)
         truths = np.empty(view.size, np.uint8)
         pieces = view.pieces(self.pieces, self.parts)
-        if text_kernels.fit_values(values.kinds, values.words, values.text, pieces, len(self.parts), truths):
+        if self.fit(values.kinds, values.words, values.text, pieces, len(self.parts), truths):
             self.asked.settle(view, truths, ASK)
         return truths
 
@@ -57,19 +62,20 @@ def pieces_as_arrays(patterns: Sequence[Sequence[bytes]]) -> Pieces:
 def pieces_of(pattern: Sequence[Any]) -> list[bytes | int] | None:
     """What stands before, between and after the RUNs of a pattern; None if no kernel looks for it.
 
-    Beside what a Pattern has there may be ints in place of texts: they stay as they are.
+    Beside what a Pattern has there may be ints in place of texts: they stay as they are, if no ONE is beside.
     """
     pieces: list[bytes | int] = [b""]
     for part in pattern:
+        before = pieces[-1]
         if part is Wild.RUN:
             pieces.append(b"")
-        elif part is Wild.ONE or pieces[-1] != b"":
+        elif isinstance(before, int) or (isinstance(part, int) and before):
             return None
+        elif isinstance(part, int):
+            pieces[-1] = part
         else:
-            pieces[-1] = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-    if len(pieces) < 2 or any(is_long(piece) for piece in pieces[1:-1]):
-        return None
-    return pieces
+            pieces[-1] = before + (_ONE if part is Wild.ONE else part.encode("utf-8", "surrogatepass"))
+    return None if any(is_long(piece) for piece in pieces[1:-1]) else pieces
 
 
 def is_long(piece: bytes | int) -> bool:
@@ -77,36 +83,39 @@ def is_long(piece: bytes | int) -> bool:
     return isinstance(piece, bytes) and len(piece) > text_kernels.MOST_PIECE_BYTES
 
 
-class LengthOperand:
+def length(size: int, given: Values) -> Values:
     """LENGTH(text)."""
-
-    def __init__(self, operand: Operand) -> None:
-        self.operand = operand
-        self.cost_ns = operand.cost_ns + 10
-
-    def values(self, view: View) -> Values:
-        given = spread(self.operand.values(view), view.size)
-        kinds: Any = np.empty(view.size, np.uint8)
-        lengths: Any = np.empty(view.size, np.int64)
-        text_kernels.measure_values(given.kinds, given.words, given.text, kinds, lengths)
-        return Values(frozen(kinds), frozen(lengths), NO_WORDS, NO_TEXT, 1)
+    many = spread(given, size)
+    kinds: Any = np.empty(size, np.uint8)
+    lengths: Any = np.empty(size, np.int64)
+    text_kernels.measure_values(many.kinds, many.words, many.text, kinds, lengths)
+    return filled(kinds, lengths, step=given.step)
 
 
-class CaseOperand:
-    """LOWER(text), UPPER(text) or CASEFOLD(text); Python does it for strings that are not all ASCII."""
+def case_changed(change: Callable[[str], str]) -> Compute:
+    """LOWER(text), UPPER(text) or CASEFOLD(text); Python does it for strings with longer characters."""
 
-    def __init__(self, operand: Operand, change: Callable[[str], str]) -> None:
-        self.operand = operand
-        self.change = change
-        self.cost_ns = operand.cost_ns + 15
+    def compute(size: int, given: Values) -> Values:
+        many = spread(given, size)
+        kinds, words, text = with_case(many.kinds, many.words, many.text, change)
+        return filled(kinds, words, NO_WORDS, text, given.step)
 
-    def values(self, view: View) -> Values:
-        known: Values | None = view.memo.get(id(self))
-        if known is None:
-            given = spread(self.operand.values(view), view.size)
-            changed = with_case(given.kinds, given.words, given.text, self.change)
-            known = view.memo[id(self)] = Values(*changed[:2], NO_WORDS, changed[2], 1)
-        return known
+    return compute
+
+
+@cache
+def _short_cases(change: Callable[[str], str]) -> NDArray[np.int16]:
+    """For each character of at most two bytes what it becomes, of as many bytes; else -1.
+
+    A capital sigma is left out: what it becomes depends on what is around it.
+    """
+    table = np.full(0x800, -1, np.int16)
+    for code in range(0x800):
+        changed = change(chr(code))
+        if len(changed) == 1 and ord(changed) < 0x800 and (ord(changed) < 0x80) == (code < 0x80):
+            table[code] = ord(changed)
+    table[ord("Σ")] = -1
+    return frozen(table)
 
 
 def with_case(
@@ -120,8 +129,7 @@ def with_case(
     kinds: Any = np.empty(len(given_kinds), np.uint8)
     words: Any = np.empty(len(given_kinds), np.int64)
     text: Any = np.empty(size, np.uint8)
-    first = ord("A") if change("A") == "a" else ord("a")
-    text_kernels.change_case(given_kinds, given_words, given_text, first, kinds, words, text)
+    text_kernels.change_case(given_kinds, given_words, given_text, _short_cases(change), kinds, words, text)
     further = []
     for row in np.flatnonzero(words < 0).tolist():
         start, length = divmod(int(given_words[row]), 1 << 32)

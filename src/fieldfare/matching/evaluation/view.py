@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fieldfare.filters.evaluator import Compiler, Condition
 from fieldfare.filters.expression import Expression, attribute_paths
 from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.truth import CODES
+from fieldfare.matching.evaluation.truth import CODES, UNKNOWN
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
 from fieldfare.model import Path
 
@@ -45,6 +45,23 @@ class Values(NamedTuple):
     text: NDArray[np.uint8]
     step: int
 
+    def of(self, rows: Rows | slice | None) -> Values:
+        """Those of some rows."""
+        if rows is None or self.step == 0:
+            return self
+        taken: list[NDArray[Any]] = [self.kinds, self.words, self.seconds]
+        if isinstance(rows, slice):
+            taken = [array[rows] if array.size else array for array in taken]
+        else:
+            taken = [array.take(rows) if array.size else array for array in taken]
+        kinds, words, seconds = map(readable, taken)
+        return Values(kinds, words, seconds, self.text, 1)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that they take."""
+        return self.kinds.nbytes + self.words.nbytes + self.seconds.nbytes + self.text.nbytes
+
 
 class Pieces(NamedTuple):
     """Pieces of text to look for: those of row i begin at ``starts[owners[i * step] * count + piece]``."""
@@ -55,11 +72,48 @@ class Pieces(NamedTuple):
     step: int
 
 
+class _Parameter:
+    """The first step of a path that names a parameter of a shape; the second is its number."""
+
+    def __repr__(self) -> str:
+        return "PARAMETER"
+
+
+PARAMETER: Any = _Parameter()
+
+
+def has_parameters(e: Expression) -> bool:
+    """Whether an expression is a part of a shape that differs from filter to filter."""
+    return any(path and path[0] is PARAMETER for path in attribute_paths(e))
+
+
 NO_WORDS = frozen(np.zeros(0, np.int64))
 NO_TEXT = frozen(np.zeros(0, np.uint8))
-_MISSING = Values(
+MISSING = Values(
     frozen(np.full(1, KIND_MISSING, np.uint8)), frozen(np.zeros(1, np.int64)), NO_WORDS, NO_TEXT, 0
 )
+
+
+class Key:
+    """Names what an expression computes: equal for equal expressions, with a hash that is at hand."""
+
+    __slots__ = ("_hash", "expression")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self._hash = hash(expression)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and (self is other or self.expression == other.expression)
+
+
+KEPT_BYTES = 1 << 26
+"""What is kept of values computed for a batch, at most."""
+_BYTES = "bytes"
+"""Where a batch's ``kept`` counts them."""
 
 
 class View:
@@ -73,19 +127,23 @@ class View:
         Their places in the batch: int64[size], or a slice with a start and an end, or None for all.
     memo
         What was computed for these rows, by whoever computed it.
+
+    What several filters compute is kept in the batch's ``kept``, by its Key: once it was computed for as
+    many rows as the batch has, it is computed for all of them. Until then the count stands there.
     """
 
-    __slots__ = ("_columns", "batch", "memo", "rows", "size", "text")
+    __slots__ = ("_columns", "batch", "memo", "parent", "rows", "size", "text")
 
     def __init__(self, batch: ColumnBatch, rows: Rows | slice | None = None) -> None:
         self.batch = batch
         self.rows = rows
+        self.parent: tuple[View, Rows] | None = None
         if rows is None:
             self.size = batch.size
         else:
             self.size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         self.text = readable(batch.text)
-        self.memo: dict[int, Any] = {}
+        self.memo: dict[Any, Any] = {}
         self._columns: dict[Path, Column | None] = {}
 
     def column(self, path: Path) -> Column | None:
@@ -112,8 +170,13 @@ class View:
         arrays: NDArray[np.bool_] = column.kinds == KIND_OTHER
         rows = np.flatnonzero(arrays)
         if len(rows):
-            arrays[rows] = self.batch.are_arrays(path, self._events(rows))
+            batch, place, events = self.source(path, rows)
+            arrays[rows] = batch.are_arrays(place, events)
         return arrays
+
+    def source(self, path: Path, rows: Rows) -> tuple[ColumnBatch, Path, Rows]:
+        """Where an attribute of some of the rows is: a batch, its path there, and the events there."""
+        return self.batch, path, self._events(rows)
 
     def knows(self, paths: Iterable[Path]) -> bool:
         """Whether an attribute that has no column is missing, rather than not asked for."""
@@ -123,7 +186,39 @@ class View:
     def operand(self, path: Path) -> Values:
         """The values of an attribute."""
         column = self.column(path)
-        return _MISSING if column is None else Values(column.kinds, column.words, NO_WORDS, self.text, 1)
+        return MISSING if column is None else Values(column.kinds, column.words, NO_WORDS, self.text, 1)
+
+    def shared(self, key: Any, compute: Callable[[View], Values]) -> Values:
+        """What a key names, for these rows; a Key, for other filters too."""
+        known: Values | None = self.memo.get(key)
+        if known is None:
+            known = self._of_parent(key) or self._of_batch(key, compute)
+            self.memo[key] = known
+        return known
+
+    def _of_parent(self, key: Any) -> Values | None:
+        """What was computed for the rows that these were taken from."""
+        if self.parent is None:
+            return None
+        whole, rows = self.parent
+        known: Values | None = whole.memo.get(key) or whole._of_parent(key)
+        return None if known is None else known.of(rows)
+
+    def _of_batch(self, key: Any, compute: Callable[[View], Values]) -> Values:
+        if not isinstance(key, Key):
+            return compute(self)
+        kept = self.batch.kept
+        found = kept.get(key, 0)
+        if isinstance(found, Values):
+            return found.of(self.rows)
+        seen = found + self.size
+        if seen <= self.batch.size or kept.get(_BYTES, 0) > KEPT_BYTES:
+            kept[key] = seen
+            return compute(self)
+        whole = compute(View(self.batch))
+        kept[key] = whole
+        kept[_BYTES] = kept.get(_BYTES, 0) + whole.size_bytes
+        return whole.of(self.rows)
 
     def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:
         """The pieces of a pattern for each row: the same for all."""
@@ -131,11 +226,19 @@ class View:
 
     def ask(self, asked: RowByRow) -> Truths:
         """What Python says of an expression for each row."""
+        if self.doubts(slice(None)):
+            return np.full(self.size, UNKNOWN, np.uint8)
         return asked.evaluate(self)
+
+    def doubts(self, _rows: Rows | slice) -> bool:
+        """Whether rows that only Python can tell are noted rather than asked about."""
+        return False
 
     def take(self, rows: Rows) -> View:
         """The view of some of this one's rows."""
-        return View(self.batch, self._events(rows))
+        view = View(self.batch, self._events(rows))
+        view.parent = (self, rows)
+        return view
 
     def _events(self, rows: Rows) -> Rows:
         """Where some of the rows are in the batch."""

@@ -83,7 +83,7 @@ def columns_from_arrow(batch: pa.RecordBatch, paths: Sequence[Path]) -> ColumnBa
         cells = resolve(batch, path, resolved)
         if cells is not None:
             columns[path] = _column(cells, shared)
-    others = ArrowOthers(resolved, _scalars)
+    others = ArrowOthers(resolved, _scalars, columns_from_arrow)
     return ColumnBatch(batch.num_rows, columns, shared.text(), tuple(shared.exact), others, frozenset(paths))
 
 

@@ -6,19 +6,22 @@ is `other` without parts (bytes, a duration) is a NaN here, for no filter can te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain
+from fieldfare.matching.events.columns import ColumnBatch, Flattened
 from fieldfare.model import Path
 
 Scalars = Callable[[pa.Array], list[Any]]
 """The values of an array that has no parts."""
+Columns = Callable[[pa.RecordBatch, Sequence[Path]], ColumnBatch]
 
 _MOST_SINGLE = 16
 """After so many questions about one attribute all its values are read at once, which is faster."""
@@ -33,11 +36,14 @@ class ArrowOthers:
         The cells of every path that may be asked for.
     scalars
         Reads what has no parts.
+    columns
+        Reads a batch as columns.
     """
 
-    def __init__(self, resolved: Mapping[Path, Cells | None], scalars: Scalars) -> None:
+    def __init__(self, resolved: Mapping[Path, Cells | None], scalars: Scalars, columns: Columns) -> None:
         self._resolved = resolved
         self._scalars = scalars
+        self._columns = columns
         self._asked: dict[Path, int] = {}
         self._whole: dict[Path, list[Any]] = {}
 
@@ -58,6 +64,19 @@ class ArrowOthers:
         assert cells is not None
         reader = _reader(plain(cells.values).type)
         return np.full(len(events), reader in (_lists, _list_views, _fixed_lists))
+
+    def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
+        """The elements of lists, one list after the other, as columns."""
+        cells = self._resolved[path]
+        assert cells is not None
+        lists = plain(cells.values)
+        if _reader(lists.type) not in (_lists, _fixed_lists):
+            return None
+        lists = lists.take(pa.array(events))
+        paths = {each: ("element", *each) for each in inner}
+        batch = pa.RecordBatch.from_arrays([lists.flatten()], names=["element"])
+        counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        return Flattened(counts, self._columns(batch, list(paths.values())), paths)
 
 
 def nested_values(values: pa.Array, scalars: Scalars) -> list[Any]:

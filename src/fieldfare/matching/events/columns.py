@@ -15,10 +15,10 @@ The order of the kinds is the order of the regions in ``filters.values``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -65,6 +65,8 @@ class ColumnBatch:
     """The paths that were asked for, whether some event has them or not, as far as that is known."""
     record_sizes: NDArray[np.int64] | None = None
     """How many events the record of each event has: int64[n]; None if they are in no records."""
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was computed of these events and may be asked for again; see ``evaluation.view``."""
 
     def value(self, path: Path, event: int) -> Any:
         """The Python value of one attribute of one event; ``ABSENT`` if it is missing."""
@@ -157,6 +159,23 @@ class Others(Protocol):
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are arrays."""
 
+    def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
+        """The elements of arrays, one array after the other; None if only Python reads them.
+
+        ``inner`` are paths into an element.
+        """
+
+
+class Flattened(NamedTuple):
+    """Elements as columns."""
+
+    counts: NDArray[np.int64]
+    """How many elements each array has."""
+    batch: ColumnBatch
+    """All of them."""
+    paths: dict[Path, Path]
+    """For each path into an element, the batch's."""
+
 
 @dataclass(frozen=True, slots=True)
 class _TakenOthers:
@@ -170,6 +189,9 @@ class _TakenOthers:
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         return self.whole.are_arrays(path, self.events[events])
+
+    def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
+        return self.whole.elements(path, self.events[events], inner)
 
 
 _NAN = float("nan")

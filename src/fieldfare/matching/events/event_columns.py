@@ -25,6 +25,7 @@ from fieldfare.matching.events.columns import (
     KIND_TRUE,
     Column,
     ColumnBatch,
+    Flattened,
 )
 from fieldfare.model import Path
 
@@ -75,6 +76,15 @@ class EventOthers:
         """Which of them are sequences, but no strings or bytes."""
         get = self._getter(path)
         return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
+
+    def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened:
+        """The elements of arrays, one array after the other, as columns."""
+        get = self._getter(path)
+        arrays = [get(self._events[event]) for event in events.tolist()]
+        paths = {each: ("element", *each) for each in inner}
+        elements = [{"element": element} for array in arrays for element in array]
+        counts = np.array([len(array) for array in arrays], np.int64)
+        return Flattened(counts, columns_of_events(elements, paths.values()), paths)
 
 
 class _Writer:

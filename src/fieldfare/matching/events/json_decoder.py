@@ -166,6 +166,14 @@ def _unescape(
     return text[:end]
 
 
+def unescaped(
+    data: NDArray[np.uint8], escaped_bytes: int, kinds: NDArray[np.uint8], words: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """A text with strings of KIND_ESCAPED unescaped at its end; changes their kinds and words."""
+    size, rows = len(kinds), np.array([escaped_bytes])
+    return _unescape(data, rows, size, kinds.reshape(1, size), words.reshape(1, size))
+
+
 def _read_numbers(
     data: NDArray[np.uint8],
     unread: NDArray[np.int64],

@@ -1,0 +1,28 @@
+"""Places on the Earth and addresses of the Internet, by columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.evaluation import address_kernels, place_kernels
+from fieldfare.matching.evaluation.numbers import fresh, step_of
+from fieldfare.matching.evaluation.operands import filled
+from fieldfare.matching.evaluation.view import Values
+
+
+def distance(
+    size: int, latitude: Values, longitude: Values, latitude_2: Values, longitude_2: Values
+) -> Values:
+    """DISTANCE_KM(latitude, longitude, latitude_2, longitude_2)."""
+    out = fresh(size)
+    place_kernels.measure_distances(latitude, longitude, latitude_2, longitude_2, *out)
+    return filled(*out, step=step_of(latitude, longitude, latitude_2, longitude_2))
+
+
+def in_block(size: int, address: Values, block: Values) -> Values:
+    """IN_CIDR(address, block)."""
+    kinds: Any = np.empty(size, np.uint8)
+    address_kernels.find_addresses(address, block, kinds)
+    return filled(kinds, np.zeros(size, np.int64), step=step_of(address, block))

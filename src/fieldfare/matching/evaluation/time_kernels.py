@@ -1,0 +1,278 @@
+"""The compiled loops over times: text to seconds since 1970, and the parts of an instant.
+
+The meaning is that of ``filters.functions.times``. An instant is a whole number of seconds, or a fraction
+whose denominator is a power of ten; what does not fit into 64 bits is asked in Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.compiled import borrowed, compiled, inlined
+from fieldfare.matching.evaluation.exact_numbers import (
+    WHOLE_POWERS,
+    floor_of,
+    fraction_of,
+    has_arithmetic,
+    product_of,
+    second_of,
+)
+from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_RATIO
+from fieldfare.matching.evaluation.text_kernels import fetch_ahead
+from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
+
+TIME_OF_DAY, WEEKDAY, YEAR, MONTH, DAY, HOUR, MINUTE, SECOND = range(8)
+
+_DAY_S = 86_400
+_CYCLE_DAYS = 146_097
+_EPOCH_DAYS = 719_468
+"""From March 1st of the year 0, where a cycle of 400 years begins whose leap days come last, to 1970."""
+_CENTURY_QUARTERS = np.uint64(146_097)
+_YEAR_SCALE, _MONTH_SCALE = np.uint64(2_939_745), np.uint64(2_141)
+_LOW_WORD, _LOW_SHORT = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
+_MOST_DIGITS = 9
+"""Of a fraction of a second, zeros at its end aside."""
+_MOST_WRITTEN = 100
+"""``filters.functions.times.MAX_FRACTION_DIGITS``."""
+_DAYS_OF_MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_BAD = -1
+
+
+@inlined
+def _digit(text: Any, i: Any) -> Any:
+    """The digit at a place; at least 10 for what is none."""
+    return np.int64(text[np.uint64(i)]) ^ 0x30
+
+
+@inlined
+def _two_digits(text: Any, i: Any) -> Any:
+    a, b = _digit(text, i), _digit(text, i + 1)
+    return 10 * a + b if a < 10 and b < 10 else np.int64(_BAD)
+
+
+@inlined
+def _days_before(year: Any, month: Any, day: Any) -> Any:
+    """The days from 1970 to a day of the Gregorian calendar."""
+    year -= month <= 2
+    cycle = year // 400
+    within = year - 400 * cycle
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return cycle * _CYCLE_DAYS + 365 * within + within // 4 - within // 100 + of_year - _EPOCH_DAYS
+
+
+@inlined
+def _civil(days: Any) -> Any:
+    """Year, month and day of a day since 1970; by multiplications (Neri and Schneider 2023)."""
+    days += _EPOCH_DAYS
+    cycle = days // _CYCLE_DAYS
+    quarters = np.uint64(4 * (days - cycle * _CYCLE_DAYS) + 3)
+    century = quarters // _CENTURY_QUARTERS
+    scaled = _YEAR_SCALE * ((quarters - century * _CENTURY_QUARTERS) | np.uint64(3))
+    of_year = (scaled & _LOW_WORD) // _YEAR_SCALE // np.uint64(4)
+    shifted = _MONTH_SCALE * of_year + np.uint64(197_913)
+    month, day = np.int64(shifted >> np.uint64(16)), np.int64((shifted & _LOW_SHORT) // _MONTH_SCALE) + 1
+    next_year = np.int64(of_year >= np.uint64(306))
+    year = np.int64(np.uint64(100) * century + (scaled >> np.uint64(32)))
+    return year + 400 * cycle + next_year, month - 12 * next_year, day
+
+
+@inlined
+def _offset(text: Any, start: Any, length: Any) -> Any:
+    """(whether the text is an offset from UTC, the seconds that its clock is ahead)."""
+    if length == 1:
+        return (text[np.uint64(start)] | 0x20) == 0x7A, np.int64(0)
+    if length != 6 or text[np.uint64(start + 3)] != 0x3A:
+        return False, np.int64(0)
+    sign = text[np.uint64(start)]
+    hour, minute = _two_digits(text, start + 1), _two_digits(text, start + 4)
+    ahead = 3_600 * hour + 60 * minute
+    known = (sign in (0x2B, 0x2D)) and 0 <= hour <= 23 and 0 <= minute <= 59
+    return known, -ahead if sign == 0x2D else ahead
+
+
+@inlined
+def _fraction_end(text: Any, start: Any, end: Any) -> Any:
+    """Where the digits from a place on end."""
+    while start < end and _digit(text, start) < 10:
+        start += 1
+    return start
+
+
+@inlined
+def _with_fraction(text: Any, start: Any, end: Any, seconds: Any) -> Any:
+    """(kind, word, second word) of seconds and the digits of a fraction."""
+    while end > start and text[np.uint64(end - 1)] == 0x30:
+        end -= 1
+    if end == start:
+        return KIND_INT, seconds, np.int64(0)
+    if end - start > _MOST_DIGITS:
+        return KIND_ASK, np.int64(0), np.int64(0)
+    fraction = np.int64(0)
+    for i in range(start, end):
+        fraction = 10 * fraction + _digit(text, i)
+    unit = WHOLE_POWERS[end - start]
+    word, fits = product_of(seconds, unit)
+    if not fits:
+        return KIND_ASK, np.int64(0), np.int64(0)
+    return KIND_RATIO, word + fraction, unit
+
+
+@inlined
+def _clock(text: Any, i: Any) -> Any:
+    """The seconds of ``HH:MM:SS``, a leap second too; or _BAD."""
+    if text[np.uint64(i + 2)] != 0x3A or text[np.uint64(i + 5)] != 0x3A:
+        return np.int64(_BAD)
+    hour, minute, second = _two_digits(text, i), _two_digits(text, i + 3), _two_digits(text, i + 6)
+    if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
+        return np.int64(_BAD)
+    return 3_600 * hour + 60 * minute + second
+
+
+@inlined
+def _day(text: Any, i: Any) -> Any:
+    """(whether ``YYYY-MM-DD`` is a day, the days since 1970)."""
+    century, years = _two_digits(text, i), _two_digits(text, i + 2)
+    month, day = _two_digits(text, i + 5), _two_digits(text, i + 8)
+    if text[np.uint64(i + 4)] != 0x2D or text[np.uint64(i + 7)] != 0x2D or century < 0 or years < 0:
+        return False, np.int64(0)
+    year = 100 * century + years
+    if year == 0 or not 1 <= month <= 12:
+        return False, np.int64(0)
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= day <= _DAYS_OF_MONTHS[month] + (leap and month == 2):
+        return False, np.int64(0)
+    return True, _days_before(year, month, day)
+
+
+@inlined
+def _instant(text: Any, start: Any, length: Any) -> Any:
+    """(kind, word, second word) of a timestamp as RFC 3339 writes it."""
+    null = (KIND_NULL, np.int64(0), np.int64(0))
+    if length < 20:
+        return null
+    end = start + length
+    between = text[np.uint64(start + 10)]
+    known, days = _day(text, start)
+    clock = _clock(text, start + 11)
+    if not known or clock < 0 or not ((between | 0x20) == 0x74 or between == 0x20):
+        return null
+    begin = start + 19
+    fraction_end = begin
+    if text[np.uint64(begin)] == 0x2E:
+        begin += 1
+        fraction_end = _fraction_end(text, begin, end)
+        if fraction_end == begin or fraction_end - begin > _MOST_WRITTEN:
+            return null
+    known, ahead = _offset(text, fraction_end, end - fraction_end)
+    if not known:
+        return null
+    seconds = days * _DAY_S + clock - ahead
+    # A leap second ends a month, in UTC.
+    if _two_digits(text, start + 17) == 60 and (seconds % _DAY_S != 0 or _civil(seconds // _DAY_S)[2] != 1):
+        return null
+    return _with_fraction(text, begin, fraction_end, seconds)
+
+
+@inlined
+def _since_midnight(text: Any, start: Any, length: Any) -> Any:
+    """(kind, word, second word) of ``HH:MM``, ``HH:MM:SS`` or ``HH:MM:SS.fff``."""
+    null = (KIND_NULL, np.int64(0), np.int64(0))
+    if length < 5 or text[np.uint64(start + 2)] != 0x3A:
+        return null
+    hour, minute = _two_digits(text, start), _two_digits(text, start + 3)
+    if not (0 <= hour <= 23 and 0 <= minute <= 59):
+        return null
+    seconds = 3_600 * hour + 60 * minute
+    if length == 5:
+        return KIND_INT, seconds, np.int64(0)
+    second = _two_digits(text, start + 6) if length >= 8 else np.int64(_BAD)
+    if text[np.uint64(start + 5)] != 0x3A or not 0 <= second <= 59:
+        return null
+    seconds += second
+    if length == 8:
+        return KIND_INT, seconds, np.int64(0)
+    begin, end = start + 9, start + length
+    if text[np.uint64(start + 8)] != 0x2E or begin == end or end - begin > _MOST_WRITTEN:
+        return null
+    if _fraction_end(text, begin, end) != end:
+        return null
+    return _with_fraction(text, begin, end, seconds)
+
+
+@compiled
+def read_times(given: Any, is_instant: Any, kinds: Any, words: Any, seconds: Any) -> None:
+    """Write what texts name: instants, or intervals since midnight."""
+    given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
+    kinds, words, seconds, step = borrowed(kinds), borrowed(words), borrowed(seconds), given.step
+    for i in range(kinds.size):
+        fetch_ahead(text, given_words, i, step)
+        kind, word = given_kinds[i * step], given_words[i * step]
+        if kind != KIND_STRING:
+            kinds[i], words[i], seconds[i] = KIND_ASK if kind == KIND_ANY else KIND_NULL, 0, 0
+        elif is_instant:
+            kinds[i], words[i], seconds[i] = _instant(text, word >> 32, word & 0xFFFFFFFF)
+        else:
+            kinds[i], words[i], seconds[i] = _since_midnight(text, word >> 32, word & 0xFFFFFFFF)
+
+
+@inlined
+def _part(part: Any, seconds: Any) -> Any:
+    """A part of a local time that is a whole number."""
+    if part == HOUR:
+        return seconds % _DAY_S // 3_600
+    if part == MINUTE:
+        return seconds % 3_600 // 60
+    days = seconds // _DAY_S
+    if part == WEEKDAY:
+        return (days + 3) % 7 + 1
+    year, month, day = _civil(days)
+    return year if part == YEAR else month if part == MONTH else day
+
+
+@inlined
+def _rest(word: Any, denominator: Any, ahead: Any, length: Any) -> Any:
+    """(kind, word, second word) of the seconds of a local time since the last multiple of a length."""
+    shift, fits = product_of(ahead, denominator)
+    whole, also = product_of(length, denominator)
+    if denominator == 0 or not fits or not also or not abs(float(word) + float(shift)) < 9.2e18:
+        return KIND_ASK, np.int64(0), np.int64(0)
+    rest = (word + shift) % whole
+    return (KIND_INT, rest, np.int64(0)) if denominator == 1 else (KIND_RATIO, rest, denominator)
+
+
+@compiled
+def take_parts(part: Any, given: Any, offsets: Any, kinds: Any, words: Any, seconds: Any) -> None:
+    """Write a part of each instant, as a clock with an offset shows it."""
+    given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
+    given_seconds, step, offset_step = borrowed(given.seconds), given.step, offsets.step
+    offset_kinds, offset_words, text = (
+        borrowed(offsets.kinds),
+        borrowed(offsets.words),
+        borrowed(offsets.text),
+    )
+    kinds, words, seconds = borrowed(kinds), borrowed(words), borrowed(seconds)
+    known, ahead, guess = False, np.int64(0), np.int64(2)
+    for i in range(kinds.size):
+        j, k = i * step, i * offset_step
+        kind, word = given_kinds[j], given_words[j]
+        second = second_of(kind, given_seconds, j)
+        if i == 0 or offset_step:
+            known, ahead = False, np.int64(0)
+            if offset_kinds[k] == KIND_STRING:
+                known, ahead = _offset(text, offset_words[k] >> 32, offset_words[k] & 0xFFFFFFFF)
+        kinds[i], words[i], seconds[i] = KIND_NULL, 0, 0
+        if not known or not has_arithmetic(kind, word):
+            if offset_kinds[k] == KIND_ANY:
+                kinds[i] = KIND_ASK
+        elif part in (TIME_OF_DAY, SECOND):
+            length = np.int64(60 if part == SECOND else _DAY_S)
+            numerator, denominator, guess = fraction_of(kind, word, second, guess)
+            kinds[i], words[i], seconds[i] = _rest(numerator, denominator, ahead, length)
+        else:
+            found, whole = floor_of(kind, word, second)
+            if found and abs(whole) < 1 << 60:
+                kinds[i], words[i] = KIND_INT, _part(part, whole + ahead)
+            else:
+                kinds[i] = KIND_ASK
