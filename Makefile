@@ -40,7 +40,7 @@ format: setup  ## let ruff rewrite what it can
 test: lint  ## lint, types, and every test but the slow ones, in a small dose
 	@DOSE=0.3 $(BIN)/python -m pytest -m "not slow" --numprocesses 2
 
-test-fast: setup  ## the inner loop, a minute: no Spark, no service, nothing that takes long
+test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes long
 	@DOSE=0.05 $(BIN)/python -m pytest -m "not slow and not long and not spark and not service" --numprocesses 2
 
 test-all: lint  ## everything: the slow ones, and all examples

@@ -202,7 +202,7 @@ def _run_python(programs: list[str], folder: Path) -> list[str]:
         env={**environment, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.split(PAGE_BREAK)[:-1]

@@ -12,6 +12,8 @@ from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.files import match_block
 from fieldfare.storage.files.match_folder import BlockFile
 
+pytestmark = pytest.mark.long
+
 DAY_S = 86_400.0
 
 

@@ -21,6 +21,8 @@ from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine, SetAside
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("who", ["pipeline", "indexer"])
 def test_ready_needs_processes_that_have_just_given_a_sign_of_life(tmp_path, who):

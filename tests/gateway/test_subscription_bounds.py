@@ -7,11 +7,14 @@ import secrets
 import threading
 
 import httpx
+import pytest
 from gateway_support import SUBSCRIPTIONS, run, running
 from loop_watch import watched
 from test_publish_http import problem
 
 from fieldfare.gateway import subscriptions
+
+pytestmark = pytest.mark.long
 
 
 def colliding_ids(monkeypatch, *ends: str) -> None:

@@ -38,6 +38,8 @@ from fieldfare.storage.event_log import NewRecord, Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put, Remove
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 120.0
 
 

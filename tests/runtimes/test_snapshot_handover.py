@@ -33,6 +33,8 @@ from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.registry import Put, Remove
 
+pytestmark = pytest.mark.long
+
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
 DEADLINE_S = 60.0
 

@@ -36,6 +36,8 @@ from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Put
 
+pytestmark = pytest.mark.long
+
 RAISED = "org.apache.spark...\n  RecordsError: records 0 to 9 cannot be matched: ValueError: no"
 BROKEN = "java.io.IOException: Input/output error"
 FULL = "java.io.IOException: No space left on device"

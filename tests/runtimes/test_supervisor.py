@@ -21,6 +21,8 @@ from fieldfare.runtimes.process.logs import set_aside_large
 from fieldfare.runtimes.process.restarts import Restarts, RestartSettings
 from fieldfare.runtimes.process.watching import HangWatch
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 20.0
 
 GATEWAY = """
