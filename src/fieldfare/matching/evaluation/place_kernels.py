@@ -19,22 +19,21 @@ _SURE_DEGREES = 1e-13
 _DOUBT_MM, _DOUBT_FAR_MM = 1e-3, 1e-4
 """More than two computations of a distance differ by, and what grows towards the antipodes."""
 
-_NO_NUMBER, _KNOWN, _OPEN = 0, 1, 2
+_NO_NUMBER, KNOWN, _OPEN = 0, 1, 2
 
 
 @inlined
-def _degrees(given: Any, row: Any, most: Any) -> Any:
+def _degrees(kinds: Any, words: Any, seconds: Any, place: Any, most: Any) -> Any:
     """(whether there is a latitude or longitude, or that is open; the degrees)."""
-    place = row * given.step
-    kind, word = given.kinds[place], given.words[place]
+    kind, word = kinds[place], words[place]
     if not has_arithmetic(kind, word):
         return np.int64(_NO_NUMBER), 0.0
     if kind in (KIND_EXACT, KIND_ASK, KIND_ANY):
         return np.int64(_OPEN), 0.0
-    value, away = near_of(kind, word, second_of(kind, given.seconds, place))
+    value, away = near_of(kind, word, second_of(kind, seconds, place))
     if kind == KIND_NEAR or (kind == KIND_RATIO and abs(value) + away >= most >= abs(value) - away):
         return np.int64(_OPEN), value
-    return np.int64(_KNOWN if abs(value) <= most else _NO_NUMBER), value
+    return np.int64(KNOWN if abs(value) <= most else _NO_NUMBER), value
 
 
 @inlined
@@ -47,27 +46,38 @@ def _distance_mm(phi: Any, phi_2: Any, across: Any) -> Any:
 
 
 @compiled
-def measure_distances(
-    latitude: Any, longitude: Any, latitude_2: Any, longitude_2: Any, kinds: Any, words: Any, seconds: Any
-) -> None:
-    """Write the distances of places in kilometres, to a millimetre."""
-    kinds, words, seconds = borrowed(kinds), borrowed(words), borrowed(seconds)
+def read_degrees(given: Any, most: Any, states: Any, degrees: Any) -> None:
+    """Write for each latitude or longitude whether it is one; if none or open, for the row for good."""
+    kinds, words, seconds = borrowed(given.kinds), borrowed(given.words), borrowed(given.seconds)
+    states, degrees, step = borrowed(states), borrowed(degrees), given.step
+    for row in range(states.size):
+        state, degrees[row] = _degrees(kinds, words, seconds, row * step, most)
+        if state == _NO_NUMBER or states[row] == KNOWN:
+            states[row] = state
+
+
+@compiled
+def measure_distances(states: Any, degrees: Any, out: Any) -> None:
+    """Write the distances of places in kilometres, to a millimetre: kinds, words, second words.
+
+    ``degrees`` are the latitudes and the longitudes of one place, and of the other.
+    """
+    kinds, words, seconds = borrowed(out[0]), borrowed(out[1]), borrowed(out[2])
+    states, latitudes, longitudes = borrowed(states), borrowed(degrees[0]), borrowed(degrees[1])
+    latitudes_2, longitudes_2 = borrowed(degrees[2]), borrowed(degrees[3])
     radians = math.pi / 180.0
-    for row in range(kinds.size):
-        a, south = _degrees(latitude, row, 90.0)
-        b, west = _degrees(longitude, row, 180.0)
-        c, north = _degrees(latitude_2, row, 90.0)
-        d, east = _degrees(longitude_2, row, 180.0)
+    for row in range(states.size):
         kinds[row], words[row], seconds[row] = KIND_NULL, 0, 0
-        if a == _NO_NUMBER or b == _NO_NUMBER or c == _NO_NUMBER or d == _NO_NUMBER:
+        if states[row] != KNOWN:
+            kinds[row] = KIND_ASK if states[row] == _OPEN else KIND_NULL
             continue
-        kinds[row] = KIND_ASK
-        if a == _OPEN or b == _OPEN or c == _OPEN or d == _OPEN:
-            continue
-        distance, doubt = _distance_mm(south * radians, north * radians, (east - west) * radians)
+        phi, phi_2 = latitudes[row] * radians, latitudes_2[row] * radians
+        distance, doubt = _distance_mm(phi, phi_2, (longitudes_2[row] - longitudes[row]) * radians)
         whole = np.rint(distance)
         if abs(distance - whole) + doubt < 0.5:
             kinds[row], words[row], seconds[row] = KIND_RATIO, np.int64(whole), _MILLIMETRES
         elif doubt < 1e6:
             kinds[row], words[row] = KIND_NEAR, as_word(distance / _MILLIMETRES)
             seconds[row] = as_word((doubt + 1.0) / _MILLIMETRES)
+        else:
+            kinds[row] = KIND_ASK

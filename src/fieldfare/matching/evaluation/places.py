@@ -12,13 +12,15 @@ from fieldfare.matching.evaluation.operands import filled
 from fieldfare.matching.evaluation.view import Values
 
 
-def distance(
-    size: int, latitude: Values, longitude: Values, latitude_2: Values, longitude_2: Values
-) -> Values:
+def distance(size: int, *given: Values) -> Values:
     """DISTANCE_KM(latitude, longitude, latitude_2, longitude_2)."""
+    states: Any = np.full(size, place_kernels.KNOWN, np.uint8)
+    degrees: Any = [np.empty(size) for _ in given]
+    for each, most, read in zip(given, (90.0, 180.0, 90.0, 180.0), degrees, strict=True):
+        place_kernels.read_degrees(each, most, states, read)
     out = fresh(size)
-    place_kernels.measure_distances(latitude, longitude, latitude_2, longitude_2, *out)
-    return filled(*out, step=step_of(latitude, longitude, latitude_2, longitude_2))
+    place_kernels.measure_distances(states, tuple(degrees), out)
+    return filled(*out, step=step_of(*given))
 
 
 def in_block(size: int, address: Values, block: Values) -> Values:

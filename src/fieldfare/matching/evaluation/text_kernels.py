@@ -13,7 +13,7 @@ from fieldfare.matching.compiled import borrowed, compiled, inlined, prefetch
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK
 from fieldfare.matching.evaluation.truth import ASK, FALSE, TRUE, UNKNOWN
 from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
-from fieldfare.matching.events.json_bytes import same_bytes
+from fieldfare.matching.events.json_bytes import load_part, same_bytes
 
 MOST_PIECE_BYTES = 64
 """Looking for a longer piece is left to Python, which does it in linear time whatever the bytes are."""
@@ -37,9 +37,12 @@ def find_piece(text: Any, i: Any, end: Any, pieces: Any, at: Any, length: Any) -
     """Where the first occurrence of a piece in text[i:end] ends, or -1."""
     if length == 0:
         return i
-    first = pieces[np.uint64(at)]
+    head_bytes = min(length, 8)
+    head = load_part(pieces, at, head_bytes)
     while i + length <= end:
-        if text[np.uint64(i)] == first and same_bytes(text, i, pieces, at, length):
+        if load_part(text, i, head_bytes) == head and (
+            length <= 8 or same_bytes(text, i + 8, pieces, at + 8, length - 8)
+        ):
             return i + length
         i += 1
     return -1
