@@ -54,7 +54,7 @@ BY_COLUMNS = {
     "like_contains": "data.name LIKE '%abc%'",
     "lower_case": "LOWER(data.name) LIKE '%abc%' AND LENGTH(data.name) > 12",
     "or_of_four": "data.origin = 'LGA' OR data.carrier = 'UA' OR data.distance < 100 OR data.cancelled",
-    "like_in_python": "data.name LIKE 'a_c%'",
+    "like_one_character": "data.name LIKE 'a_c%'",
     "any_of_array": "ANY leg IN data.legs SATISFIES (leg > 4900)",
 }
 """Filters by what they ask of the evaluator."""

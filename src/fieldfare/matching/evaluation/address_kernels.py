@@ -136,13 +136,13 @@ def find_addresses(address: Any, block: Any, kinds: Any) -> None:
     """Write whether addresses are in blocks."""
     given_kinds, given_words, text = borrowed(address.kinds), borrowed(address.words), borrowed(address.text)
     block_kinds, block_words, blocks = borrowed(block.kinds), borrowed(block.words), borrowed(block.text)
-    kinds, step = borrowed(kinds), address.step
+    kinds, step, block_step = borrowed(kinds), address.step, block.step
     version, high, low, varying = np.int64(0), _NONE, _NONE, np.int64(0)
     for row in range(kinds.size):
         fetch_ahead(text, given_words, row, step)
-        kind, word, k = given_kinds[row * step], given_words[row * step], row * block.step
+        kind, word, k = given_kinds[row * step], given_words[row * step], row * block_step
         other = block_kinds[k]
-        if other == KIND_STRING and (row == 0 or block.step):
+        if other == KIND_STRING and (row == 0 or block_step):
             start = block_words[k] >> 32
             version, high, low, varying = _block(blocks, start, start + (block_words[k] & 0xFFFFFFFF))
         if kind not in (KIND_STRING, KIND_ANY) or other not in (KIND_STRING, KIND_ANY):

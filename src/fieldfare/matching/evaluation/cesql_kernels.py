@@ -55,8 +55,9 @@ def calculate_integers(operator: Any, left: Any, right: Any, kinds: Any, words: 
     left_kinds, left_words = borrowed(left.kinds), borrowed(left.words)
     right_kinds, right_words = borrowed(right.kinds), borrowed(right.words)
     kinds, words = borrowed(kinds), borrowed(words)
+    step, other_step = left.step, right.step
     for row in range(kinds.size):
-        j, k = row * left.step, row * right.step
+        j, k = row * step, row * other_step
         kind, other, a, b = left_kinds[j], right_kinds[k], left_words[j], right_words[k]
         kinds[row], words[row] = KIND_NULL, 0
         if kind <= KIND_OTHER or other <= KIND_OTHER:
@@ -75,8 +76,9 @@ def equal_values(left: Any, right: Any, kinds: Any) -> None:
     left_kinds, left_words, text = borrowed(left.kinds), borrowed(left.words), borrowed(left.text)
     right_kinds, right_words, other_text = borrowed(right.kinds), borrowed(right.words), borrowed(right.text)
     kinds = borrowed(kinds)
+    step, other_step = left.step, right.step
     for row in range(kinds.size):
-        j, k = row * left.step, row * right.step
+        j, k = row * step, row * other_step
         kind, other, a, b = left_kinds[j], right_kinds[k], left_words[j], right_words[k]
         if kind <= KIND_OTHER or other <= KIND_OTHER:
             kinds[row] = KIND_NULL

@@ -19,6 +19,7 @@ from fieldfare.matching.evaluation.exact_numbers import (
     second_of,
 )
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_RATIO
+from fieldfare.matching.evaluation.text_kernels import fetch_ahead
 from fieldfare.matching.evaluation.truth import ASK, UNKNOWN
 from fieldfare.matching.events.columns import KIND_FALSE, KIND_FLOAT, KIND_INT, KIND_STRING, KIND_TRUE
 from fieldfare.matching.events.json_bytes import load_part
@@ -181,6 +182,8 @@ def compare_values(a: Any, b: Any, accepted: Any, truths: Any) -> Any:
             )
             truth = np.uint8(ASK) if order == OPEN else accepted[order + 1]
         elif kind == KIND_STRING and other == KIND_STRING:
+            fetch_ahead(text, words, i, step)
+            fetch_ahead(other_text, other_words, i, other_step)
             truth = accepted[_order_of_strings(text, words[j], other_text, other_words[k]) + 1]
         elif KIND_FALSE <= kind <= KIND_TRUE and KIND_FALSE <= other <= KIND_TRUE:
             truth = accepted[np.int64(kind > other) - np.int64(kind < other) + 1]

@@ -332,8 +332,10 @@ def count_replaced(given: Any, old: Any, new: Any, kinds: Any, sizes: Any, chara
     old_kinds, old_words, old_text = borrowed(old.kinds), borrowed(old.words), borrowed(old.text)
     new_kinds, new_words, new_text = borrowed(new.kinds), borrowed(new.words), borrowed(new.text)
     kinds, sizes, characters = borrowed(kinds), borrowed(sizes), borrowed(characters)
+    step, old_step, new_step = given.step, old.step, new.step
     for row in range(kinds.size):
-        i, j, k = row * given.step, row * old.step, row * new.step
+        fetch_ahead(text, given_words, row, step)
+        i, j, k = row * step, row * old_step, row * new_step
         kind, part, other = given_kinds[i], old_kinds[j], new_kinds[k]
         sizes[row], characters[row] = 0, 0
         if kind != KIND_STRING or part != KIND_STRING or other != KIND_STRING:
@@ -364,13 +366,14 @@ def write_replaced(given: Any, old: Any, new: Any, kinds: Any, words: Any, out: 
     old_words, old_text = borrowed(old.words), borrowed(old.text)
     new_words, new_text = borrowed(new.words), borrowed(new.text)
     kinds, words, out = borrowed(kinds), borrowed(words), borrowed(out)
+    step, old_step, new_step = given.step, old.step, new.step
     for row in range(kinds.size):
         if kinds[row] != KIND_STRING:
             continue
         word, part, other = (
-            given_words[row * given.step],
-            old_words[row * old.step],
-            new_words[row * new.step],
+            given_words[row * step],
+            old_words[row * old_step],
+            new_words[row * new_step],
         )
         at, length = part >> 32, part & 0xFFFFFFFF
         place, stop = word >> 32, (word >> 32) + (word & 0xFFFFFFFF)

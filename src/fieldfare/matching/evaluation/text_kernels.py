@@ -156,6 +156,7 @@ def fit_with_ones(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, tr
     """The same for pieces in which ``ONE_BYTE`` stands for any character; there may be one only."""
     kinds, words, text, truths = borrowed(kinds), borrowed(words), borrowed(text), borrowed(truths)
     wanted, starts, owners = borrowed(pieces.text), borrowed(pieces.starts), borrowed(pieces.owners)
+    step = pieces.step
     asked = 0
     for row in range(kinds.size):
         fetch_ahead(text, words, row, 1)
@@ -165,7 +166,7 @@ def fit_with_ones(kinds: Any, words: Any, text: Any, pieces: Any, count: Any, tr
             continue
         start = words[row] >> 32
         end = start + (words[row] & 0xFFFFFFFF)
-        first = owners[row * pieces.step] * count
+        first = owners[row * step] * count
         truths[row] = TRUE if _fits_with_ones(text, start, end, wanted, starts, first, count) else FALSE
     return asked
 

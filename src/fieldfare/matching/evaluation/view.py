@@ -57,10 +57,10 @@ class Values(NamedTuple):
         kinds, words, seconds = map(readable, taken)
         return Values(kinds, words, seconds, self.text, 1)
 
-    @property
-    def size_bytes(self) -> int:
-        """The memory that they take."""
-        return self.kinds.nbytes + self.words.nbytes + self.seconds.nbytes + self.text.nbytes
+    def size_bytes(self, text: NDArray[np.uint8]) -> int:
+        """The memory that they take beside a text, of which theirs may be a view."""
+        own_bytes = 0 if np.may_share_memory(self.text, text) else self.text.nbytes
+        return self.kinds.nbytes + self.words.nbytes + self.seconds.nbytes + own_bytes
 
 
 class Pieces(NamedTuple):
@@ -217,7 +217,7 @@ class View:
             return compute(self)
         whole = compute(View(self.batch))
         kept[key] = whole
-        kept[_BYTES] = kept.get(_BYTES, 0) + whole.size_bytes
+        kept[_BYTES] = kept.get(_BYTES, 0) + whole.size_bytes(self.batch.text)
         return whole.of(self.rows)
 
     def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:

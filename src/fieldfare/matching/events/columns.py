@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.values import ABSENT
+from fieldfare.matching.events.first_bytes import first_bytes
 from fieldfare.matching.events.odd_json import read_odd_json
 from fieldfare.model import Path
 
@@ -120,7 +121,9 @@ class ColumnBatch:
         words = self.columns[path].words[events]
         arrays = np.zeros(len(events), bool)
         in_text = words != 0
-        arrays[in_text] = self.text[words[in_text] >> 32] == ord("[")
+        starts = np.empty(np.count_nonzero(in_text), np.uint8)
+        first_bytes(self.text, words[in_text], starts)
+        arrays[in_text] = starts == ord("[")
         if self.others is not None and not in_text.all():
             arrays[~in_text] = self.others.are_arrays(path, events[~in_text])
         return arrays
