@@ -12,7 +12,8 @@ Event = Mapping[str, Any]
 Path = tuple[str | int, ...]
 """The name of an attribute: the steps from the event's top, e.g. ``("data", "price")``.
 
-A string step is a member of an object, an integer step an element of an array.
+A string step is a member of an object, an integer step an element of an array. What is computed from
+attributes has a path, too: see ``derived_path``.
 """
 
 DEFAULT_SPACE = "default"
@@ -28,6 +29,23 @@ _DIGITS_MAX = 18
 """What a database and an array can hold for sure."""
 
 _SHOWN_MAX = 80
+
+
+_DERIVED = -1
+"""The first step of no attribute: an event is an object, and arrays have no such element."""
+
+
+def derived_path(text: str) -> Path:
+    """The name of what is computed from attributes, by the text of its expression.
+
+    It stands where paths of attributes do: in normal forms, and in what an index compares.
+    """
+    return (_DERIVED, text)
+
+
+def derived_text(path: Path) -> str | None:
+    """The text that ``derived_path`` was given; None for the path of an attribute."""
+    return str(path[1]) if path[0] == _DERIVED else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,6 +13,7 @@ from math import inf as INFINITY
 from typing import Any
 
 from fieldfare.filters import expression as ast
+from fieldfare.filters.derived import value_getter
 from fieldfare.filters.exact import MAX_BITS
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
@@ -187,9 +188,14 @@ def candidates(form: NormalForm, event: Any) -> list[Conjunction]:
     return [
         conjunction
         for conjunction in form.conjunctions
-        if all(read(event, path) in values for path, values in conjunction.constraints)
+        if all(read_any(event, path) in values for path, values in conjunction.constraints)
         and all(has_needle(read(event, needle.path), needle) for needle in conjunction.needles)
     ]
+
+
+def read_any(event: Any, path: tuple[str | int, ...]) -> Any:
+    """The value of an attribute or of a derived column."""
+    return value_getter(path, lambda attribute: lambda event: read(event, attribute))(event)
 
 
 def has_needle(value: Any, needle: Needle) -> bool:

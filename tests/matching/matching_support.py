@@ -49,6 +49,8 @@ class Conjunction:
     constraints: tuple[tuple[tuple[str | int, ...], ValueSet], ...]
     exact: bool = True
     needles: tuple[Needle, ...] = ()
+    implied: frozenset[tuple[str | int, ...]] = frozenset()
+    derives: bool = False
 
 
 @dataclass(frozen=True)

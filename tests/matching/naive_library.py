@@ -16,6 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fieldfare.filters import compile_filter
+from fieldfare.filters.derived import value_getter
+from fieldfare.filters.evaluator import lookup_getter
 from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.libraries import LIBRARIES
@@ -140,9 +142,9 @@ def getter(columns: ColumnBatch, event: int) -> Callable[[Path], Any]:
 
 def fits(conjunction: Any, get: Callable[[Path], Any]) -> bool:
     """Whether an event may match for all that a conjunction of a normal form says."""
-    return all(get(path) in values for path, values in conjunction.constraints) and all(
-        needle.is_in(get(needle.path)) for needle in conjunction.needles
-    )
+    return all(
+        value_getter(path, lookup_getter)(get) in values for path, values in conjunction.constraints
+    ) and all(needle.is_in(get(needle.path)) for needle in conjunction.needles)
 
 
 def match_naive(events: Sequence[Mapping[str, Any]], filters: Sequence[tuple[int, Any]]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter, encode_normal_form
-from fieldfare.filters.encoding import FORMAT, NEEDLES_FORMAT
+from fieldfare.filters.encoding import DERIVED_FORMAT, FORMAT, NEEDLES_FORMAT
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.plain.build import gathering, gathering_kernels
@@ -25,7 +25,8 @@ FILTER = "data.a BETWEEN 1 AND 2.5 AND (data.b IN ('x', '') OR NOT data.c LIKE '
 
 
 def test_the_kernel_reads_the_format_that_is_written() -> None:
-    assert (gathering_kernels.FORMAT, gathering_kernels.NEEDLES_FORMAT) == (FORMAT, NEEDLES_FORMAT)
+    read = gathering_kernels.FORMAT, gathering_kernels.NEEDLES_FORMAT, gathering_kernels.DERIVED_FORMAT
+    assert read == (FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT)
 
 
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
@@ -46,7 +47,14 @@ def test_entries_may_come_in_any_order_and_are_read_in_chunks(
     assert found == [[n for n, form in enumerate(forms) if matches_of(form, event)] for event in events]
 
 
-@pytest.mark.parametrize("filter", [FILTER, "data.a ILIKE '%ab%' AND data.b LIKE '%c' OR data.c = 1"])
+@pytest.mark.parametrize(
+    "filter",
+    [
+        FILTER,
+        "data.a ILIKE '%ab%' AND data.b LIKE '%c' OR data.c = 1",
+        "HOUR(time) BETWEEN 3 AND 5 AND data.a < data.b OR data.c LIKE '%x%'",
+    ],
+)
 def test_every_broken_normal_form_is_refused(filter: str) -> None:
     """Cut short anywhere, or with any byte changed: refused with a ValueError, or read as something else."""
     whole = encode_normal_form(compile_filter(filter).normal_form)
@@ -61,8 +69,8 @@ def test_every_broken_normal_form_is_refused(filter: str) -> None:
                 Gatherer().add([changed, other])
             except (ValueError, ArithmeticError):
                 continue
-    with pytest.raises(ValueError, match="format 3"):
-        Gatherer().add([msgspec.msgpack.encode([NEEDLES_FORMAT + 1, []])])
+    with pytest.raises(ValueError, match="format 4"):
+        Gatherer().add([msgspec.msgpack.encode([DERIVED_FORMAT + 1, []])])
 
 
 @pytest.mark.parametrize(

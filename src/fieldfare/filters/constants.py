@@ -31,6 +31,18 @@ def with_constants(predicate: Expression) -> Expression:
     return with_parts(predicate, constant_value)
 
 
+def with_constant_parts(predicate: Expression) -> Expression:
+    """The same, but a part that reads anything stays as it is."""
+    if not any(isinstance(part, _COMPUTED) for part in parts_of(predicate)):
+        return predicate
+
+    def change(part: Expression) -> Expression:
+        known = constant_value(part)
+        return known if isinstance(known, Literal) else part
+
+    return with_parts(predicate, change)
+
+
 def constant_value(e: Expression) -> Expression:
     """A literal if the value is computed from literals only; else as much of it as can be."""
     if not isinstance(e, _COMPUTED):

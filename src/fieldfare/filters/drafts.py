@@ -6,7 +6,7 @@ Everything here may give a superset, which is then marked as not exact; nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from fieldfare.filters.needles import MAX_NEEDLES, Needle
@@ -27,6 +27,7 @@ _MAX_WIDTH_TO_MERGE = 8
 
 
 NO_NEEDLES: frozenset[Needle] = frozenset()
+NO_PATHS: frozenset[Path] = frozenset()
 
 
 class Budget:
@@ -46,17 +47,23 @@ class Budget:
 class Draft:
     """A conjunction being made; nobody changes it once it has been given away.
 
-    An attribute that has a needle has a set of strings only.
+    An attribute that has a needle has a set of strings only. What is `implied` are attributes whose sets say
+    no more than those of derived columns do.
     """
 
-    __slots__ = ("exact", "needles", "sets")
+    __slots__ = ("exact", "implied", "needles", "sets")
 
     def __init__(
-        self, sets: dict[Path, ValueSet], exact: bool = True, needles: frozenset[Needle] = NO_NEEDLES
+        self,
+        sets: dict[Path, ValueSet],
+        exact: bool = True,
+        needles: frozenset[Needle] = NO_NEEDLES,
+        implied: frozenset[Path] = NO_PATHS,
     ) -> None:
         self.sets = sets
         self.exact = exact
         self.needles = needles
+        self.implied = implied
 
     @property
     def cuts(self) -> int:
@@ -66,16 +73,19 @@ class Draft:
 Disjunction = list[Draft]
 
 
-def conjoin(drafts: Iterable[Draft]) -> Draft | None:
+def conjoin(drafts: Sequence[Draft]) -> Draft | None:
     """What lies in all drafts; None if that is nothing."""
     sets: dict[Path, ValueSet] = {}
     repeated: dict[Path, list[ValueSet]] = {}
     exact = True
     needles = NO_NEEDLES
+    implied = NO_PATHS
     for draft in drafts:
         exact = exact and draft.exact
         if draft.needles:
             needles |= draft.needles
+        if draft.implied:
+            implied |= draft.implied
         for path, values in draft.sets.items():
             if path in sets:
                 repeated.setdefault(path, [sets[path]]).append(values)
@@ -87,7 +97,9 @@ def conjoin(drafts: Iterable[Draft]) -> Draft | None:
             return None
     if len(needles) > MAX_NEEDLES:
         exact, needles = False, frozenset(sorted(needles, key=_by_length)[-MAX_NEEDLES:])
-    return Draft(sets, exact, needles)
+    if implied:
+        implied = implied.difference(*(draft.sets.keys() - draft.implied for draft in drafts))
+    return Draft(sets, exact, needles, implied)
 
 
 def _by_length(needle: Needle) -> tuple[int, str, str, int]:
@@ -98,7 +110,10 @@ def _without_needles(part: Disjunction, budget: Budget) -> Disjunction:
     """The same without needles: alternatives that differ in these only are one."""
     if not any(draft.needles for draft in part):
         return part
-    return _merged([Draft(draft.sets, draft.exact and not draft.needles) for draft in part], budget)
+    return _merged(
+        [Draft(draft.sets, draft.exact and not draft.needles, NO_NEEDLES, draft.implied) for draft in part],
+        budget,
+    )
 
 
 def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
@@ -111,7 +126,7 @@ def product(parts: Sequence[Disjunction], budget: Budget) -> Disjunction:
     several = [part for part in parts if len(part) > 1]
     if math.prod(map(len, several)) > MAX_CONJUNCTIONS:
         several = [_without_needles(part, budget) for part in several]
-        single = conjoin([single, *(part[0] for part in several if len(part) == 1)])
+        single = conjoin([single, *[part[0] for part in several if len(part) == 1]])
         several = [part for part in several if len(part) > 1]
         if single is None:
             return []
@@ -268,9 +283,11 @@ def _merged_in(alike: Disjunction, path: Path) -> Disjunction:
             continue
         sets = dict(group[0].sets)
         sets[path] = union_of([draft.sets[path] for draft in group])
+        implied = frozenset.intersection(*(draft.implied for draft in group))
         if sets[path].is_full:
             del sets[path]
-        result.append(Draft(sets, group[0].exact, group[0].needles))
+            implied = NO_PATHS  # nothing may be left that implies them
+        result.append(Draft(sets, group[0].exact, group[0].needles, implied))
     return result
 
 

@@ -3,7 +3,8 @@
 Layout: ``[format, [[exact, [[path, atoms, numbers, strings], ...]], ...]]``; a set of ranges is
 ``[starts_inside, [[value, side], ...]]``. A number is an int if it is a whole one of 64 bits, else
 its decimal text. Format 2 has needles too: ``[exact, constraints, [[path, text, kind], ...]]``; it is
-written only where there are some, so that all else is as it was before there were needles.
+written only where there are some, so that all else is as it was before there were needles. So is format 3,
+where there are derived columns: the same, and ``IMPLIED`` added to the atoms of what these imply.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import msgspec
 
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
-from fieldfare.filters.values import EVERYTHING, NOTHING, Ranges, ValueSet
+from fieldfare.filters.values import ALL_ATOMS, EVERYTHING, NOTHING, Ranges, ValueSet
 
-FORMAT, NEEDLES_FORMAT = 1, 2
-"""The versions of the layout, without needles and with them; any other is refused."""
+FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT = 1, 2, 3
+"""The versions of the layout: plain, with needles, with derived columns; any other is refused."""
+IMPLIED = ALL_ATOMS + 1
 
 _Numbers = tuple[bool, tuple[tuple[Decimal, int], ...]]
 _Strings = tuple[bool, tuple[tuple[str, int], ...]]
@@ -32,20 +34,27 @@ _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
     FORMAT: msgspec.msgpack.Decoder(_Layout),
     NEEDLES_FORMAT: msgspec.msgpack.Decoder(_NeedlesLayout),
+    DERIVED_FORMAT: msgspec.msgpack.Decoder(_NeedlesLayout),
 }
 
 
 def encode_normal_form(form: NormalForm) -> bytes:
     """A normal form as bytes; equal forms give equal bytes."""
-    if any(conjunction.needles for conjunction in form.conjunctions):
+    derives = any(conjunction.derives for conjunction in form.conjunctions)
+    if derives or any(conjunction.needles for conjunction in form.conjunctions):
         conjunctions = [(each.exact, _constraints(each), each.needles) for each in form.conjunctions]
-        return _encoder.encode((NEEDLES_FORMAT, conjunctions))
+        return _encoder.encode((DERIVED_FORMAT if derives else NEEDLES_FORMAT, conjunctions))
     return encode_layout([(each.exact, _constraints(each)) for each in form.conjunctions])
 
 
 def _constraints(conjunction: Conjunction) -> list[Any]:
     return [
-        (path, values.atoms, _numbers(values.numbers), (values.strings.starts_inside, values.strings.cuts))
+        (
+            path,
+            values.atoms + (IMPLIED if path in conjunction.implied else 0),
+            _numbers(values.numbers),
+            (values.strings.starts_inside, values.strings.cuts),
+        )
         for path, values in conjunction.constraints
     ]
 
@@ -63,7 +72,7 @@ def decode_normal_form(data: bytes) -> NormalForm:
     except msgspec.DecodeError as error:
         raise ValueError(f"this is not an encoded normal form of format {FORMAT}: {error}") from error
     if version not in _decoders:
-        raise ValueError(f"the normal form has format {version}, expected {FORMAT} or {NEEDLES_FORMAT}")
+        raise ValueError(f"the normal form has format {version}, expected {FORMAT} to {DERIVED_FORMAT}")
     return NormalForm(tuple([_conjunction(*parts) for parts in conjunctions]))
 
 
@@ -73,12 +82,13 @@ def _conjunction(
     return Conjunction(
         tuple(
             [
-                (path, ValueSet(atoms, _ranges(numbers), _ranges(strings)))
+                (path, ValueSet(atoms & ALL_ATOMS, _ranges(numbers), _ranges(strings)))
                 for path, atoms, numbers, strings in constraints
             ]
         ),
         exact,
         tuple([Needle(*needle) for needle in needles]),
+        frozenset([path for path, atoms, _, _ in constraints if atoms & IMPLIED]),
     )
 
 

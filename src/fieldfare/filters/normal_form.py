@@ -5,8 +5,9 @@ disjunction that holds wherever the part takes one of them. A predicate on one a
 exact set of values; AND and OR of what is wanted combine by products and unions; NOT only swaps
 what is wanted. So nothing is lost by unknowns: they are truth values like the others.
 
-What no value set can say (arithmetic, two attributes, a wildcard inside a pattern) gives a
-*superset*: the values with which it could hold, marked not exact. The same happens to what would
+What is computed from attributes is a *derived column* (``filters.derived``), and its value set is exact, too;
+beside it stands what follows for the attributes. What no value set can say (a wildcard inside a pattern)
+gives a *superset*: the values with which it could hold, marked not exact. The same happens to what would
 grow beyond the bounds. Of patterns a conjunction also has the ``needles``: texts that strings contain.
 """
 
@@ -17,8 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.filters import values as sets
-from fieldfare.filters.constants import with_constants
-from fieldfare.filters.drafts import MAX_CONJUNCTIONS, Budget, Disjunction, Draft, conjoin, product, union
+from fieldfare.filters.constants import with_constant_parts, with_constants
+from fieldfare.filters.derived import on_column
+from fieldfare.filters.drafts import (
+    MAX_CONJUNCTIONS,
+    NO_NEEDLES,
+    Budget,
+    Disjunction,
+    Draft,
+    conjoin,
+    product,
+    union,
+)
 from fieldfare.filters.evaluator import Compiler, lookup_getter
 from fieldfare.filters.expression import (
     CONDITIONS,
@@ -48,7 +59,7 @@ from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.required import expanded, implied_by
 from fieldfare.filters.values import ValueSet
 from fieldfare.filters.work import Work
-from fieldfare.model import Path
+from fieldfare.model import Path, derived_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +69,32 @@ class Conjunction:
     Attributes
     ----------
     constraints : pairs of path and set
-        Sorted by path, one a path; no set is empty or full.
+        Sorted by path, one a path; no set is empty or full. Derived columns come first.
     exact
-        Whether an event that fits, needles too, matches. If not, the filter's evaluator decides.
+        Whether an event that fits, needles and derived columns too, matches. If not, the filter's evaluator
+        decides; so it does for who does not look at all of these.
     needles
         Texts that attributes contain, sorted; each one's attribute has a set of strings only.
+    implied
+        The attributes whose sets follow from those of the derived columns: who looks at these needs no more.
     """
 
     constraints: tuple[tuple[Path, ValueSet], ...]
     exact: bool = True
     needles: tuple[Needle, ...] = ()
+    implied: frozenset[Path] = frozenset()
+
+    @property
+    def derives(self) -> bool:
+        """Whether it has a derived column."""
+        return bool(self.constraints) and derived_text(self.constraints[0][0]) is not None
+
+    def without_derived(self) -> Conjunction:
+        """The same for who looks at no derived column."""
+        if not self.derives:
+            return self
+        kept = tuple(pair for pair in self.constraints if derived_text(pair[0]) is None)
+        return Conjunction(kept, False, self.needles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +109,12 @@ def normal_form(expression: Expression) -> NormalForm:
     drafts = _Builder().wanted(expression, _TRUE)
     return NormalForm(
         tuple(
-            Conjunction(_sorted(draft.sets), draft.exact, tuple(sorted(draft.needles, key=_needle_order)))
+            Conjunction(
+                _sorted(draft.sets),
+                draft.exact,
+                tuple(sorted(draft.needles, key=_needle_order)),
+                draft.implied,
+            )
             for draft in drafts
         )
     )
@@ -92,7 +124,7 @@ def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
     """The normal form of a filter that is evaluated only if its work is not too much.
 
     A conjunction that lets an array in is not enough to match then. And which filters share the steps of an
-    event must not depend on what an index looks for: it has no needles either.
+    event must not depend on what an index looks for: it has no needles and no derived columns either.
     """
     if work is None:
         return form
@@ -102,7 +134,8 @@ def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
         paths = [root + steps for root, steps in work.through]
         if not work.reads_much and all(_is_no_array(path, constraints) for path in paths):
             return each
-        return replace(each, exact=False, needles=() if work.loops else each.needles)
+        plain = replace(each.without_derived(), exact=False)
+        return replace(plain, needles=()) if work.loops else plain
 
     return NormalForm(tuple(map(decided, form.conjunctions)))
 
@@ -158,6 +191,8 @@ class _Builder:
         self.nested: set[int] = set()
         self.sizes: dict[int, int] = {}
         self.kept: list[Expression] = []
+        self.columns: dict[int, Expression | None] = {}
+        self.quantifiers = 0
 
     def derived(self, e: Expression, truths: int) -> Disjunction:
         """``wanted`` of an expression that was made here."""
@@ -214,7 +249,7 @@ class _Builder:
         if truths == _TRUE and (found := SETS[Between](e, True)):
             path, values, _ = found
             return _NEVER if values.is_empty else [Draft({path: values})]
-        constant = with_constants(e)
+        constant = with_constant_parts(e)
         if constant is not e and constant != e:
             return self.derived(constant, truths)
         both = And((Comparison(">=", e.operand, e.low), Comparison("<=", e.operand, e.high)))
@@ -222,7 +257,7 @@ class _Builder:
 
     def membership(self, e: In, truths: int) -> Disjunction:
         """All literals of a list are one set; what else is in it is compared one by one."""
-        constant = with_constants(e)
+        constant = with_constant_parts(e)
         if constant is not e and constant != e:
             return self.derived(constant, truths)
         items = {id(item): item for item in e.items}.values()  # long lists often repeat the same objects
@@ -278,8 +313,10 @@ class _Builder:
         if_empty = bool(truths & (_FALSE if e.quantifier == "ANY" else _TRUE))
         if_missing = bool(truths & _UNKNOWN)
         found: Disjunction = [Draft({path: _MISSING})] if if_missing else []
+        self.quantifiers += 1  # of an array what is computed is another thing for each element
         for draft in self.wanted(condition, truths):
             found += _if_no_array(draft, path, if_empty, if_missing)
+        self.quantifiers -= 1
         if not looks_inside:
             found.append(Draft({path: _OTHER}, False))
         else:
@@ -327,7 +364,7 @@ class _Builder:
         if true_for is not None and isinstance(e.operands[0], Attribute):
             values = true_for if truths & _TRUE else true_for.complement()
             return [Draft({} if truths & _TRUE and truths & _FALSE else {e.operands[0].path: values})]
-        constant = with_constants(e)
+        constant = with_constant_parts(e)
         assert isinstance(constant, Call)
         simpler = expanded(constant)
         if simpler is not constant:
@@ -343,7 +380,7 @@ class _Builder:
         set_where = SETS.get(type(e))
         found = set_where(e, bool(truths & _TRUE)) if set_where else None
         if found is None:
-            constant = with_constants(e)
+            constant = with_constant_parts(e)
             if constant is not e and constant != e:
                 return self.derived(constant, truths)
             return self.superset(e, truths)
@@ -367,16 +404,30 @@ class _Builder:
         if not reads:
             truth = Compiler(lookup_getter).condition(e)(None)
             return [Draft({})] if _TRUTHS[truth] & truths else _NEVER
-        if truths & _UNKNOWN or not reads & _ATTRIBUTES:
+        if not reads & _ATTRIBUTES:
             return [Draft({}, False)]
-        found = implied_by(e, _TRUTH_OF.get(truths))
-        if found is None:
-            return [Draft({}, False)]
-        needed, is_exact = found
-        if any(values.is_empty for _, values in needed):
+        draft: Draft | None = Draft({}, False)
+        if not truths & _UNKNOWN:
+            draft = _implied(with_constants(e), truths)
+        if draft is None:
             return _NEVER
-        draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
-        return _NEVER if draft is None else [_with_needle(e, truths, Draft(draft.sets, is_exact))]
+        return [draft] if draft.exact or draft.needles else self.on_column(e, truths, draft)
+
+    def on_column(self, e: Expression, truths: int, draft: Draft) -> Disjunction:
+        """A predicate over something computed: the draft, and what its column must be if there is one."""
+        if self.quantifiers:
+            return [draft]
+        if id(e) not in self.columns:
+            room = len(self.columns) < _MAX_COLUMNS
+            self.columns[id(e)] = on_column(e) if room else None
+            self.kept.append(e)
+        predicate = self.columns[id(e)]
+        column = [draft] if predicate is None else self.derived(predicate, truths)
+        if not column or not column[0].sets:
+            return column
+        if not column[0].exact or column[0].needles:
+            return [draft]
+        return [Draft({**draft.sets, **column[0].sets}, True, NO_NEEDLES, frozenset(draft.sets))]
 
     def reads(self, e: Expression) -> int:
         """Whether an expression reads attributes, elements, both, or nothing."""
@@ -410,6 +461,9 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
 _PARTS_IN_ONE = 4
 """Looking through so many parts of an inner quantifier's condition is as much work as one constraint."""
 
+_MAX_COLUMNS = 64
+"""So many predicates of a filter may be on derived columns: each writes its column's text."""
+
 _MAX_IN_ORDER = 16
 """More operands than this, evaluated from left to right, give a superset that is cheap to make."""
 
@@ -417,6 +471,18 @@ _MISSING = ValueSet(sets.MISSING)
 _PRESENT = _MISSING.complement()
 _OTHER = ValueSet(sets.OTHER)
 _SCALARS = ValueSet(sets.MISSING | sets.OTHER).complement()
+
+
+def _implied(e: Expression, truths: int) -> Draft | None:
+    """What attributes must be for a predicate to be decided in one of these ways; None if it never is."""
+    found = implied_by(e, _TRUTH_OF.get(truths))
+    if found is None:
+        return Draft({}, False)
+    needed, is_exact = found
+    if any(values.is_empty for _, values in needed):
+        return None
+    draft = conjoin([Draft({path: values}) for path, values in needed if not values.is_full])
+    return None if draft is None else _with_needle(e, truths, Draft(draft.sets, is_exact))
 
 
 def _with_needle(e: Expression, truths: int, draft: Draft) -> Draft:

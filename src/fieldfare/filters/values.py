@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MISSING, NULL, OTHER, FALSE, TRUE = 1, 2, 4, 8, 16
@@ -53,7 +54,10 @@ class Ranges:
     cuts: tuple[Cut, ...] = ()
 
     def __contains__(self, value: Any) -> bool:
-        toggles = bisect_left(self.cuts, (value, AFTER))
+        if isinstance(value, Fraction):
+            toggles = bisect_left(self.cuts, (value, AFTER), key=lambda cut: (Fraction(cut[0]), cut[1]))
+        else:
+            toggles = bisect_left(self.cuts, (value, AFTER))
         return self.starts_inside ^ bool(toggles & 1)
 
     def complement(self) -> Ranges:
@@ -158,7 +162,7 @@ class ValueSet:
     strings: Ranges = NOTHING
 
     def __contains__(self, value: Any) -> bool:
-        """Whether a JSON value (``ABSENT`` for a missing attribute) is in the set."""
+        """Whether a value of JSON (``ABSENT`` for a missing attribute), or a computed one, is in the set."""
         atom = atom_of(value)
         if atom:
             return bool(self.atoms & atom)
@@ -166,7 +170,7 @@ class ValueSet:
             return value in self.strings
         if isinstance(value, float) and math.isinf(value):
             return self.numbers.starts_inside ^ (value > 0 and bool(len(self.numbers.cuts) & 1))
-        return exact_number(value) in self.numbers
+        return (value if isinstance(value, Fraction) else exact_number(value)) in self.numbers
 
     def union(self, other: ValueSet) -> ValueSet:
         return ValueSet(
@@ -210,7 +214,7 @@ def atom_of(value: Any) -> int:
         return FALSE
     if isinstance(value, str):
         return 0
-    if isinstance(value, int | float | Decimal):
+    if isinstance(value, int | float | Decimal | Fraction):
         return OTHER if value != value else 0
     return OTHER
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters import NormalForm
 from fieldfare.filters.values import ValueSet
-from fieldfare.model import Path
+from fieldfare.model import Path, derived_text
 from fieldfare.partitioning.axis import AXIS_END, AXIS_START, Axis, Place, intervals
 
 Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
@@ -153,5 +153,7 @@ def constrained_paths(forms: Iterable[NormalForm]) -> dict[Path, int]:
         for conjunction in form.conjunctions[1:]:
             shared &= {path for path, _ in conjunction.constraints}
         for path in shared:
+            if derived_text(path) is not None:  # a dispatcher knows attributes only
+                continue
             counts[path] = counts.get(path, 0) + 1
     return counts

@@ -62,11 +62,14 @@ class ConjunctionUse:
         Whether an event that fits matches; if not, the filter is evaluated for it.
     sample_fits
         How many events of the sample fit; None without a sample.
+    computes
+        Whether a predicate is on a derived column: on what is computed from attributes.
     """
 
     predicates: tuple[PredicateUse, ...]
     exact: bool
     sample_fits: int | None = None
+    computes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ def _use(
         PredicateUse(format_path(path), _describe(path, values, conjunction.needles), count)
         for (path, values), count in zip(conjunction.constraints, fits, strict=True)
     )
-    return ConjunctionUse(predicates, conjunction.exact, total)
+    return ConjunctionUse(predicates, conjunction.exact, total, conjunction.derives)
 
 
 def _describe(path: Path, values: ValueSet, needles: Sequence[Needle]) -> str:
@@ -312,7 +315,8 @@ def _index_lines(explanation: Explanation) -> list[str]:
                 if use.exact
                 else "The index takes every event as a candidate, and the filter is evaluated for each."
             ]
-        return ["The index looks for events where", *_predicate_lines(use, size), _verdict(use)]
+        lines = ["The index looks for events where", *_predicate_lines(use, size), _verdict(use)]
+        return [*lines, _COMPUTES] if use.computes else lines
     lines = ["The index looks for events that fit one of these:"]
     for number, use in enumerate(uses[:MAX_SHOWN_PARTS], start=1):
         lines.append(
@@ -326,7 +330,13 @@ def _index_lines(explanation: Explanation) -> list[str]:
         lines.append("Every event that fits one matches: the filter is not evaluated again.")
     else:
         lines.append("Where it says `checked again` the filter is evaluated for the events that fit.")
-    return lines
+    return [*lines, _COMPUTES] if any(use.computes for use in uses) else lines
+
+
+_COMPUTES = (
+    "What is computed here the index computes once for all filters that share it; where few do, it looks at "
+    "the rest only, and the filter is evaluated for the events that fit."
+)
 
 
 def _predicate_lines(use: ConjunctionUse, size: int | None) -> list[str]:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fieldfare.filters import values as sets
+from fieldfare.filters.derived import value_getter
 from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.expression import Attribute, Expression, Literal, walk
 from fieldfare.filters.help.cautions import Caution
@@ -46,10 +47,10 @@ class Sample:
         self._columns: dict[Path, list[Any]] = {}
 
     def column(self, path: Path) -> list[Any]:
-        """The values of an attribute, event by event; ABSENT where it is missing."""
+        """The values of an attribute or a derived column, event by event; ABSENT where it is missing."""
         found = self._columns.get(path)
         if found is None:
-            get = event_getter(path)
+            get = value_getter(path, event_getter)
             found = self._columns[path] = [get(event) for event in self.events]
         return found
 

@@ -46,6 +46,17 @@ def parse_sql(text: str) -> Expression:
     return read_sql(text)[0]
 
 
+def parse_value(text: str) -> Expression:
+    """The expression of any value that a text means, as ``format_expression`` writes it."""
+    _refuse_unreadable(text)
+    tokens, problems = tokens_of(text)
+    parser = _SqlParser(text, tokens, problems)
+    expression = parser.filter(is_condition=False)
+    if parser.problems:
+        raise FilterError(text, parser.problems[:MAX_PROBLEMS])
+    return expression
+
+
 def read_sql(text: str) -> tuple[Expression, tuple[Problem, ...]]:
     """The expression, and warnings of what is allowed but most likely not meant."""
     _refuse_unreadable(text)
@@ -79,7 +90,7 @@ class _SqlParser(Predicates):
         super().__init__(text, tokens, problems)
         self.names = {}
 
-    def filter(self) -> Expression:
+    def filter(self, is_condition: bool = True) -> Expression:
         if len(self.problems) >= MAX_PROBLEMS:
             return _BROKEN
         try:
@@ -92,7 +103,8 @@ class _SqlParser(Predicates):
                 if self.kind in ("AND", "OR"):
                     self.advance()
                     self.disjunction()
-            self.require_condition(0)
+            if is_condition:
+                self.require_condition(0)
         except Mistake as mistake:
             if len(self.problems) < MAX_PROBLEMS:
                 self.note(mistake)

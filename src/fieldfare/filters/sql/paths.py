@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fieldfare.filters.errors import FilterError, Mistake
 from fieldfare.filters.sql.lexer import KEYWORDS, Token, tokens_of
-from fieldfare.model import Path
+from fieldfare.model import Path, derived_text
 
 MAX_STEPS = 64
 """How many steps a path may have."""
@@ -19,7 +19,10 @@ _PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 def format_path(path: Path) -> str:
-    """A path as text that ``parse_path`` reads back."""
+    """A path as text that ``parse_path`` reads back; of something computed its expression."""
+    derived = derived_text(path)
+    if derived is not None:
+        return derived
     first, *rest = path
     pieces = [_name(str(first), first=True)]
     for step in rest:

@@ -54,6 +54,16 @@ def columns_of_events(events: Sequence[Mapping[str, Any]], paths: Iterable[Path]
     return ColumnBatch(len(events), columns, text, tuple(writer.exact), others, frozenset(getters))
 
 
+def cells_of_values(
+    values: list[Any],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], tuple[Any, ...]]:
+    """Kinds and words of values of one column, and the text and the exact numbers that they point into."""
+    writer = _Writer()
+    kinds, words = writer.cells(values)
+    text = np.frombuffer(bytes(writer.text), np.uint8)
+    return np.array(bytearray(kinds), np.uint8), np.array(words, np.int64), text, tuple(writer.exact)
+
+
 class EventOthers:
     """Reads arrays and objects from the events themselves.
 

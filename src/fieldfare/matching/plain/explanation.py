@@ -10,14 +10,17 @@ import numpy as np
 
 from fieldfare.filters.sql.paths import format_path
 from fieldfare.filters.values import ValueSet
+from fieldfare.matching.evaluation.derived_columns import derived_column
 from fieldfare.matching.explanation import count_of
 from fieldfare.matching.plain.build.access import keys_of
 from fieldfare.matching.plain.cell_values import values_of_codes
-from fieldfare.matching.plain.layout import Arrays, Needles
-from fieldfare.model import Path
+from fieldfare.matching.plain.layout import MORE_ALTERNATIVES, Arrays, Needles, Rows
+from fieldfare.model import Path, derived_text
 
 KEYS_SHOWN = 8
 """The text names so many keys, those with most rows."""
+COLUMNS_SHOWN = 30
+"""The text names so many derived columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +74,47 @@ class NeedleUse:
 
 
 @dataclass(frozen=True, slots=True)
+class DerivedUse:
+    """A column that is computed for every event, because filters compare it.
+
+    Attributes
+    ----------
+    path
+        Its path; as text its expression.
+    rows
+        How many rows compare it.
+    cost_ns
+        What computing it costs an event, roughly.
+    """
+
+    path: Path
+    rows: int
+    cost_ns: float
+
+    def __str__(self) -> str:
+        return f"{format_path(self.path)}: {count_of(self.rows, 'row')}, {self.cost_ns:,.0f} ns an event"
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {"expression": format_path(self.path), "rows": self.rows, "cost_ns": self.cost_ns}
+
+
+@dataclass(frozen=True, slots=True)
 class PlainExplanation:
     """What an index chose for its rows; a row is one conjunction of a filter. See ``library.Explanation``.
 
     Attributes
     ----------
     attributes
-        How many attributes its filters constrain.
+        How many attributes its filters constrain, and derived columns.
     constants
         How many constants they compare these with.
     keys
         The keys that were chosen, in the order in which they are looked up.
     needles
         Where texts are looked for.
+    derived
+        Which columns are computed, those that most rows compare first.
     rows_in_keys, rows_in_needles, rows_in_tiles
         How many rows are found in each way.
     tiles
@@ -98,6 +129,7 @@ class PlainExplanation:
     constants: int
     keys: tuple[KeyUse, ...]
     needles: tuple[NeedleUse, ...]
+    derived: tuple[DerivedUse, ...]
     rows_in_keys: int
     rows_in_needles: int
     rows_in_tiles: int
@@ -131,6 +163,13 @@ class PlainExplanation:
             lines.append(f"  {count_of(use.rows, 'row')} found by {texts}")
         if self.tiles:
             lines.append(f"  {count_of(self.rows_in_tiles, 'row')} in {count_of(self.tiles, 'tile')}")
+        if self.derived:
+            lines.append(f"  {count_of(len(self.derived), 'derived column')}:")
+            lines += [f"    {use}" for use in self.derived[:COLUMNS_SHOWN]]
+            if len(self.derived) > COLUMNS_SHOWN:
+                rest = self.derived[COLUMNS_SHOWN:]
+                cost_ns = sum(use.cost_ns for use in rest)
+                lines.append(f"    {count_of(len(rest), 'other')}: {cost_ns:,.0f} ns an event")
         if self.undecided_rows:
             rows = count_of(self.undecided_rows, "row")
             lines.append(f"  {rows} undecided: for what they find the filters themselves decide")
@@ -146,6 +185,7 @@ class PlainExplanation:
             "rows_in_keys": self.rows_in_keys,
             "needles": [use.document() for use in self.needles],
             "rows_in_needles": self.rows_in_needles,
+            "derived": [use.document() for use in self.derived],
             "tiles": self.tiles,
             "rows_in_tiles": self.rows_in_tiles,
             "undecided_rows": self.undecided_rows,
@@ -214,6 +254,7 @@ def explain_index(arrays: Arrays, paths: Sequence[Path]) -> PlainExplanation:
         constants=int(arrays.dictionary.number_start[-1] + arrays.dictionary.string_start[-1]),
         keys=tuple(KeyUse(paths, entries) for paths, entries in keys_of(arrays.access, paths)),
         needles=tuple(_needle_uses(arrays.needles, paths)),
+        derived=_derived_uses(arrays.rows, paths),
         rows_in_keys=len(arrays.rows.subscription) - tiled - needled,
         rows_in_needles=needled,
         rows_in_tiles=tiled,
@@ -246,6 +287,19 @@ def _place(arrays: Arrays, paths: Sequence[Path], row: int, exact: bool) -> RowP
         tile_rows=int(tiles.row_start[tile + 1] - tiles.row_start[tile]),
         zones=tuple((paths[a], values_of_codes(arrays, a, *codes)) for a, *codes in zones),
     )
+
+
+def _derived_uses(rows: Rows, paths: Sequence[Path]) -> tuple[DerivedUse, ...]:
+    derived = [(a, path) for a, path in enumerate(paths) if derived_text(path) is not None]
+    if not derived:
+        return ()
+    row = np.repeat(np.arange(len(rows.subscription)), np.diff(rows.piece_start))
+    attribute = rows.pieces[:, 0] & (MORE_ALTERNATIVES - 1)
+    uses = [
+        DerivedUse(path, len(np.unique(row[attribute == a])), derived_column(path).cost_ns)
+        for a, path in derived
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.rows))
 
 
 def _needle_uses(needles: Needles, paths: Sequence[Path]) -> Iterator[NeedleUse]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.work import Work
+from fieldfare.matching.evaluation.derived_columns import computed_together, derived_column
 from fieldfare.matching.events.columns import Column, ColumnBatch
 from fieldfare.matching.library import Candidates, TooManyPairs
 from fieldfare.matching.plain.build.needles import NO_ROWS
@@ -28,11 +30,11 @@ from fieldfare.matching.plain.layout import (
     Texts,
     Tiles,
 )
-from fieldfare.matching.plain.search import access_kernels, kernels, tile_kernels
+from fieldfare.matching.plain.search import access_kernels, computed_kernels, kernels, tile_kernels
 from fieldfare.matching.plain.search.confirm import Confirmer
 from fieldfare.matching.plain.search.lanes import LANES
 from fieldfare.matching.plain.search.strings import scan_strings
-from fieldfare.model import Path
+from fieldfare.model import Path, derived_text
 
 PAIRS_ROOM = 8192
 """Room for pairs that a chunk of events starts with, if the last one did not find more."""
@@ -58,9 +60,10 @@ class PlainIndex:
     Attributes
     ----------
     indexed_paths
-        The attributes that the index itself compares.
+        The attributes and the derived columns that the index itself compares.
     paths
-        These, and the further ones that filters need to confirm a match.
+        The attributes among these, those that derived columns read, and those that filters need to confirm a
+        match.
     """
 
     def __init__(
@@ -71,7 +74,16 @@ class PlainIndex:
         compile_filter: CompileFilter,
     ) -> None:
         self.indexed_paths = indexed_paths
-        self.paths = indexed_paths + further_paths
+        self._further_paths = further_paths
+        self._derived = [
+            (a, derived_column(path))
+            for a, path in enumerate(indexed_paths)
+            if derived_text(path) is not None
+        ]
+        read = [path for path in indexed_paths if derived_text(path) is None]
+        for _, column in self._derived:
+            read += column.bases
+        self.paths: tuple[Path, ...] = tuple(dict.fromkeys((*read, *further_paths)))
         self.groups = groups
         self._compile_filter = compile_filter
         self._boundaries: dict[int, list[Decimal]] = {}
@@ -106,7 +118,7 @@ class PlainIndex:
         """See ``library.FilterIndex``."""
         return {
             "indexed_paths": self.indexed_paths,
-            "further_paths": self.paths[len(self.indexed_paths) :],
+            "further_paths": self._further_paths,
         }
 
     @property
@@ -199,15 +211,34 @@ class PlainIndex:
         if columns.exact:
             for a, e in zip(*(place.tolist() for place in np.nonzero(cells < 0)), strict=True):
                 cells[a, e] = self._exact_cell(a, columns.exact[int(words[a, e])])
+        if self._derived:
+            self._locate_derived(columns, start, end, cells)
         return cells
 
-    def _exact_cell(self, attribute: int, value: int | Decimal) -> int:
+    def _locate_derived(self, columns: ColumnBatch, start: int, end: int, cells: NDArray[np.int32]) -> None:
+        """Write the cells of the derived columns."""
+        wanted = [column for _, column in self._derived]
+        for group, found in computed_together(wanted, columns, start, end):
+            attributes = np.array([self._derived[place][0] for place in group])
+            left = computed_kernels.locate_computed(
+                self.groups.dictionary, attributes, found.kinds, found.words, found.seconds, found.text, cells
+            )
+            for place in np.flatnonzero(left).tolist():
+                a, column = self._derived[group[place]]
+                for event in np.flatnonzero(cells[a] < 0).tolist():
+                    cells[a, event] = self._exact_cell(a, column.value(columns, start + event))
+
+    def _exact_cell(self, attribute: int, value: int | Decimal | Fraction) -> int:
         """The cell of a number that neither an int64 nor a float64 holds."""
         boundaries = self._boundaries.get(attribute)
         if boundaries is None:
             boundaries = self._boundaries[attribute] = self._read_boundaries(attribute)
-        place = bisect_left(boundaries, value)
-        is_point = place < len(boundaries) and boundaries[place] == value
+        if isinstance(value, Fraction):
+            place = bisect_left(boundaries, value, key=Fraction)
+            is_point = place < len(boundaries) and Fraction(boundaries[place]) == value
+        else:
+            place = bisect_left(boundaries, value)
+            is_point = place < len(boundaries) and boundaries[place] == value
         return FIRST_NUMBER_CELL + 2 * place + is_point
 
     def _read_boundaries(self, attribute: int) -> list[Decimal]:

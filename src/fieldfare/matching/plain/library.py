@@ -14,6 +14,7 @@ from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed
 from fieldfare.matching.plain.build.arrays import CompileFilter, Material, build_arrays, prepare
+from fieldfare.matching.plain.build.derived import with_columns
 from fieldfare.matching.plain.build.gathering import Gatherer
 from fieldfare.matching.plain.index import PlainIndex
 from fieldfare.matching.plain.layout import Arrays
@@ -75,7 +76,7 @@ class PlainBuilder:
 
 def index_of(material: Material, compile_filter: CompileFilter) -> PlainIndex:
     """Build an index of what was gathered."""
-    prepared = prepare(material)
+    prepared = prepare(with_columns(material))
     del material  # a large index needs the room
     indexed, further, arrays = build_arrays(prepared, compile_filter)
     groups: dict[str, Any] = arrays._asdict()

@@ -53,6 +53,7 @@ def run_kernels_once() -> None:
     ]
     filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
     filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
+    filters += [f"data.delay / 3 > {i}" for i in range(30)]
     entries = []
     for number, text in enumerate(filters):
         form = compile_filter(text).compiled

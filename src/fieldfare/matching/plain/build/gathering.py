@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.plain.build.gathering_kernels import (
+    DERIVED_FORMAT,
     NEEDLES_FORMAT,
     NUMBER,
     ODD,
@@ -28,7 +29,7 @@ from fieldfare.model import Path
 CHUNK_BYTES = 1 << 20
 """So many bytes of normal forms are decoded at once: what is kept ready for the outcome is in proportion."""
 
-_WITH_NEEDLES = bytes([NEEDLES_FORMAT])
+_WITH_NEEDLES = (bytes([NEEDLES_FORMAT]), bytes([DERIVED_FORMAT]))
 PLAIN_MAX = 2.0**53
 """Up to here a float64 can stand for a whole number."""
 
@@ -70,7 +71,8 @@ class Gathered(NamedTuple):
     pieces from ``piece_start[p]`` on, and piece i begins at end 2 i and stops before end 2 i + 1. An end is
     a place between the values of an attribute: `kind` says what ``value`` means (see
     ``gathering_kernels``). `subscription` is a row's subscription s, or ~s if its filter must confirm. Row r
-    must also have the needles from ``needle_start[r]`` to ``needle_start[r + 1]``.
+    must also have the needles from ``needle_start[r]`` to ``needle_start[r + 1]``. At first some attributes
+    have ``gathering_kernels.IMPLIED`` added: `derived` decides about these.
     """
 
     subscription: NDArray[np.int32]
@@ -156,7 +158,7 @@ class Gatherer:
         data[:size] = np.frombuffer(payload, np.uint8, size, int(starts[0]))
         self._paths = self._paths.with_room(size // 2, size)  # a text has a byte in front
         self._strings = self._strings.with_room(size // 2, size)
-        if any(form[1:2] == _WITH_NEEDLES for form in compiled):
+        if any(form[1:2] in _WITH_NEEDLES for form in compiled):
             self._needles = self._needles.with_room(size // 6, size)
         room = Room.of(size, len(compiled))
         known = self._paths, self._strings, self._needles

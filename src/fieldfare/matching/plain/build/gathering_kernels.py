@@ -27,8 +27,10 @@ from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL
 CELL, NUMBERS_END, STRINGS_END = 0, 1, 2
 NUMBER, ODD, STRING = 4, 6, 8
 
-FORMAT, NEEDLES_FORMAT = 1, 2
+FORMAT, NEEDLES_FORMAT, DERIVED_FORMAT = 1, 2, 3
 """The versions of the layout that are read: those of ``filters.encoding``."""
+IMPLIED = 1 << 30
+"""Added to the attribute of a predicate that derived columns imply; see ``derived``."""
 NEEDLE_KINDS = 8
 """Needles are told apart by ``attribute * NEEDLE_KINDS + kind``."""
 
@@ -346,9 +348,10 @@ def _constraint(data: Any, i: int, end: int, paths: Any, strings: Any, room: Any
     if i < 0:
         return _BAD
     attribute = intern(paths, 0, data, start, i - start)
-    if i >= end or data[i] > 31:
+    if i >= end or data[i] > 63:
         return _BAD
     atoms, ends = np.int64(data[i]), places[1]
+    implied = IMPLIED if atoms >> FIRST_NUMBER_CELL else 0
     for cell in range(FIRST_NUMBER_CELL):
         if atoms >> cell & 1:
             room.kind[ends], room.value[ends] = CELL, cell
@@ -358,7 +361,7 @@ def _constraint(data: Any, i: int, end: int, paths: Any, strings: Any, room: Any
     if i < 0:
         return _BAD
     i, ends = _strings(data, i, end, attribute, strings, room, ends)
-    room.attribute[places[0]] = attribute
+    room.attribute[places[0]] = attribute + implied
     places[0] += 1
     places[1] = ends
     room.piece_start[places[0]] = ends >> 1
@@ -415,16 +418,18 @@ def decode_forms(data: Any, starts: Any, first: int, known: Any, room: Any) -> A
 
     `known` are the paths, strings and needles met so far. Returns how many rows, predicates, ends, odd
     numbers and needles there are, and which form is broken, or -1. A conjunction with an empty set is left
-    out; a subscription is to be confirmed if one of its others is not exact, or has needles.
+    out; a subscription may have to be confirmed if one of its others is not exact, or has needles, or if
+    there are derived columns.
     """
     places = np.zeros(4, np.int64)
     counts = np.zeros(5, np.int64)
     rows = 0
     for form in range(len(starts) - 1):
         i, end = starts[form], starts[form + 1]
-        if i + 2 >= end or data[i] != 0x92 or not (FORMAT <= data[i + 1] <= NEEDLES_FORMAT):
+        if i + 2 >= end or data[i] != 0x92 or not (FORMAT <= data[i + 1] <= DERIVED_FORMAT):
             return counts, form
         fields = 2 if data[i + 1] == FORMAT else 3
+        derives = data[i + 1] == DERIVED_FORMAT
         i, conjunctions = _array(data, i + 2)
         if i < 0:
             return counts, form
@@ -440,7 +445,7 @@ def decode_forms(data: Any, starts: Any, first: int, known: Any, room: Any) -> A
                 places[0], places[1], places[2], places[3] = before
                 continue
             room.subscription[rows] = first + form if exact else ~(first + form)
-            room.confirmed[form] |= not exact or places[3] > before[3]
+            room.confirmed[form] |= not exact or derives or places[3] > before[3]
             rows += 1
             room.predicate_start[rows] = places[0]
             room.needle_start[rows] = places[3]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.compiled import compiled
+from fieldfare.matching.compiled import compiled, inlined
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FLOAT,
@@ -94,34 +94,35 @@ def _locate_floats(
         cells[e] = FIRST_NUMBER_CELL + 2 * low + point
 
 
+@inlined
+def locate_attribute(d: Any, a: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
+    """The same for one attribute's values; what is computed and no plain number is -1, too."""
+    seen: Any = 0
+    for e in range(len(kinds)):
+        kind = kinds[e]
+        cells[e] = -1 if kind == KIND_EXACT or kind > KIND_STRING else kind
+        seen |= 1 << np.int64(kind)
+    first, last = d.number_start[a], d.number_start[a + 1]
+    grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
+    origin, scale = d.grid_origin[a], d.grid_scale[a]
+    if seen >> KIND_INT & 1:
+        low, high = d.in_range[a, 0], d.in_range[a, 1]
+        _locate_ints(d.floor, d.fraction, first, low, high, grid, origin, scale, kinds, words, cells)
+    if seen >> KIND_FLOAT & 1:
+        near, side = d.near[first:last], d.side[first:last]
+        _locate_floats(near, side, grid, origin, scale, kinds, words.view(np.float64), cells)
+    if seen >> KIND_STRING & 1:
+        offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
+        slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
+        ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
+        locate_strings(offsets, d.string_bytes, slots, ordered, first_cell, kinds, words, text, cells)
+
+
 @compiled
 def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
-    floats = words.view(np.float64)
     for a in range(kinds.shape[0]):
-        seen: Any = 0
-        for e in range(kinds.shape[1]):
-            kind = kinds[a, e]
-            cells[a, e] = -1 if kind == KIND_EXACT else kind
-            seen |= 1 << np.int64(kind)
-        first, last = d.number_start[a], d.number_start[a + 1]
-        grid = d.grid[d.grid_start[a] : d.grid_start[a + 1]]
-        origin, scale = d.grid_origin[a], d.grid_scale[a]
-        if seen >> KIND_INT & 1:
-            low, high = d.in_range[a, 0], d.in_range[a, 1]
-            _locate_ints(
-                d.floor, d.fraction, first, low, high, grid, origin, scale, kinds[a], words[a], cells[a]
-            )
-        if seen >> KIND_FLOAT & 1:
-            near, side = d.near[first:last], d.side[first:last]
-            _locate_floats(near, side, grid, origin, scale, kinds[a], floats[a], cells[a])
-        if seen >> KIND_STRING & 1:
-            offsets = d.string_offset[d.string_start[a] : d.string_start[a + 1] + 1]
-            slots = d.hash_slot[d.hash_start[a] : d.hash_start[a + 1]]
-            ordered, first_cell = d.strings_ordered[a] != 0, FIRST_NUMBER_CELL + 2 * (last - first) + 1
-            locate_strings(
-                offsets, d.string_bytes, slots, ordered, first_cell, kinds[a], words[a], text, cells[a]
-            )
+        locate_attribute(d, a, kinds[a], words[a], text, cells[a])
 
 
 @compiled

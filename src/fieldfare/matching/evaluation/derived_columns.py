@@ -1,0 +1,222 @@
+"""Derived columns (``filters.derived``), computed for events once, whoever needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.derived import expression_of, value_getter
+from fieldfare.filters.expression import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Comparison,
+    Expression,
+    Negate,
+    attribute_paths,
+    parts_of,
+)
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.matching.evaluation.compiler import expanded, operand_of
+from fieldfare.matching.evaluation.kinds import KIND_ASK, KIND_RATIO
+from fieldfare.matching.evaluation.operands import spread
+from fieldfare.matching.evaluation.view import NO_TEXT, View, readable
+from fieldfare.matching.events.columns import KIND_EXACT, KIND_NULL, KIND_STRING, ColumnBatch
+from fieldfare.matching.events.event_columns import cells_of_values
+from fieldfare.model import Path
+
+PYTHON_NS = 2_000.0
+"""What a value costs that no kernel computes."""
+_FEW = 0.75
+"""Where fewer of the events have what it takes, only these are looked at."""
+_KEPT = 1_024
+_WORD = 1 << 62
+FEW_EVENTS = 4
+"""Columns of so few events are computed in Python."""
+
+
+class Computed(NamedTuple):
+    """Values of one or of several columns in n events: kinds, words and text as of a ``ColumnBatch``.
+
+    There are the kinds KIND_RATIO and KIND_NEAR, too, with a second word (``evaluation.kernels``). What
+    KIND_EXACT is only `DerivedColumn.value` tells.
+    """
+
+    kinds: NDArray[np.uint8]
+    words: NDArray[np.int64]
+    seconds: NDArray[np.int64]
+    text: NDArray[np.uint8]
+
+    @property
+    def has_strings(self) -> bool:
+        """Whether some values point into the text."""
+        return len(self.text) > 0 and bool((self.kinds == KIND_STRING).any())
+
+
+class DerivedColumn:
+    """A derived column, ready to be computed; made by `derived_column`.
+
+    Attributes
+    ----------
+    bases
+        The attributes that it reads.
+    cost_ns
+        What it costs an event, roughly.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        expression = expression_of(path)
+        self.bases = tuple(sorted(attribute_paths(expression), key=repr))
+        self._operand = operand_of(expanded(expression))
+        self._needed = _needed(expression)
+        self.cost_ns = PYTHON_NS if self._operand is None else self._operand.cost_ns
+
+    def of(self, columns: ColumnBatch, start: int, end: int) -> Computed:
+        """Its values in the events [start, end), each unknown one null."""
+        known = _of_window(columns, start, end)
+        found: Computed | None = known.get(self.path)
+        if found is None:
+            found = known[self.path] = self._compute(columns, start, end, known)
+        return found
+
+    def value(self, columns: ColumnBatch, event: int) -> Any:
+        """Its value in one event, exactly, as Python computes it."""
+        return self._by_python(columns, np.array([event]))[0]
+
+    def values(self, columns: ColumnBatch, start: int, end: int) -> list[Any]:
+        """The same in the events [start, end), which are few."""
+        known = _of_window(columns, start, end)
+        bases = []
+        for path in self.bases:
+            if path not in known:
+                known[path] = columns.values(path, slice(start, end))
+            bases.append(known[path])
+        return [self._value(row) for row in zip(*bases, strict=True)]
+
+    def _compute(self, columns: ColumnBatch, start: int, end: int, known: dict[Any, Any]) -> Computed:
+        rows = self._rows(columns, start, end)
+        if rows is None:
+            view = known.setdefault(View, View(columns, slice(start, end)))  # shares what it computes, too
+            return self._computed(columns, view, np.arange(start, end))
+        size = end - start
+        kinds, words = np.full(size, KIND_NULL, np.uint8), np.zeros(size, np.int64)
+        seconds, text = np.zeros(size, np.int64), NO_TEXT
+        if len(rows):
+            found = self._computed(columns, View(columns, rows), rows)
+            places, text = rows - start, found.text
+            kinds[places], words[places], seconds[places] = found.kinds, found.words, found.seconds
+        return Computed(kinds, words, seconds, text)
+
+    def _rows(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.int64] | None:
+        """The events where it may have a value; None if these are nearly all."""
+        if any(path not in columns.columns for path in self._needed):
+            return np.zeros(0, np.int64)
+        present = np.ones(end - start, bool)
+        for path in self._needed:
+            present &= columns.columns[path].kinds[start:end] > KIND_NULL
+        if np.count_nonzero(present) >= _FEW * (end - start):
+            return None
+        return np.flatnonzero(present) + start
+
+    def _computed(self, columns: ColumnBatch, view: View, events: NDArray[np.int64]) -> Computed:
+        if self._operand is None:
+            return _cells(self._by_python(columns, events))
+        values = spread(self._operand.values(view), view.size)
+        seconds = values.seconds if len(values.seconds) else np.zeros(view.size, np.int64)
+        found = Computed(values.kinds, values.words, seconds, values.text)
+        asked = np.flatnonzero(values.kinds >= KIND_ASK)
+        if len(asked):
+            return _settled(found, asked, _cells(self._by_python(columns, events[asked])))
+        return found
+
+    def _by_python(self, columns: ColumnBatch, events: NDArray[np.int64]) -> list[Any]:
+        rows = zip(*(columns.values(path, events) for path in self.bases), strict=True)
+        return [self._value(row) for row in rows]
+
+    @cached_property
+    def _value(self) -> Callable[[Any], Any]:
+        return value_getter(self.path, lambda path: itemgetter(self.bases.index(path)))
+
+
+_WINDOW = "window"
+"""Where a batch's ``kept`` has what was computed for its last window."""
+
+
+def _of_window(columns: ColumnBatch, start: int, end: int) -> dict[Any, Any]:
+    """Where to remember what is computed of the events [start, end): of those asked for last only."""
+    window, known = columns.kept.get(_WINDOW, (None, None))
+    if window != (start, end):
+        columns.kept[_WINDOW] = (start, end), (known := dict[Any, Any]())
+    found: dict[Any, Any] = known
+    return found
+
+
+def _cells(values: list[Any]) -> Computed:
+    """What Python computed."""
+    kinds, words, text, exact = cells_of_values(values)
+    seconds = np.zeros(len(kinds), np.int64)
+    for place in np.flatnonzero(kinds == KIND_EXACT).tolist():
+        number = exact[words[place]]
+        if isinstance(number, Fraction) and abs(number.numerator) < _WORD and number.denominator < _WORD:
+            kinds[place], words[place], seconds[place] = KIND_RATIO, number.numerator, number.denominator
+    return Computed(kinds, words, seconds, text)
+
+
+def _settled(found: Computed, rows: NDArray[np.int64], asked: Computed) -> Computed:
+    """The same with what Python says in some rows."""
+    kinds, words, seconds = found.kinds.copy(), found.words.copy(), found.seconds.copy()
+    kinds[rows], seconds[rows] = asked.kinds, asked.seconds
+    words[rows] = asked.words + np.where(asked.kinds == KIND_STRING, len(found.text) << 32, 0)
+    return Computed(kinds, words, seconds, np.concatenate([found.text, asked.text]))
+
+
+def computed_together(
+    wanted: Sequence[DerivedColumn], columns: ColumnBatch, start: int, end: int
+) -> list[tuple[list[int], Computed]]:
+    """Columns in the events [start, end): the places of some that have one text, and their values [D, n]."""
+    if end - start <= FEW_EVENTS:  # a kernel's call takes longer than Python does
+        cells = _cells([value for column in wanted for value in column.values(columns, start, end)])
+        shape = len(wanted), end - start
+        kinds, words = cells.kinds.reshape(shape), cells.words.reshape(shape)
+        together = Computed(kinds, words, cells.seconds.reshape(shape), readable(cells.text))
+        return [(list(range(len(wanted))), together)]
+    found = [column.of(columns, start, end) for column in wanted]
+    groups = [[place] for place, each in enumerate(found) if each.has_strings]
+    others = [place for place, each in enumerate(found) if not each.has_strings]
+    return [(group, _stacked([found[place] for place in group])) for group in [*groups, others] if group]
+
+
+def _stacked(columns: Sequence[Computed]) -> Computed:
+    """Columns that have one text, or no strings."""
+    return Computed(
+        np.stack([each.kinds for each in columns]),
+        np.stack([each.words for each in columns]),
+        np.stack([each.seconds for each in columns]),
+        readable(columns[0].text),
+    )
+
+
+@lru_cache(_KEPT)
+def derived_column(path: Path) -> DerivedColumn:
+    """A derived column by its path."""
+    return DerivedColumn(path)
+
+
+def _needed(e: Expression) -> frozenset[Path]:
+    """Attributes without which the value is unknown."""
+    if isinstance(e, Attribute):
+        return frozenset((e.path,))
+    if isinstance(e, Call):
+        function = FUNCTIONS[e.function]
+        if function.takes_null or function.true_for is not None or function.expand is not None:
+            return frozenset()
+    elif not isinstance(e, Arithmetic | Negate | Comparison):
+        return frozenset()
+    return frozenset[Path]().union(*map(_needed, parts_of(e)))

@@ -1,0 +1,99 @@
+"""Which derived columns an index keeps: it computes each of them for every event.
+
+A column is kept if so many rows use it that this costs less than evaluating their filters does. A row that
+loses one is not exact any more: its filter must confirm what the row finds. A row that keeps all of them does
+not need what they imply for attributes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.matching.plain.build.arrays import Material
+from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
+from fieldfare.matching.plain.build.gathering_kernels import IMPLIED, NEEDLE_KINDS, ODD, STRING
+from fieldfare.matching.plain.layout import starts_of
+from fieldfare.model import derived_text
+
+COLUMNS_MAX = 128
+"""So many derived columns of an index at most: each takes room for every event that is looked at together."""
+ROWS_MIN = 16
+"""A column of fewer rows is not kept: their filters, evaluated together, cost no more, and only where they
+are candidates. With more it pays whatever it costs, as evaluating each of their filters costs as much for
+every candidate. For a single event each column costs some microseconds."""
+
+
+def with_columns(material: Material) -> Material:
+    """The same with those derived columns only that are worth it."""
+    gathered = material.gathered
+    derived = np.array([derived_text(path) is not None for path in material.paths], bool)
+    if not derived.any() and int(gathered.attribute.max(initial=0)) < IMPLIED:
+        return material
+    attribute = gathered.attribute & (IMPLIED - 1)
+    lost = derived & ~_worth_it(derived, np.bincount(attribute, minlength=len(derived)))
+    row = np.repeat(np.arange(len(gathered.subscription)), np.diff(gathered.predicate_start))
+    loses = np.zeros(len(gathered.subscription), bool)
+    loses[row[lost[attribute]]] = True
+    kept = ~lost[attribute] & ((gathered.attribute < IMPLIED) | loses[row])
+    subscription = np.where(
+        loses & (gathered.subscription >= 0), ~gathered.subscription, gathered.subscription
+    )
+    gathered = _with_predicates(
+        gathered._replace(subscription=subscription, attribute=attribute.astype(np.int32)), row, kept
+    )
+    return _with_attributes(material._replace(gathered=gathered))
+
+
+def _worth_it(derived: NDArray[np.bool_], uses: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which derived columns are kept, those with most uses first."""
+    found = np.zeros(len(derived), bool)
+    places = np.flatnonzero(derived & (uses >= ROWS_MIN))
+    found[places[np.argsort(-uses[places], kind="stable")][:COLUMNS_MAX]] = True
+    return found
+
+
+def _with_predicates(gathered: Gathered, row: NDArray[np.int64], kept: NDArray[np.bool_]) -> Gathered:
+    """The rows with some of their predicates."""
+    counts = np.diff(gathered.piece_start)
+    ends = np.repeat(np.repeat(kept, counts), 2)
+    return gathered._replace(
+        predicate_start=starts_of(np.bincount(row[kept], minlength=len(gathered.subscription))),
+        attribute=gathered.attribute[kept],
+        piece_start=starts_of(counts[kept]),
+        kind=gathered.kind[ends],
+        value=gathered.value[ends],
+    )
+
+
+def _with_attributes(material: Material) -> Material:
+    """The same with only those attributes that some row asks for, and their constants."""
+    paths, gathered, constants = material.paths, material.gathered, material.constants
+    needles = constants.needles
+    used = np.zeros(len(paths), bool)
+    used[gathered.attribute] = True
+    used[needles.code // NEEDLE_KINDS] = True
+    place = (np.cumsum(used) - 1).astype(np.int32)
+    strings, odd = used[constants.string_attribute], [used[a] for a, _ in constants.odd]
+    value = gathered.value.copy()
+    for family, chosen in (STRING, strings), (ODD, np.array(odd, bool)):
+        ends = np.flatnonzero(gathered.kind >> 1 == family >> 1)
+        value[ends] = (np.cumsum(chosen) - 1)[value[ends].astype(np.int64)] if len(ends) else value[ends]
+    sizes = np.diff(constants.offset)
+    return material._replace(
+        paths=tuple(path for path, is_used in zip(paths, used.tolist(), strict=True) if is_used),
+        gathered=gathered._replace(attribute=place[gathered.attribute], value=value),
+        constants=Constants(
+            odd=tuple((int(place[a]), number) for a, number in constants.odd if used[a]),
+            string_attribute=place[constants.string_attribute[strings]],
+            offset=starts_of(sizes[strings]),
+            text=constants.text[np.repeat(strings, sizes)],
+            needles=NeedleTexts(
+                code=(
+                    place[needles.code // NEEDLE_KINDS] * NEEDLE_KINDS + needles.code % NEEDLE_KINDS
+                ).astype(np.int32),
+                offset=needles.offset,
+                text=needles.text,
+            ),
+        ),
+    )

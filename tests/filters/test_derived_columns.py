@@ -1,0 +1,334 @@
+"""What filters compute is a column of the index: exact, computed once, kept where it pays, and bounded."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldfare.filters import Filter, FilterError, NormalForm, compile_filter, format_expression
+from fieldfare.filters.functions import FUNCTIONS, Function, Type
+from fieldfare.filters.normal_form import normal_form
+from fieldfare.filters.sql.printer import format_literal
+from fieldfare.matching.evaluation.derived_columns import DerivedColumn
+from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Change, Index, LiveIndex
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.plain.build import derived
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.model import OPEN_END, derived_text
+from fieldfare.partitioning import constrained_paths
+
+from . import strategies as some
+from . import test_functions
+
+Event = dict[str, Any]
+
+KEPT = {"all": 0, "none": 1 << 60, "as it pays": derived.ROWS_MIN}
+"""ROWS_MIN."""
+
+
+def _part(filters: Sequence[Filter], forms: Sequence[NormalForm | bytes] = (), kept: str = "all") -> Part:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derived, "ROWS_MIN", KEPT[kept])
+        return build_part(
+            IndexEntry(n, n, 0, OPEN_END, forms[n] if forms else each.compiled, each.text, each.dialect)
+            for n, each in enumerate(filters)
+        )
+
+
+def _found(index: Part | Index, events: list[Event]) -> list[list[int]]:
+    index = Index((index,)) if isinstance(index, Part) else index
+    columns = columns_of_events(events, index.paths)
+    return index.match(columns, np.zeros(len(events), np.int64)).lists()
+
+
+def _expected(filters: Sequence[Filter], events: list[Event]) -> list[list[int]]:
+    return [[n for n, each in enumerate(filters) if each.matches(event)] for event in events]
+
+
+def _columns(part: Part) -> list[str]:
+    texts = map(derived_text, part.filters.indexed_paths)
+    return sorted(text for text in texts if text is not None)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(some.sql_expressions, min_size=1, max_size=6), st.lists(some.events, min_size=1, max_size=6))
+def test_with_columns_and_without_the_index_finds_what_the_evaluator_finds(
+    expressions: list[Any], events: list[Event]
+) -> None:
+    filters = [compile_filter(format_expression(each)) for each in expressions for _ in range(2)]
+    expected = _expected(filters, events)
+    for kept in KEPT:
+        part = _part(filters, kept=kept)
+        assert all(derived_text(path) is None for path in part.paths)
+        assert _found(part, events) == expected
+        assert kept != "none" or not _columns(part)
+
+
+def _calls(data: st.DataObject, function: Function) -> tuple[list[str], list[Event]]:
+    """Tests of a call of a function over attributes (a literal where one is needed), and events for it."""
+    count = data.draw(
+        st.integers(function.least_operands, max(function.least_operands, min(function.most_operands, 3)))
+    )
+    operands, values = [], []
+    for place in range(count):
+        parameter = function.parameter(place)
+        kind = Type.STRING if parameter.type is Type.TIMESTAMP else parameter.type
+        if parameter.literal:
+            fallback = "+02:00" if kind is Type.STRING else place
+            value = data.draw(test_functions.VALUES[kind])
+            fits = parameter.check and isinstance(value, type(fallback)) and not parameter.check(value)
+            operands.append(format_literal(value if fits else fallback))
+        else:
+            operands.append("abcdef"[place])
+            values.append(test_functions.VALUES.get(kind, st.booleans()) | some.plain_values)
+    call = f"{function.name}({', '.join(operands)})"
+    rows = data.draw(st.lists(st.tuples(*values), min_size=1, max_size=5))
+    events = [dict(zip("abcdef", row, strict=False)) for row in rows]
+    if function.result is Type.BOOLEAN:
+        return [call, f"NOT {call}", f"({call}) IS UNKNOWN"], events
+    constants = map(format_literal, data.draw(st.permutations(test_functions.CONSTANTS))[:3])
+    tests = [f"{call} = {constant} OR {call} < {constant}" for constant in constants]
+    return [*tests, f"{call} IS NULL", f"NOT {call} IN (1, 'a')"], events
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_every_function_is_right_as_a_column(function: Function, data: st.DataObject) -> None:
+    if function.compute is None and function.expand is None:
+        pytest.skip("cannot be computed")
+    texts, events = _calls(data, function)
+    filters = [compile_filter(text) for text in texts if _is_written(text)]
+    assert _found(_part(filters), events) == _expected(filters, events)
+
+
+def _is_written(text: str) -> bool:
+    try:
+        compile_filter(text)
+    except FilterError:
+        return False
+    return True
+
+
+NUMBERS: list[Any] = [
+    0,
+    1,
+    -1,
+    3,
+    7,
+    10,
+    2**53 + 1,
+    2**62,
+    -(2**63),
+    10**25,
+    0.1,
+    0.3,
+    1.5,
+    -0.1,
+    1e22,
+    1e-30,
+]
+NUMBERS += [1e300, 0.1 + 0.2, 1 / 3, 5e-324, None, "x", True]
+CONSTANTS = ["0", "1", "3", "-1", "0.1", "0.3", "2.5", "0.30000000000000004", "0.3333333333333333", "1e22"]
+CONSTANTS += [
+    "9007199254740993",
+    "3333333333333333333",
+    "0.33333333333333333333",
+    "1e-30",
+    "10000000000000000000000001",
+]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from(CONSTANTS), min_size=1, max_size=12),
+    st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(NUMBERS)), min_size=1, max_size=12),
+)
+def test_computed_numbers_are_compared_exactly(constants: list[str], pairs: list[tuple[Any, Any]]) -> None:
+    """Fractions, sums of floats, and numbers of more than 64 bits, at constants and a hair beside them."""
+    computed = ["a / 3", "a / b", "a + b", "a * b", "a - b", "a % b", "COALESCE(a, b)", "ABS(a)"]
+    rng = random.Random(len(constants))
+    filters = [
+        compile_filter(f"{rng.choice(computed)} {operator} {constant}")
+        for constant in constants
+        for operator in ("=", "<", ">=")
+    ]
+    events: list[Event] = [{"a": a, "b": b} for a, b in pairs]
+    assert _found(_part(filters), events) == _expected(filters, events)
+
+
+TEXTS = [
+    *("HOUR(time) BETWEEN {n} AND {m}", "time > TIMESTAMP '2026-01-0{d}T03:00:00.5Z'", "a < b AND a > {n}"),
+    *("time - previous > INTERVAL '{n}' HOUR", "UPPER(s) || '-' || s = 'A-a'", "COALESCE(a, 0) < {n}"),
+    *("FLOOR(a / 10) = {d} AND s = 'a'", "NOT (a + b = {n}) AND b < 3", "(a + b = {n}) IS UNKNOWN"),
+    *(
+        "NUMBER(s) = {n}",
+        "a IN (b, {n})",
+        "ANY x IN tags SATISFIES (x + 1 = {n})",
+        "LENGTH(s) = 1 OR a = {n}",
+    ),
+    *("a >= b", "a = b OR s LIKE '%b%'", "ROUND(a / b, 1) BETWEEN 0.5 AND {n}", "a % 7 = {d}"),
+]
+
+
+def _text(rng: random.Random) -> str:
+    n = rng.randrange(12)
+    return rng.choice(TEXTS).format(n=n, m=n + 5, d=1 + rng.randrange(6))
+
+
+def _event(rng: random.Random) -> Event:
+    time = f"2026-01-0{1 + rng.randrange(7)}T{rng.randrange(24):02}:30:00.{rng.randrange(1000):03}Z"
+    choices: dict[str, list[Any]] = {
+        "a": [rng.randrange(12), rng.randrange(100) / 10, 10**20, None, "x", rng.random()],
+        "b": [rng.randrange(12), rng.randrange(10), 0, True],
+        "s": ["a", "b", "ç", "7", " 3.0 ", 5],
+        "time": [time, time, "yesterday", 7],
+        "previous": [time, "2026-01-03T00:00:00+02:00"],
+        "tags": [[], [1, 5], 3, [None, "x"]],
+    }
+    return {name: rng.choice(values) for name, values in choices.items() if rng.random() < 0.8}
+
+
+def test_a_file_has_its_columns(tmp_path: FilePath) -> None:
+    rng = random.Random(1)
+    filters = [compile_filter(_text(rng)) for _ in range(120)]
+    events = [_event(rng) for _ in range(60)]
+    part = _part(filters)
+    part.save(tmp_path / "part")
+    opened = Part.open(tmp_path / "part", verify=True)
+    assert _columns(opened) == _columns(part) and "HOUR(TIMESTAMP(time))" in _columns(part)
+    assert opened.paths == part.paths
+    assert _found(opened, events) == _expected(filters, events)
+
+
+def test_events_of_json_have_what_columns_read() -> None:
+    rng = random.Random(2)
+    filters = [compile_filter(_text(rng)) for _ in range(60)]
+    events = [_event(rng) for _ in range(300)]
+    index = Index((_part(filters),))
+    lines = "".join(json.dumps(event) + "\n" for event in events).encode()
+    columns = decode_json_lines(lines, len(events), index.paths)
+    assert index.match(columns, np.zeros(len(events), np.int64)).lists() == _expected(filters, events)
+
+
+def test_what_was_compiled_before_there_were_columns_is_decided_by_its_filter() -> None:
+    rng = random.Random(3)
+    filters = [compile_filter(_text(rng)) for _ in range(60)]
+    events = [_event(rng) for _ in range(60)]
+    old = [NormalForm(tuple(c.without_derived() for c in each.normal_form.conjunctions)) for each in filters]
+    mixed = [form if n % 2 else filters[n].compiled for n, form in enumerate(old)]
+    for forms in old, mixed:
+        assert _found(_part(filters, forms), events) == _expected(filters, events)
+
+
+def test_changes_and_folding_keep_what_columns_say() -> None:
+    rng = random.Random(4)
+    live, current, revision = LiveIndex(), dict[int, Filter](), 0
+    events = [_event(rng) for _ in range(20)]
+    for _ in range(25):
+        changes = []
+        for _ in range(rng.choice([1, 1, 3, 40])):
+            revision, number = revision + 1, rng.randrange(50)
+            put = compile_filter(_text(rng)) if rng.random() < 0.8 else None
+            changes.append(Change(revision, number, put.text if put else None, "sql"))
+            current.pop(number, None)
+            if put:
+                current[number] = put
+        live.apply(changes)
+        index = live.index
+        columns = columns_of_events(events, index.paths)
+        found = index.match(columns, np.full(len(events), revision)).lists()
+        assert found == [sorted(n for n, each in current.items() if each.matches(event)) for event in events]
+
+
+def test_columns_that_few_filters_share_are_not_kept() -> None:
+    """Each subscriber's own place makes no column for each of them."""
+    filters = [compile_filter(f"DISTANCE_KM(lat, lon, {n / 7:.3f}, 13.2) < 5") for n in range(300)]
+    part = _part(filters, kept="as it pays")
+    assert _columns(part) == [] and part.explain().filters.undecided_rows == 300
+    assert set(part.paths) == {("lat",), ("lon",)}
+
+
+def test_an_index_has_so_many_columns_at_most() -> None:
+    filters = [
+        compile_filter(f"a + {n} > b") for n in range(derived.COLUMNS_MAX + 20) for _ in range(1 + n % 2)
+    ]
+    part = _part(filters)
+    assert len(_columns(part)) == derived.COLUMNS_MAX
+    events: list[Event] = [{"a": n, "b": 100} for n in range(0, 120, 7)]
+    assert _found(part, events) == _expected(filters, events)
+
+
+def test_a_kept_column_decides_alone() -> None:
+    """What it implies for attributes is not compared again, and no filter is evaluated."""
+    part = _part([compile_filter(f"HOUR(time) = {n % 24}") for n in range(500)])
+    explained = part.explain()
+    assert part.filters.indexed_paths == ((-1, "HOUR(TIMESTAMP(time))"),)
+    assert part.paths == (("time",),)
+    assert not part.confirms and explained.filters.undecided_rows == 0
+    (use,) = explained.filters.derived
+    assert use.rows == 500 and use.cost_ns > 0
+    assert "  1 derived column:\n    HOUR(TIMESTAMP(time)): 500 rows, " in str(explained)
+    assert explained.document()["derived"][0]["expression"] == "HOUR(TIMESTAMP(time))"
+
+
+def test_parts_share_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    compute = DerivedColumn._compute
+    monkeypatch.setattr(
+        DerivedColumn, "_compute", lambda self, *asked: computed.append(self.path) or compute(self, *asked)
+    )
+    filters = [compile_filter(f"a + b > {n}") for n in range(10)]
+    first = _part(filters)
+    second = build_part(
+        IndexEntry(100 + n, 100 + n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)
+    )
+    events: list[Event] = [{"a": n, "b": 1} for n in range(12)] + [{"a": 1}] * 40
+    found = _found(Index((first, second)), events)
+    assert found == [row + [100 + n for n in row] for row in _expected(filters, events)]
+    assert computed == [(-1, "a + b")]
+
+
+def test_a_filter_that_can_be_much_work_has_no_columns_where_it_goes_through_arrays() -> None:
+    """Which filters share the steps of an event must not depend on what an index keeps."""
+    each = compile_filter("ANY x IN tags SATISFIES (x = 3) AND a + b > 2")
+    assert each.work is not None
+    assert not any(
+        conjunction.derives for conjunction in each.normal_form.conjunctions if not conjunction.exact
+    )
+
+
+def test_partitioning_sees_attributes_only() -> None:
+    forms = [compile_filter(f"a + b > {n} AND c = 1").normal_form for n in range(3)]
+    assert constrained_paths(forms) == {("a",): 3, ("b",): 3, ("c",): 3}
+
+
+def test_a_fraction_is_in_the_sets_that_it_is_in() -> None:
+    (conjunction,) = normal_form(compile_filter("a > 0.3").expression).conjunctions
+    values = dict(conjunction.constraints)[("a",)]
+    assert Fraction(1, 3) in values and Fraction(3, 10) not in values and Fraction(3, 11) not in values
+
+
+def test_a_batch_made_of_another_computes_its_own() -> None:
+    filters = [compile_filter(f"a + b > {n}") for n in range(5)]
+    part = _part(filters)
+    first, second = ([{"a": n, "b": b} for n in range(20)] for b in (0, 3))
+    columns = columns_of_events(first, part.paths)
+    stamps = np.zeros(20, np.int64)
+    assert Index((part,)).match(columns, stamps).lists() == _expected(filters, first)
+    other = replace(columns, columns=columns_of_events(second, part.paths).columns)
+    assert Index((part,)).match(other, stamps).lists() == _expected(filters, second)
+    taken = columns.take(np.arange(19, -1, -1))
+    assert Index((part,)).match(taken, stamps).lists() == _expected(filters, first)[::-1]
