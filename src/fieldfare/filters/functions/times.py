@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from fieldfare.filters.exact import rational
-from fieldfare.filters.expression import Expression
+from fieldfare.filters.expression import Arithmetic, Call, Expression, Literal
 from fieldfare.filters.functions.numbers import widened
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 from fieldfare.filters.values import BEFORE, Ranges, ValueSet
@@ -161,6 +161,12 @@ def _implied_day(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirem
     return [(operands[0], ValueSet(numbers=near))], False
 
 
+def _expand_days(operands: tuple[Expression, ...]) -> Expression:
+    """The difference of two days."""
+    end, start = (Call("DATE", (operand,)) for operand in operands)
+    return Arithmetic("/", Arithmetic("-", end, start), Literal(DAY_S))
+
+
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 _FIRST_S, _LAST_S = Decimal((_FIRST_DAY - 1) * DAY_S), Decimal((_LAST_DAY + 2) * DAY_S)
 
@@ -242,7 +248,7 @@ FUNCTIONS = [
         result=Type.NUMBER,
         summary="how many midnights in UTC lie between: the days from the day of `start` to that of `end`",
         group="Time",
-        compute=lambda end, start: math.floor(end) // DAY_S - math.floor(start) // DAY_S,
+        expand=_expand_days,
     ),
     _part("YEAR", "the year", lambda local: civil(math.floor(local) // DAY_S)[0]),
     _part("MONTH", "the month: 1 to 12", lambda local: civil(math.floor(local) // DAY_S)[1]),
