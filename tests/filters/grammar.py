@@ -21,7 +21,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "filters.md"
 NAMES = ("a", "b", "data", "time", "item", "any", "all", "day", "timestamp", "interval", "from", "é_1")
 """Names of attributes; some of them have another use elsewhere."""
 
-_FUNCTION_NAMES = frozenset((*FUNCTIONS, *ALIASES))
+_FUNCTION_NAMES = frozenset((*FUNCTIONS, *ALIASES)) - {"CASE", "EQUAL_NULL"}
+"""Those that are called as functions are; the two have rules of their own."""
 
 
 def _is_name(token: str) -> bool:
@@ -42,7 +43,7 @@ class Terminal:
 
 TERMINALS = {
     "number": Terminal(
-        ("5", "0", "18.50", ".5", "1.", "1e-3", "2E+2"),
+        ("5", "0", "18.50", ".5", "1.", "1e-3", "2E+2", "1_000"),
         lambda token: token[0] in ".0123456789" and token != ".",
     ),
     "string": Terminal(
@@ -52,7 +53,21 @@ TERMINALS = {
     "quoted": Terminal(('"odd name"', '"in"', '"a""b"'), lambda token: token[0] == '"'),
     "digits": Terminal(("0", "5", "007"), lambda token: re.fullmatch(r"[0-9]+", token) is not None),
     "function": Terminal(
-        ("LOWER", "length", "CONCAT", "ABS", "Round", "COALESCE", "HOUR", "IN_CIDR", "SUBSTRING", "SUBSTR"),
+        (
+            "LOWER",
+            "length",
+            "CONCAT",
+            "ABS",
+            "Round",
+            "COALESCE",
+            "HOUR",
+            "IN_CIDR",
+            "SUBSTRING",
+            "SUBSTR",
+            "GREATEST",
+            "ELEMENT_AT",
+            "Date",
+        ),
         lambda token: token.upper() in _FUNCTION_NAMES,
     ),
     "name": Terminal(NAMES, _is_name),

@@ -24,8 +24,8 @@ class NoValue(Exception):
 
 def call(name: str, values: list[Any]) -> Any:
     """A function's result, or None where it has no value for these operands."""
-    if name == "COALESCE":
-        return next((value for value in values if value not in (ABSENT, None)), None)
+    if name in OF_ANY_TYPE:
+        return OF_ANY_TYPE[name]([None if value is ABSENT else value for value in values])
     try:
         result = FUNCTIONS[name](*values)
     except NoValue:
@@ -148,6 +148,10 @@ def as_number(value: Any) -> Fraction:
 def seconds_of(text_of_time: Any) -> Fraction:
     """A timestamp by way of ``datetime``, which reads most of them, and knows no leap seconds."""
     value = text(text_of_time)
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        value += "T00:00:00"
+    if re.fullmatch(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,100})?", value, re.ASCII):
+        value += "Z"
     shape = r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)(\.\d{1,100})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)"
     found = re.fullmatch(shape, value, re.ASCII)
     if not found:
@@ -235,6 +239,114 @@ def within_box(*values: Any) -> bool | None:
     return False if False in found else None if None in found else True
 
 
+def midnight(moment: datetime) -> Fraction:
+    return Fraction((moment.date() - EPOCH.date()).days * 86_400)
+
+
+def cut(value: Any, bound: int) -> Fraction:
+    if isinstance(value, bool):
+        return Fraction(value)
+    if isinstance(value, str) and not re.fullmatch(r"\s*[+-]?\d+\s*", value, re.ASCII):
+        raise NoValue
+    whole_part = math.trunc(as_number(value))
+    if not -bound <= whole_part < bound:
+        raise NoValue
+    return Fraction(whole_part)
+
+
+def as_decimal(value: Any, *digits: Any) -> Fraction:
+    precision, scale = [*map(whole, digits), *(10, 0)[len(digits) :]]
+    result = rounded(Fraction(value) if isinstance(value, bool) else as_number(value), scale)
+    if abs(result) * Fraction(10) ** scale >= 10**precision:
+        raise NoValue
+    return result
+
+
+def as_string(value: Any) -> str:
+    """The digits one by one; a fraction that never ends has no value."""
+    if isinstance(value, str | bool):
+        return str(value).lower() if isinstance(value, bool) else value
+    exact = number(value)
+    whole_part, rest = divmod(abs(exact), 1)
+    digits = ""
+    while rest:
+        digit, rest = divmod(rest * 10, 1)
+        digits += str(digit)
+        if len(digits) > MAX_CHARACTERS:
+            raise NoValue
+    return f"{'-' * (exact < 0)}{whole_part}{'.' * bool(digits)}{digits}"
+
+
+def as_truth(value: Any) -> bool:
+    if isinstance(value, str):
+        word = value.strip(" \t\n\v\f\r").lower()
+        if word in ("true", "t", "yes", "y", "1"):
+            return True
+        if word in ("false", "f", "no", "n", "0"):
+            return False
+        raise NoValue
+    return value if isinstance(value, bool) else number(value) != 0
+
+
+def compound(value: Any) -> Any:
+    if not isinstance(value, list | dict):
+        raise NoValue
+    return value
+
+
+def element_at(value: Any, place: Any) -> Any:
+    if isinstance(place, str):
+        return value.get(place) if isinstance(value, dict) else None
+    elements, index = compound(value), whole(place)
+    if isinstance(elements, dict) or not 1 <= abs(index) <= len(elements):
+        raise NoValue
+    return elements[index - 1 if index > 0 else index]
+
+
+def sort(left: Any, right: Any) -> int | None:
+    """-1, 0, 1, or None for what cannot be compared."""
+    if isinstance(left, str) and isinstance(right, str):
+        return (left > right) - (left < right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left - right if isinstance(left, bool) and isinstance(right, bool) else None
+    try:
+        a, b = (each if each in (math.inf, -math.inf) else exactly(each) for each in (left, right))
+    except (NoValue, TypeError):
+        return None
+    return (a > b) - (a < b)
+
+
+def best_of(wanted: int) -> Callable[[list[Any]], Any]:
+    def best(values: list[Any]) -> Any:
+        there = [value for value in values if value is not None]
+        if any(sort(one, other) is None for one in there for other in there):
+            return None
+        return next((one for one in there if all(sort(one, other) in (wanted, 0) for other in there)), None)
+
+    return best
+
+
+def same(values: list[Any]) -> bool:
+    left, right = values
+    return left is right if None in (left, right) else sort(left, right) == 0
+
+
+def case_of(values: list[Any]) -> Any:
+    conditions, results = values[:-1:2], [*values[1:-1:2], values[-1]]
+    first_true = [place for place, condition in enumerate(conditions) if condition is True][:1]
+    return results[first_true[0] if first_true else -1]
+
+
+OF_ANY_TYPE: dict[str, Callable[[list[Any]], Any]] = {
+    "COALESCE": lambda values: next((value for value in values if value is not None), None),
+    "NULLIF": lambda values: None if sort(*values) == 0 else values[0],
+    "GREATEST": best_of(1),
+    "LEAST": best_of(-1),
+    "EQUAL_NULL": same,
+    "CASE": case_of,
+}
+"""The functions for which a value that is not there is a value, too."""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "LENGTH": texts(lambda value: sum(1 for _ in value)),
     "LOWER": texts(lambda value: value.lower()),
@@ -257,6 +369,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FLOOR": numbers(lambda value: Fraction(value.numerator // value.denominator)),
     "CEIL": numbers(lambda value: Fraction(-(-value.numerator // value.denominator))),
     "NUMBER": as_number,
+    "BIGINT": lambda value: cut(value, 2**63),
+    "INT": lambda value: cut(value, 2**31),
+    "DECIMAL": as_decimal,
+    "STRING": as_string,
+    "BOOLEAN": as_truth,
+    "CARDINALITY": lambda value: len(compound(value)),
+    "ELEMENT_AT": element_at,
+    "DATE": local_clock(lambda t, f, cycles: midnight(t) + cycles * CYCLE_S),
+    "DATEDIFF": numbers(lambda end, start: Fraction(end // 86_400 - start // 86_400)),
     "TIMESTAMP": seconds_of,
     "INTERVAL": number,
     "TIME": since_midnight,

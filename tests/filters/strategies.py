@@ -27,12 +27,14 @@ TIMES = [
         "2024-02-29T12:30:00-05:30",
     ),
     *("1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59.5-23:59"),
+    *("2026-01-01", "2025-12-31T23:59:59.25", "2026-01-01 02:00:00"),
     *("2016-12-31T23:59:60Z", "2016-12-31T15:59:60.75-08:00"),
 ]
 NO_TIMES = [
     "2026-02-29T00:00:00Z",
     "2026-01-01T24:00:00Z",
-    "2026-01-01",
+    "2026-01-32",
+    "2026-01-01T00:00",
     "2026-01-15T23:59:60Z",
     "0000-01-01T00:00:00Z",
 ]
@@ -163,7 +165,34 @@ time_parts = any_call(["WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SEC
     ["WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"], timestamps, offsets
 )
 calls = texts_computed.filter(lambda e: isinstance(e, ast.Call)) | number_calls | time_parts
-calls = _quietly(calls | call("COALESCE", attributes | calls, calls | literals))
+casts = st.one_of(
+    any_call(["BIGINT", "INT", "DECIMAL", "BOOLEAN", "STRING"], attributes | texts_computed),
+    call("DECIMAL", attributes, st.just(ast.Literal(5)), st.just(ast.Literal(1))),
+)
+parts = st.one_of(
+    call("CARDINALITY", attributes),
+    call("ELEMENT_AT", attributes, st.sampled_from([ast.Literal(-1), ast.Literal(2), ast.Literal("x")])),
+    call("ELEMENT_AT", call("ELEMENT_AT", attributes, attributes), st.just(ast.Literal(1))),
+)
+calls = _quietly(calls | casts | parts)
+calls = _quietly(
+    st.one_of(
+        *(calls, calls, call("COALESCE", attributes | calls, calls | literals)),
+        any_call(["GREATEST", "LEAST"], attributes | calls, calls | literals, attributes),
+        call("NULLIF", attributes | calls, literals | attributes),
+        call(
+            "CASE",
+            st.builds(ast.Comparison, st.just("="), attributes, literals),
+            calls | literals,
+            attributes,
+        ),
+        st.builds(
+            lambda pairs, otherwise: ast.Call("CASE", (*pairs[0], *pairs[1], otherwise)),
+            *(st.tuples(*[st.tuples(st.builds(ast.IsNull, attributes), literals)] * 2), literals),
+        ),
+        call("DATEDIFF", timestamps, timestamps),
+    )
+)
 searches = st.sampled_from(["STARTS_WITH", "ENDS_WITH", "CONTAINS"])
 
 values = st.one_of(attributes, attributes, literals, numbers, calls)
@@ -189,6 +218,9 @@ def conditions_over(operands: st.SearchStrategy[ast.Expression]) -> st.SearchStr
         st.builds(ast.Between, timestamps, time_literals, timestamps),
         st.builds(ast.In, intervals, st.lists(intervals, min_size=1, max_size=3).map(tuple)),
         boxes,
+        call("EQUAL_NULL", operands, operands),
+        call("EQUAL_NULL", time_attributes, call("DATE", timestamps)),
+        call("EQUAL_NULL", attributes, literals),
     )
 
 

@@ -45,7 +45,7 @@ VALUES = {
     Type.STRING: TEXTS | TIME_TEXTS | st.sampled_from(some.DAY_TIMES + some.OFFSETS),
     Type.TIMESTAMP: st.integers(-(10**11), 10**12) | st.sampled_from([Decimal("0.25"), -1, 253402300800]),
     Type.INTERVAL: st.integers(-100, 100),
-    Type.ANY: some.plain_values,
+    Type.ANY: some.event_values,
 }
 CONSTANTS = [
     *some.TIMES[:3],
@@ -99,12 +99,13 @@ def _is(kind: Type, value: Any) -> bool:
 def test_a_function_gives_what_its_twin_gives_and_the_index_loses_nothing(
     function: Function, data: st.DataObject
 ) -> None:
-    if function.name not in naive.naive_functions.FUNCTIONS and function.name != "COALESCE":
+    if function.name not in {**naive.naive_functions.FUNCTIONS, **naive.naive_functions.OF_ANY_TYPE}:
         pytest.skip("not a function of sql")
     call, event = some_call(data, function)
     found, expected = Compiler(event_getter).value(call)(event), naive.evaluate(call, event)
     assert type(found) is type(expected) or order(found, expected) == 0
-    assert order(found, expected) == 0 or found is expected is None or found != found
+    is_compound = isinstance(found, list | dict) and found is expected
+    assert order(found, expected) == 0 or found is expected is None or found != found or is_compound
     if function.result is Type.BOOLEAN:
         tests: list[ast.Expression] = [call, ast.Not(call)]
     else:
@@ -312,7 +313,7 @@ def test_a_comparison_of_two_types_is_allowed_with_a_warning() -> None:
     assert not compile_filter("data.a IN (1, 'x') AND data.b = NULL").warnings
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "CASE"])
 def test_too_few_and_too_many_operands_are_refused(name: str) -> None:
     function = FUNCTIONS[name]
     for count in (*range(function.least_operands)[-1:], function.most_operands + 1):

@@ -20,6 +20,13 @@ BEYOND = re.compile(
             *("this is .*, not a condition", "arithmetic needs numbers", "there is no result of"),
             *(r"\|\| joins strings", "LIKE tests strings", "cannot be compared with"),
             *("takes .* values?, found", "needs .*, this is", "is a literal, not computed"),
+            *(
+                "takes no (timestamp|interval)",
+                "is no timestamp",
+                "takes a number of days",
+                "has at most 38 digits",
+            ),
+            *("which goes on with the CASE", r"\[-0\] is no element"),
             *("the values of .* are of one type", "this is no ", "an interval needs a unit", "lies between"),
             *("the escape character is", "after the escape character", "double quotes name an attribute"),
             *("'007' is not a number", "nested too deeply", "too large", "too much work"),

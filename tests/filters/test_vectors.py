@@ -147,7 +147,7 @@ later = instant | st.builds(
     instant,
     calls("INTERVAL", one_of(90, Decimal("0.25"), 10**12) | st.just(b)),
 )
-parts = "TIME_OF_DAY WEEKDAY YEAR MONTH DAY HOUR MINUTE SECOND"
+parts = "TIME_OF_DAY WEEKDAY YEAR MONTH DAY HOUR MINUTE SECOND DATE"
 number = st.sampled_from(
     [a, ast.Arithmetic("*", a, b), ast.Arithmetic("/", a, Literal(7)), ast.Negate(a), Call("NUMBER", (a,))]
 )

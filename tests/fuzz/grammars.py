@@ -31,8 +31,21 @@ SQL: Grammar = {
         *("ALL j IN {name} SATISFIES (j {compare} {literal})", "{name} {compare} ALL({name})"),
         *("STARTS_WITH({text}, {string})", "CONTAINS({text}, {text})", "ENDS_WITH({name}, {string})"),
         "WITHIN_BOX({name}, {number}, -45, {degrees}, 40.5, {degrees})",
+        *("{value} IS DISTINCT FROM {value}", "{time} IS NOT DISTINCT FROM {time}", "{value} <=> {literal}"),
+        *(
+            "{text} LIKE ANY ({string}, {string})",
+            "{text} NOT ILIKE ALL ({string})",
+            "{literal} NOT IN {name}",
+        ),
+        *("ARRAY_CONTAINS({name}, {value})", "BOOLEAN({value})", "{name} <=> ANY({name}) -- {string}\n"),
+        *("CASE WHEN {condition} THEN {condition} ELSE {condition} END", "EQUAL_NULL({value}, {value})"),
     ],
-    "value": ["{name}", "{literal}", "{number}", "{text}", "COALESCE({value}, {value})", "({condition})"],
+    "value": [
+        *("{name}", "{literal}", "{number}", "{text}", "COALESCE({value}, {value})", "({condition})"),
+        *("CASE {value} WHEN {literal} THEN {value} WHEN {value} THEN {literal} END", "{name}[-1]['x']"),
+        *("CASE WHEN {condition} THEN {value} ELSE {value} END", "NULLIF({value}, {literal})"),
+        *("GREATEST({value}, {value}, {literal})", "LEAST({value}, {value})", "ELEMENT_AT({value}, {value})"),
+    ],
     "number": [
         *(
             "{name}",
@@ -50,6 +63,8 @@ SQL: Grammar = {
             "FLOOR({number})",
         ),
         *("DISTANCE_KM({name}, {name}, 40.7, {degrees})", "POSITION({string} IN {text})", "NUMBER({value})"),
+        *("CARDINALITY({value})", "CAST({value} AS BIGINT)", "TRY_CAST({text} AS DECIMAL(5, 2))", "1_000"),
+        *("DATEDIFF({time}, {time})", "ELEMENT_AT({name}, -1)", "/* {text} */ 5"),
         *("WEEKDAY({time}, '+02:00')", "YEAR({time})", "SECOND({name})"),
     ],
     "text": [
@@ -65,6 +80,7 @@ SQL: Grammar = {
             "({text} || {text})",
             "REPLACE({text}, 'a', {text})",
             "LEFT({text}, {digits})",
+            "CAST({value} AS STRING)",
             "CONCAT({text}, {text})",
         ),
     ],
@@ -75,11 +91,15 @@ SQL: Grammar = {
             "TIMESTAMP({name})",
             "({time} + {span})",
             "DATE '2026-02-28'",
+            "DATE({time}, '+02:00')",
+            "DATE_ADD({time}, {number})",
+            "CAST({name} AS DATE)",
         ),
     ],
     "span": [
         *(
             "INTERVAL '5' MINUTE",
+            "INTERVAL 2 DAYS",
             "({time} - {time})",
             "INTERVAL '1.5 days'",
             "TIME_OF_DAY({time})",

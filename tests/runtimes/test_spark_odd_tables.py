@@ -199,3 +199,46 @@ def test_two_columns_of_timestamps_compare_as_moments(session: SparkSession) -> 
     found = matched(session, events, filters, keep=["id"])
     assert found == {"after": [(1,)], "nested": [(1,)], "before": [(2,)], "equal": [(3,)],
                      "literal": [(1,), (3,)]}  # fmt: skip
+
+
+def test_dates_and_times_without_a_zone_mean_what_spark_sql_means(session: SparkSession) -> None:
+    """`day >= DATE '2017-07-28'` found nothing, and said nothing: a date was no timestamp."""
+    rows = " UNION ALL ".join(
+        f"SELECT {number} AS id, DATE'{text[:10]}' AS day, TIMESTAMP'{text}Z' AS ts,"
+        f" TIMESTAMP_NTZ'{text}' AS local"
+        for number, text in enumerate(
+            ["2017-07-27 23:59:59.5", "2017-07-28 00:00:00", "2017-07-28 09:00:00", "2018-01-01 12:00:00"]
+        )
+    )
+    zone = session.conf.get("spark.sql.session.timeZone")
+    try:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        events = session.sql(rows).localCheckpoint()
+        filters = [
+            "day >= DATE '2017-07-28'", "day = '2017-07-28'", "YEAR(day) = 2017", "HOUR(local) = 9",
+            "local >= TIMESTAMP '2017-07-28T09:00:00Z'", "ts <= TIMESTAMP '2017-07-28 09:00:00'",
+            "ts >= '2017-07-28' AND ts < '2017-07-29'", "day < local", "CAST(ts AS DATE) = DATE '2017-07-28'",
+            "DATEDIFF(ts, day) = 0 AND DATE_ADD(day, 1) = DATE '2017-07-29'",
+            "CASE WHEN YEAR(ts) = 2018 THEN 'new' ELSE 'old' END = 'new'", "NULLIF(id, 2) IS NULL",
+            "id IS DISTINCT FROM 1", "GREATEST(id, 2) = 2", "CAST(id AS STRING) LIKE ANY ('1%', '3%')",
+        ]  # fmt: skip
+        expected = {
+            text: [(row.id,) for row in events.where(text).orderBy("id").collect()] for text in filters
+        }
+        ours = {text.replace("day < local", "TIMESTAMP(day) < TIMESTAMP(local)"): text for text in filters}
+        found = matched(session, events, {text: text for text in ours}, keep=["id"])
+        assert {ours[text]: ids for text, ids in found.items()} == expected
+        assert all(expected.values())
+    finally:
+        session.conf.set("spark.sql.session.timeZone", zone or "UTC")
+
+
+def test_what_never_fits_a_column_is_refused_with_the_column_and_what_to_write(session: SparkSession) -> None:
+    """`squawk = 1000` on a column of strings found nothing, for a year."""
+    events = session.sql("SELECT '1000' AS squawk, current_timestamp() AS ts, 5 AS price")
+    filters = {"squawk": "price = 5 AND squawk = 1000", "text": "ts <= '2017-07-28 09:00:00'"}
+    with pytest.raises(SubscriptionsError) as raised:
+        matched(session, events, filters)
+    assert "hint: write squawk = '1000', or NUMBER(squawk) = 1000" in str(raised.value)
+    assert "line 1, column 15" in str(raised.value)
+    assert "hint: write ts <= TIMESTAMP '2017-07-28 09:00:00'" in str(raised.value)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from fieldfare.filters.evaluator import Compiler, lookup_getter
+from fieldfare.filters.exact import decimal_of
 from fieldfare.filters.expression import (
     Arithmetic,
     Call,
@@ -58,7 +59,7 @@ def _literal(value: Any) -> Literal | None:
     if value is None or isinstance(value, str | bool):
         return Literal(value)
     if isinstance(value, Fraction):
-        value = _decimal(value)
+        value = decimal_of(value, MAX_DIGITS)
     if not isinstance(value, int | Decimal):
         return None
     number = Decimal(value)
@@ -67,21 +68,3 @@ def _literal(value: Any) -> Literal | None:
     if value == (whole := int(number)):
         return Literal(whole)
     return Literal(number.normalize(_EXACT))
-
-
-def _decimal(value: Fraction) -> Decimal | None:
-    """A fraction as the decimal that it is; None if it has no end."""
-    rest = value.denominator
-    twos = (rest & -rest).bit_length() - 1
-    rest >>= twos
-    fives = 0
-    while rest % 5 == 0:
-        rest //= 5
-        fives += 1
-    if rest != 1:
-        return None
-    places = max(twos, fives)
-    if places > MAX_DIGITS:
-        return None
-    digits = value.numerator * 2 ** (places - twos) * 5 ** (places - fives)
-    return _EXACT.scaleb(Decimal(digits), -places) if abs(digits) < 10 ** (2 * MAX_DIGITS) else None

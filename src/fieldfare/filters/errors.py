@@ -88,9 +88,9 @@ def _excerpt(line: str, start: int, length: int) -> list[str]:
     return [f"  {before}{shown}{after}".rstrip(), "  " + " " * (len(before) + start - first) + carets]
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str], least: float = 0.6) -> str:
     """The candidate that a misspelt word most likely means, or ""."""
-    found = get_close_matches(word.upper(), list(candidates), n=1, cutoff=0.6)
+    found = get_close_matches(word.upper(), list(candidates), n=1, cutoff=least)
     return found[0] if found else ""
 
 

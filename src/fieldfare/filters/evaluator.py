@@ -41,7 +41,7 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.patterns import matcher_of
-from fieldfare.filters.values import ABSENT
+from fieldfare.filters.values import ABSENT, is_array
 from fieldfare.model import Path
 
 Subject = Any
@@ -82,11 +82,6 @@ def _step(value: Any, step: str | int) -> Any:
     if is_array(value) and step < len(value):
         return value[step]
     return ABSENT
-
-
-def is_array(value: Any) -> bool:
-    """Whether an event's value is an array."""
-    return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def _outside(get: Getter, levels: int) -> Getter:

@@ -7,7 +7,7 @@ beyond all numbers and has no arithmetic; a NaN is no number.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,8 @@ MAX_POWER = 620
 """A power of ten that has more than ``MAX_BITS`` bits."""
 
 _EXACT_UP_TO = 2**53
+_WIDE = Context(prec=4_000)
+"""Has room for the digits of any number of MAX_BITS."""
 
 Rational = int | Fraction
 
@@ -122,6 +124,22 @@ def _bounded(value: Rational) -> Rational | None:
     if type(value) is Fraction and value.denominator == 1:
         return value.numerator
     return value
+
+
+def decimal_of(value: Fraction, most_places: int) -> Decimal | None:
+    """A fraction as the decimal that it is; None if it has no end, or more places than that."""
+    rest = value.denominator
+    twos = (rest & -rest).bit_length() - 1
+    rest >>= twos
+    fives = 0
+    while rest % 5 == 0:
+        rest //= 5
+        fives += 1
+    places = max(twos, fives)
+    if rest != 1 or places > most_places:
+        return None
+    digits = value.numerator * 2 ** (places - twos) * 5 ** (places - fives)
+    return Decimal(digits).scaleb(-places, _WIDE)
 
 
 def whole_bounds(constant: int | Decimal) -> tuple[int, int]:

@@ -39,6 +39,11 @@ class Absent:
 ABSENT = Absent()
 
 
+def is_array(value: Any) -> bool:
+    """Whether an event's value is an array."""
+    return type(value) is list or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+
+
 def exact_number(value: int | float | Decimal) -> Decimal:
     """The exact decimal that a finite number stands for (a float: the decimal it prints as)."""
     if isinstance(value, float):

@@ -11,6 +11,7 @@ evaluated together.
 * A text that a pattern or a function reads, or in a quantifier a comparison of two values that are no
   literals, takes a step for every 64 characters; for every character if the pattern has a ``_`` between other
   characters, which is looked for character by character.
+* CARDINALITY and ELEMENT_AT take a step, and the array is read as for a quantifier.
 * An array takes a step for every four values that are in it, at any depth: it must be read first.
 
 A filter without quantifiers is not counted unless its texts could take more than ``STEPS_MAX`` for an event
@@ -22,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fieldfare.filters.evaluator import is_array
 from fieldfare.filters.expression import (
     Attribute,
     Between,
@@ -38,7 +38,8 @@ from fieldfare.filters.expression import (
     Wild,
     parts_of,
 )
-from fieldfare.filters.values import ABSENT
+from fieldfare.filters.functions.arrays import READS_ARRAYS
+from fieldfare.filters.values import ABSENT, is_array
 from fieldfare.model import Path
 
 STEPS_MAX = 5_000_000
@@ -60,6 +61,8 @@ LARGE_TEXT = 1 << 20
 
 TEXT_CHARACTERS = 64
 VALUES_A_STEP = 4
+
+_NAMED = (Attribute, Element)
 
 Get = Callable[[Path], Any]
 
@@ -199,6 +202,8 @@ def _cost(e: Expression, scope: _Scope) -> tuple[int, tuple[Reading, ...], tuple
         if isinstance(part, Quantified):
             loops.append(_loop(part, scope))
             continue
+        if isinstance(part, Call) and part.function in READS_ARRAYS:
+            loops += [_reading(each, scope) for each in part.operands[:1] if isinstance(each, _NAMED)]
         weight = _text_weight(part, len(scope) > 0)
         if weight:
             readings += [Reading(_reference(each, scope), weight) for each in _references(part)]
@@ -208,12 +213,19 @@ def _cost(e: Expression, scope: _Scope) -> tuple[int, tuple[Reading, ...], tuple
     return parts, tuple(readings), tuple(loops)
 
 
+def _reading(array: Attribute | Element, scope: _Scope) -> Loop:
+    """What it takes to look into an array without going through it."""
+    return Loop(_reference(array, scope), _steps_to(array, scope), 0, (), ())
+
+
+def _steps_to(array: Attribute | Element, scope: _Scope) -> Path:
+    return scope[array.variable].steps + array.path if isinstance(array, Element) else ()
+
+
 def _loop(e: Quantified, scope: _Scope) -> Loop:
     array = _reference(e.array, scope)
     level = 1 + max((each.level for each in scope.values()), default=0)
-    steps = e.array.path if isinstance(e.array, Element) else ()
-    if isinstance(e.array, Element):
-        steps = scope[e.array.variable].steps + steps
+    steps = _steps_to(e.array, scope)
     inner = {**scope, e.variable: Reference(level, (), array.root, steps)}
     parts, readings, loops = _cost(e.condition, inner)
     return Loop(array, steps, parts, readings, loops)

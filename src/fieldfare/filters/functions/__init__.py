@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from fieldfare.filters.functions import cesql, geography, matching, networks, numbers, strings, times
+from fieldfare.filters.functions import (
+    arrays,
+    casts,
+    cesql,
+    choices,
+    geography,
+    matching,
+    networks,
+    numbers,
+    strings,
+    times,
+)
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 
 FUNCTIONS: dict[str, Function] = {
     function.name: function
-    for module in (strings, numbers, times, geography, networks, matching, cesql)
+    for module in (strings, numbers, casts, times, geography, networks, arrays, choices, matching, cesql)
     for function in module.FUNCTIONS
 }
 

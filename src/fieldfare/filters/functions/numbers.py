@@ -1,4 +1,4 @@
-"""Functions over numbers, all exact; and COALESCE, over values of any type."""
+"""Functions over numbers, all exact."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ MAX_ROUNDED_DIGITS = 100
 MAX_NUMERAL_CHARACTERS = 1_000
 """How long a text can be that NUMBER reads."""
 
+NUMERAL_SPACE = " \t\n\v\f\r"
+"""What may stand around a numeral."""
+
 Number = int | Fraction
 
 _EXACT = Context(prec=4_000)
-_WHITE_SPACE = " \t\n\v\f\r"
 _NUMERAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -42,18 +44,31 @@ def number_of(value: Any) -> Number | None:
     if isinstance(value, str):
         if len(value) > MAX_NUMERAL_CHARACTERS:
             return None
-        numeral = value.strip(_WHITE_SPACE)
+        numeral = value.strip(NUMERAL_SPACE)
         return exact.rational(Decimal(numeral)) if _NUMERAL.fullmatch(numeral) else None
     return exact.rational(value)
-
-
-def first_value(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 def shifted(ranges: Ranges, by: Decimal) -> Ranges:
     """All numbers of ranges, moved."""
     return Ranges(ranges.starts_inside, tuple([(_EXACT.add(value, by), side) for value, side in ranges.cuts]))
+
+
+def widened(ranges: Ranges, below: Decimal, above: Decimal) -> Ranges:
+    """All numbers that are so near to one of the ranges."""
+    cuts: list[Cut] = []
+    inside = ranges.starts_inside
+    for value, _ in ranges.cuts:
+        if inside:
+            cuts.append((_EXACT.add(value, above), AFTER))
+        else:
+            start = _EXACT.subtract(value, below), BEFORE
+            if cuts and cuts[-1] >= start:
+                cuts.pop()
+            else:
+                cuts.append(start)
+        inside = not inside
+    return Ranges(ranges.starts_inside, tuple(cuts))
 
 
 def mirrored(ranges: Ranges) -> Ranges:
@@ -161,14 +176,5 @@ FUNCTIONS = [
         summary="the number that a string writes (`'18.50'`, `' -1e3 '`), or a number as it is",
         group="Numbers",
         compute=number_of,
-    ),
-    Function(
-        name="COALESCE",
-        parameters=(Parameter("value", Type.ANY), Parameter("value", Type.ANY, repeated=True)),
-        result=Type.ANY,
-        summary="the first of the values that is neither null nor missing nor unknown",
-        group="Any type",
-        compute=first_value,
-        takes_null=True,
     ),
 ]

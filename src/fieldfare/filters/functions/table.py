@@ -52,6 +52,9 @@ class Parameter:
         Whether it may be left out; whether it may come more than once (the last one).
     check
         What is wrong with a literal here, or "".
+    no_time
+        Of a parameter of any type: whether timestamps and intervals, which are numbers inside, cannot stand
+        here.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Parameter:
     optional: bool = False
     repeated: bool = False
     check: Callable[[Any], str] | None = None
+    no_time: bool = False
 
 
 Requirements = tuple[Sequence[tuple[Expression, ValueSet]], bool]

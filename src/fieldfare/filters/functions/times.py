@@ -1,4 +1,4 @@
-"""Functions over time: timestamps as RFC 3339 writes them, intervals, times of day, parts of a date.
+"""Functions over time: timestamps as RFC 3339 writes them, dates, intervals, times of day, parts of a date.
 
 A timestamp is computed as the exact number of seconds since 1970-01-01T00:00:00Z, without leap
 seconds, in the Gregorian calendar also before it was introduced; an interval is a number of
@@ -17,7 +17,8 @@ from fractions import Fraction
 from typing import Any
 
 from fieldfare.filters.exact import rational
-from fieldfare.filters.expression import Expression
+from fieldfare.filters.expression import Arithmetic, Call, Expression, Literal
+from fieldfare.filters.functions.numbers import widened
 from fieldfare.filters.functions.table import Function, Parameter, Requirements, Type
 from fieldfare.filters.values import BEFORE, Ranges, ValueSet
 
@@ -28,9 +29,9 @@ DAY_S = 86_400
 
 Number = int | Fraction
 
-_RFC_3339 = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
-    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+_MOMENT = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?)?"
 )
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
 _OFFSET = re.compile(r"[Zz]|([+-])([0-9]{2}):([0-9]{2})")
@@ -40,11 +41,15 @@ _CYCLE_DAYS = 146_097
 
 
 def timestamp(text: str) -> Number | None:
-    """The seconds since 1970 of a timestamp as RFC 3339 writes it; None for all else."""
-    found = _RFC_3339.fullmatch(text)
+    """The seconds since 1970 of a timestamp as RFC 3339 writes it, or without its offset; or of a date.
+
+    None for all else. What has no offset is in UTC, as the columns DATE and TIMESTAMP_NTZ of a table are; a
+    date is its midnight.
+    """
+    found = _MOMENT.fullmatch(text)
     if found is None:
         return None
-    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    year, month, day, hour, minute, second = [int(part or 0) for part in found.groups()[:6]]
     fraction, sign, offset_hour, offset_minute = found.groups()[6:]
     if not (year and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]):
         return None
@@ -150,6 +155,18 @@ def _implied_timestamp(operands: tuple[Expression, ...], wanted: ValueSet) -> Re
     return [(operands[0], ValueSet(strings=Ranges(False, tuple(cuts))))], False
 
 
+def _implied_day(operands: tuple[Expression, ...], wanted: ValueSet) -> Requirements:
+    """The moments near the days that are wanted, as an offset is less than a day."""
+    near = widened(wanted.numbers, Decimal(DAY_S), Decimal(2 * DAY_S))
+    return [(operands[0], ValueSet(numbers=near))], False
+
+
+def _expand_days(operands: tuple[Expression, ...]) -> Expression:
+    """The difference of two days."""
+    end, start = (Call("DATE", (operand,)) for operand in operands)
+    return Arithmetic("/", Arithmetic("-", end, start), Literal(DAY_S))
+
+
 _FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 _FIRST_S, _LAST_S = Decimal((_FIRST_DAY - 1) * DAY_S), Decimal((_LAST_DAY + 2) * DAY_S)
 
@@ -182,7 +199,8 @@ FUNCTIONS = [
         name="TIMESTAMP",
         parameters=(Parameter("text", Type.STRING, check=_check_timestamp),),
         result=Type.TIMESTAMP,
-        summary="the point in time that a text in the form of RFC 3339 names",
+        summary="the point in time that a text in the form of RFC 3339 names, or the midnight of a date; "
+        "in UTC where it has no offset",
         group="Time",
         compute=timestamp,
         implied=_implied_timestamp,
@@ -214,6 +232,23 @@ FUNCTIONS = [
         "WEEKDAY",
         "the day of the week: 1 is Monday, 7 is Sunday",
         lambda local: (math.floor(local) // DAY_S + 3) % 7 + 1,
+    ),
+    Function(
+        name="DATE",
+        parameters=(Parameter("timestamp", Type.TIMESTAMP), _OFFSET_PARAMETER),
+        result=Type.TIMESTAMP,
+        summary="the day, as its midnight in UTC",
+        group="Time",
+        compute=_by_local_clock(lambda local: math.floor(local) // DAY_S * DAY_S),
+        implied=_implied_day,
+    ),
+    Function(
+        name="DATEDIFF",
+        parameters=(Parameter("end", Type.TIMESTAMP), Parameter("start", Type.TIMESTAMP)),
+        result=Type.NUMBER,
+        summary="how many midnights in UTC lie between: the days from the day of `start` to that of `end`",
+        group="Time",
+        expand=_expand_days,
     ),
     _part("YEAR", "the year", lambda local: civil(math.floor(local) // DAY_S)[0]),
     _part("MONTH", "the month: 1 to 12", lambda local: civil(math.floor(local) // DAY_S)[1]),

@@ -160,7 +160,9 @@ def _texts_for_moments(e: Expression) -> Iterator[Caution]:
 
 
 def _as_moment(e: Expression) -> Expression:
-    is_moment = isinstance(e, Literal) and isinstance(e.value, str) and timestamp(e.value) is not None
+    """A text with a time of day as a timestamp; dates alone are in order as texts, too."""
+    text = e.value if isinstance(e, Literal) and isinstance(e.value, str) else ""
+    is_moment = len(text) > len("2026-01-31") and timestamp(text) is not None
     return Call("TIMESTAMP", (e,)) if is_moment else e
 
 

@@ -6,9 +6,8 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from fieldfare.filters.evaluator import is_array
 from fieldfare.filters.help.value_words import shortened, show_value
-from fieldfare.filters.values import ABSENT
+from fieldfare.filters.values import ABSENT, is_array
 
 MAX_SHOWN_PARTS = 20
 """Of more parts of one statement, and of more conjunctions, only the first are shown."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fieldfare.filters.evaluator import Compiler, event_getter, is_array
+from fieldfare.filters.evaluator import Compiler, event_getter
 from fieldfare.filters.expression import (
     And,
     AndThen,
@@ -25,7 +25,7 @@ from fieldfare.filters.filter import Filter
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.help.text import MAX_SHOWN_PARTS, shown, value_text
 from fieldfare.filters.sql.paths import format_path
-from fieldfare.filters.values import ABSENT
+from fieldfare.filters.values import ABSENT, is_array
 
 _MAX_SHOWN_READINGS = 6
 

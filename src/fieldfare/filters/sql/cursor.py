@@ -44,7 +44,7 @@ class TokenCursor(ABC):
         The place, and the kind of the token there.
     height, type
         Depth and static type of the expression that was read last.
-    nesting, open_parentheses, open_betweens
+    nesting, open_parentheses, open_betweens, open_cases
         What is open here.
     variables
         The names of the elements of the quantifiers around here.
@@ -68,6 +68,7 @@ class TokenCursor(ABC):
         self.nesting = 0
         self.open_parentheses = 0
         self.open_betweens = 0
+        self.open_cases = 0
         self.variables: list[str] = []
         self.parents: list[int] = []
         self.size = self.tokens_between(0, len(self.kinds)) - 1
@@ -80,6 +81,10 @@ class TokenCursor(ABC):
     @abstractmethod
     def disjunction(self) -> Expression:
         """Conditions joined by OR, or anything in their place."""
+
+    @abstractmethod
+    def form(self, word: str) -> Expression | None:
+        """What begins with this word and is written in a way of its own; None if nothing is."""
 
     def advance(self) -> None:
         self.index += 1
@@ -155,6 +160,9 @@ class TokenCursor(ABC):
             self.open_parentheses -= 1
             self.advance()
             return
+        if self.kind == "[":
+            hint = "elements are counted from the end, as in data.items[-1], only where a value stands"
+            raise self.mistake(self.index, "unexpected '['", hint)
         raise self.mistake(opening, "this ( is never closed", "add a )", fatal=self.kind == "end")
 
     def expect(self, kind: str, hint: str) -> None:

@@ -2,6 +2,7 @@
 
 One regular expression, whose alternatives never backtrack, cuts the whole text at once, and a table
 says what each distinct piece is: linear time on any text, and a fraction of a microsecond a token.
+Comments are replaced by spaces before.
 Where a token stands is computed only when somebody asks, which is when there is a mistake to show.
 """
 
@@ -80,29 +81,34 @@ class Tokens(Sequence[Token]):
 _CUT = re.compile(
     r"""\s*+(
       [^\W\d]\w*+(?:\.[^\W\d]\w*+)*+
-    | (?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+\w*+
-    | <=|>=|<>|!=|=(?!=)|<|>|[(),+*/%.\[\]]|-(?!-)|\|\|
+    | (?:[0-9][0-9_]*+(?:\.[0-9_]*+)?|\.[0-9][0-9_]*+)(?:[eE][+-]?[0-9_]++)?+\w*+
+    | <=>|<=|>=|<>|!=|=(?!=)|<|>|[(),+*/%.\[\]]|-(?![->])|\|\|
     | '[^']*+(?:''[^']*+)*+'
     | "[^"]*+(?:""[^"]*+)*+"
     | \Z
-    | ==|&&|--|['"`].*+|.
+    | ==|&&|->>?|::|[$:@][\w:]*+|['"`].*+|.
     )""",
     re.VERBOSE | re.DOTALL,
 )
 
-_OPERATORS = ("<=", ">=", "<>", "=", "<", ">", "-", "||", *"(),+*/%.[]")
+_COMMENT = re.compile(
+    r"""'[^']*+'?+ | "[^"]*+"?+ | `.*+ | (--[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+(\*/)?+)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""A comment (the first group; the second is its end), or what has no comment in it."""
+_INK = re.compile(r"[^\n]")
+
+_OPERATORS = ("<=>", "<=", ">=", "<>", "=", "<", ">", "-", "||", *"(),+*/%.[]")
 
 _MISTAKES = {
     "==": ("'==' is not an operator", "write = to test for equality", "="),
     "&&": ("'&&' is not an operator", "write AND", "AND"),
     "!": ("'!' is not an operator", "write NOT, or <> for 'not equal'", "NOT"),
-    "--": (
-        "'--' is not an operator",
-        "a filter has no comments; write - - for minus a negative number",
-        "wrong",
-    ),
     ";": ("unexpected ';'", "a filter is one condition, without ; at its end", "wrong"),
     "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", "wrong"),
+    "::": ("'::' is not an operator", "write CAST(data.a AS BIGINT)", "wrong"),
+    "->": ("'->' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
+    "->>": ("'->>' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
     "^": ("'^' is not an operator", "there are + - * / %", "wrong"),
     "|": ("'|' is not an operator", "write OR, or || to join strings", "wrong"),
     "?": ("unexpected '?'", "a filter has no parameters; write the value itself", "wrong"),
@@ -131,23 +137,44 @@ def _kind(word: str) -> str:
     return "path" if _NAME_START.match(word) else "wrong"
 
 
+_PARAMETER = "a filter has no parameters and no variables; write the value itself"
+
 _NAME_START = re.compile(r"[^\W\d]")
 _FIXED = {"": "end", "!=": "<>", **{operator: operator for operator in _OPERATORS}}
 
 
 def tokens_of(text: str) -> tuple[Tokens, list[Problem]]:
     """All tokens of a text, an ``end`` last, and what could not be read."""
+    problems: list[Problem] = []
+    if "--" in text or "/*" in text:
+        text = _without_comments(text, problems)
     texts = _CUT.findall(text)
     if len(texts) > 1 and not texts[-2]:  # white space leads to the end, which is then found once more
         texts.pop()
     kinds = list(map(_Kinds(_FIXED).__getitem__, texts))
     tokens = Tokens(text, kinds, texts)
-    return tokens, _mistakes(tokens) if "wrong" in kinds else []
+    if "wrong" in kinds:
+        _find_mistakes(tokens, problems)
+    return tokens, problems
 
 
-def _mistakes(tokens: Tokens) -> list[Problem]:
+def _without_comments(text: str, problems: list[Problem]) -> str:
+    """The text with spaces in the place of comments, so that all else stays where it is."""
+
+    def blank(found: re.Match[str]) -> str:
+        comment = found[1]
+        if comment is None:
+            return found[0]
+        if comment.startswith("/*") and found[2] is None:
+            start = found.start()
+            problems.append(problem_at(text, start, start + 2, "this comment never ends", "end it with */"))
+        return _INK.sub(" ", comment)
+
+    return _COMMENT.sub(blank, text)
+
+
+def _find_mistakes(tokens: Tokens, problems: list[Problem]) -> None:
     """The problems of pieces that are no tokens, which become the tokens they may stand for."""
-    problems: list[Problem] = []
     kinds = tokens.kinds
     for index, kind in enumerate(kinds):
         if kind == "wrong":
@@ -156,7 +183,6 @@ def _mistakes(tokens: Tokens) -> list[Problem]:
             if len(problems) >= MAX_PROBLEMS:
                 kinds[index + 1 :], tokens.texts[index + 1 :] = ["end"], [""]
                 break
-    return problems
 
 
 def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
@@ -171,5 +197,7 @@ def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
     if word[0] == "`":
         hint = 'put double quotes around an odd name: "odd name"'
         return problem_at(text, start, start + 1, "'`' is not a quote here", hint), "quoted"
+    if word[0] in "$:@" and word != "::":
+        return problem_at(text, start, end, f"unexpected {word[:40]!r}", _PARAMETER), "path"
     message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!r}", "", "wrong"))
     return problem_at(text, start, end, message, hint), kind

@@ -31,6 +31,10 @@ INTERVAL_UNITS = {
 _EXACT = Context(prec=2 * MAX_DIGITS)
 _PLAIN = re.compile(r"(?:0|[1-9][0-9]*)?\.[0-9]+")
 _NUMERAL = re.compile(r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_DIGITS = r"[0-9]++(?:_[0-9]++)*+"
+_GROUPED = re.compile(rf"(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,32}")
+_TYPED = re.compile(r"([0-9.]++)(?:[LSYDF]|BD)", re.IGNORECASE)
 _INTERVAL = re.compile(r"\s*+(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+([A-Za-z]*+)\s*+")
 _UNITS = "SECOND, MINUTE, HOUR, DAY or WEEK"
 
@@ -43,11 +47,13 @@ def number(tokens: Tokens, index: int) -> int | Decimal:
     if text[-1] in "123456789" and len(text) <= 40 and _PLAIN.fullmatch(text):
         return Decimal(text)
     start, end = tokens.start(index), tokens.end(index)
+    if "_" in text and _GROUPED.fullmatch(text):  # 1_000_000
+        text = text.replace("_", "")
     if len(text) > 1 and text[0] == "0" and text[1].isdigit():
         hint = "a date is written DATE '2026-01-31'; a number has no zeros in front"
         raise Mistake(start, end, f"{_shortened(text)!r} is not a number", hint)
     if not _NUMERAL.fullmatch(text):
-        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", "a string has single quotes")
+        raise Mistake(start, end, f"{_shortened(text)!r} is not a number", _no_number_hint(text))
     mantissa, _, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "").lstrip("0")
     value = Decimal()
@@ -60,6 +66,15 @@ def number(tokens: Tokens, index: int) -> int | Decimal:
         message = f"a number has at most {MAX_DIGITS:,} digits and lies between {least} and {most}"
         raise Mistake(start, end, message)
     return int(value) if value == value.to_integral_value() else value
+
+
+def _no_number_hint(text: str) -> str:
+    """What to write instead of digits with something else among them."""
+    if _HEXADECIMAL.fullmatch(text):
+        return f"numbers are decimal; write {int(text, 16)}"
+    if (typed := _TYPED.fullmatch(text)) and _NUMERAL.fullmatch(typed[1]):
+        return f"a number has no letter behind it; write {_shortened(typed[1])}"
+    return "a string has single quotes"
 
 
 def _shortened(text: str) -> str:

@@ -13,8 +13,7 @@ from fieldfare.filters.sql.paths import unquoted
 
 _OPERATORS = ("AND", "OR", "NOT", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", "ESCAPE")
 _BEFORE_LIST = ("IN", "BETWEEN", "LIKE")
-_FUNCTIONS = ("EXISTS", *FUNCTIONS)
-_LISTED = ", ".join(sorted(_FUNCTIONS))
+_FUNCTIONS = ("EXISTS", "CAST", *(name for name in FUNCTIONS if not name.startswith("CESQL_")))
 
 MEANT_BETWEEN = "did you mean BETWEEN?"
 """The hint after which the next AND joins two bounds and not two conditions."""
@@ -22,20 +21,104 @@ MEANT_BETWEEN = "did you mean BETWEEN?"
 UNOPENED = "remove it, or add a ("
 
 _SWAPPED = {"=>": ">=", "=<": "<=", "><": "<>"}
-_AFTER_A_NAME = ("=", "<>", "<", "<=", ">", ">=", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", ".", "[")
+_AFTER_A_NAME = ("=", "<>", "<=>", "<", "<=", ">", ">=", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", ".", "[")
+
+NO_SUBQUERY = "a filter sees one event only; write the values: IN (1, 2, 3)"
+NO_TUPLES = "there are no tuples; compare one value after the other, as in data.a = 1 AND data.b = 2"
+EPOCH = "write TIMESTAMP '1970-01-01T00:00:00Z' + INTERVAL(...) around a number of seconds"
+NO_TIME = {
+    Type.TIMESTAMP: "write (time - TIMESTAMP '1970-01-01T00:00:00Z') / INTERVAL '1' SECOND for a number",
+    Type.INTERVAL: "divide it by INTERVAL '1' SECOND for a number",
+}
+"""What to write where a function takes no time."""
 
 _NO_CLOCK = "a filter knows no current time; compare with attributes of the event or with TIMESTAMP '...'"
+_NO_PATTERN = "there are no regular expressions; write LIKE with % and _"
+_NO_STATEMENT = "a filter is only the condition, without SELECT or WHERE"
+_CASE = "write CASE WHEN data.a > 5 THEN 1 ELSE 0 END"
+_EACH = "write ANY item IN data.items SATISFIES (item > 5)"
+_JOINED = "an array is looked into by ANY and ALL; it is not made into another value"
+_MONTHS = "a month has no fixed length; add days, as in time + INTERVAL '30' DAY"
 _NOT_HERE = {
+    "ADD_MONTHS": _MONTHS,
     "ALL": "write it on the right of a comparison, as in 5 < ALL(data.items)",
     "ANY": "write it on the right of a comparison, as in 'red' = ANY(data.tags)",
-    "CAST": "write NUMBER(...) or TIMESTAMP(...); strings and numbers are not converted otherwise",
+    "ARRAY_JOIN": _JOINED,
+    "ARRAY_MAX": "write ANY item IN data.items SATISFIES (item > 5) for what is above 5",
+    "ARRAY_MIN": "write ANY item IN data.items SATISFIES (item < 5) for what is below 5",
+    "ARRAY_POSITION": "write ARRAY_CONTAINS(data.tags, 'red')",
+    **dict.fromkeys(("ARRAYS_OVERLAP", "FILTER", "FORALL", "TRANSFORM", "UNNEST", "EXPLODE"), _EACH),
+    **dict.fromkeys(("CHARINDEX", "INSTR", "LOCATE", "STRPOS"), "write POSITION('x' IN data.name)"),
+    "CONCAT_WS": "write CONCAT with the text between, or data.a || '-' || data.b",
     **dict.fromkeys(("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"), _NO_CLOCK),
-    **dict.fromkeys(("LOCALTIME", "LOCALTIMESTAMP"), _NO_CLOCK),
+    **dict.fromkeys(("LOCALTIME", "LOCALTIMESTAMP", "GETDATE", "NOW", "SYSDATE"), _NO_CLOCK),
+    "DATE_PART": "write HOUR(time), WEEKDAY(time), YEAR(time) and so on",
+    **dict.fromkeys(("DATE_FORMAT", "TO_CHAR", "STRFTIME"), "write YEAR(time) = 2026 AND MONTH(time) = 1"),
+    **dict.fromkeys(
+        ("DATE_TRUNC", "TRUNC"), "write DATE(time) for the day; for parts of it HOUR(time) and so on"
+    ),
+    **dict.fromkeys(("DAYOFMONTH", "DAYOFYEAR"), "write DAY(time), which counts from the month's first"),
+    **dict.fromkeys(("DAYOFWEEK", "ISODOW"), "write WEEKDAY(time): 1 is Monday, 7 is Sunday"),
     "EXTRACT": "write HOUR(time), WEEKDAY(time), YEAR(time) and so on",
-    "IF": "write AND and OR, or COALESCE for a value instead of a missing one",
-    "NOW": _NO_CLOCK,
+    **dict.fromkeys(("FROM_UNIXTIME", "TIMESTAMP_SECONDS"), EPOCH),
+    **dict.fromkeys(("GET_JSON_OBJECT", "JSON_VALUE", "JSON_EXTRACT"), "write data.a.b"),
+    **dict.fromkeys(("HAVERSINE", "ST_DISTANCE"), "write DISTANCE_KM(latitude, longitude, 52.5, 13.4)"),
+    **dict.fromkeys(("IF", "IFF", "IIF", "NVL2", "DECODE"), _CASE),
+    "INITCAP": "write LOWER(...) on both sides, or ILIKE",
+    "ISNAN": "NaN is no number here; write data.a IS NULL, or compare",
+    "ISNOTNULL": "write data.a IS NOT NULL",
+    "ISNULL": "write data.a IS NULL",
+    "MAX": "a filter sees one event; the greatest of several values is GREATEST(data.a, data.b)",
+    "MIN": "a filter sees one event; the least of several values is LEAST(data.a, data.b)",
+    **dict.fromkeys(("AVG", "COUNT", "SUM"), "a filter sees one event, and computes with its values only"),
+    "MOD": "write data.a % 2",
+    **dict.fromkeys(("POW", "POWER"), "write data.a * data.a"),
+    **dict.fromkeys(("REGEXP", "REGEXP_LIKE", "REGEXP_EXTRACT", "REGEXP_REPLACE", "RLIKE"), _NO_PATTERN),
+    **dict.fromkeys(("SIGN", "SIGNUM"), "compare with 0, as in data.a < 0"),
+    "SMALLINT": "write INT(...)",
+    "SPLIT": "write LIKE, or POSITION and SUBSTRING",
+    "SPLIT_PART": "write LIKE, or POSITION and SUBSTRING",
+    "SQRT": "compare the square, as in data.a * data.a + data.b * data.b < 25",
+    "TIMESTAMPADD": "write time + INTERVAL '3' HOUR",
+    "TIMESTAMPDIFF": "write (time - data.placed) / INTERVAL '1' HOUR > 3",
+    "TINYINT": "write INT(...)",
+    "TO_NUMBER": "write NUMBER(data.a)",
+    **dict.fromkeys(
+        ("TO_UNIXTIME", "UNIX_TIMESTAMP", "TO_UNIX_TIMESTAMP"), "write TIMESTAMP(time) and compare it"
+    ),
+    "VALUES": NO_SUBQUERY,
+    "XOR": "write (data.a = 1) <> (data.b = 2)",
 }
 """What to write instead of functions that SQL has and filters have not."""
+
+_NO_OPERATORS = {
+    "AT": "write HOUR(time, '+01:00') for a clock with that offset; a TIMESTAMP has its offset in its text",
+    **dict.fromkeys(("COLLATE", "BINARY"), "strings are compared by code point; write LOWER(...) or ILIKE"),
+    "CONTAINS": "write CONTAINS(data.name, 'x')",
+    "DIV": "write FLOOR(data.a / 2)",
+    "ENDSWITH": "write ENDS_WITH(data.name, 'x')",
+    **dict.fromkeys(("GLOB", "MATCH", "MATCHES", "REGEXP", "RLIKE", "SIMILAR"), _NO_PATTERN),
+    **dict.fromkeys(
+        ("GROUP", "HAVING", "LIMIT", "ORDER", "UNION"), "a filter is one condition and no more of a statement"
+    ),
+    "ISNULL": "write IS NULL",
+    "MOD": "write %, as in data.a % 2",
+    "NOTNULL": "write IS NOT NULL",
+    "OVERLAPS": "write data.start < data.stop_2 AND data.start_2 < data.stop",
+    "STARTSWITH": "write STARTS_WITH(data.name, 'x')",
+    "WHEN": "write CASE WHEN data.a > 5 THEN 1 END, or what is tested in parentheses: CASE (-data.a) WHEN 5",
+    **dict.fromkeys(("THEN", "ELSE", "END"), _CASE),
+    "XOR": "write <> between two conditions in parentheses: (data.a = 1) <> (data.b = 2)",
+}
+"""What to write instead of words that stand between two values elsewhere."""
+
+_TYPES = "the types are BIGINT, INT, DOUBLE, DECIMAL, STRING, BOOLEAN, TIMESTAMP and DATE"
+ARITIES = {
+    "DATEDIFF": "DATEDIFF(end, start) counts days; for hours write (time - data.placed) / INTERVAL '1' HOUR",
+}
+"""What to write instead of a call with too few values or too many, where the signature does not say it."""
+
+_STATEMENTS = ("SELECT", "WITH", "FROM", "WHERE", "DELETE", "UPDATE", "INSERT")
 
 
 _NO_INFINITY = "there is no such constant; compare with the largest number that you mean"
@@ -59,25 +142,36 @@ def chained(token: Token, *, joined: bool) -> Mistake:
     return Mistake(token.start, token.end, message, hint)
 
 
-def missing_operator(tokens: Sequence[Token], index: int) -> Mistake:
-    """For what stands after a complete condition and is no operator."""
-    token, before = tokens[index], tokens[index - 1]
+def missing_operator(tokens: Sequence[Token], index: int, *, inside: bool) -> Mistake:
+    """For what stands after a complete condition and is no operator; ``inside`` of parentheses or not."""
+    token, before, first = tokens[index], tokens[index - 1], tokens[0]
     message = f"expected an operator, found {shown(token)}"
+    if first.text.upper() in _STATEMENTS and first.kind == "path":
+        message = f"unexpected {shortened(first.text)!r}"
+        return Mistake(first.start, first.end, message, _NO_STATEMENT, fatal=True)
     hint = "join two conditions with AND or OR"
     if before.kind == "string" and before.end == token.start:
         hint = "write '' for a quote inside a string"
     elif token.kind == "NOT":
         hint = "write <> for 'not equal', or NOT before the whole condition"
+    elif token.kind == "path" and (known := _NO_OPERATORS.get(token.text.upper())):
+        message, hint = f"there is no operator {token.text.upper()}", known
+    elif before.kind == "path" and (known := _NO_OPERATORS.get(before.text.upper())):
+        token, message, hint = before, f"there is no operator {before.text.upper()}", known
+    elif token.kind == "[":
+        hint = "brackets stand after the name of an attribute only"
+    elif token.kind == "path" and before.kind == "path" and before.text.upper() == "INTERVAL":
+        hint = "write INTERVAL '5' MINUTE"
     elif token.kind == "path" and (guess := nearest(token.text[:40], _OPERATORS)):
         hint = f"did you mean {guess}?"
     elif before.kind == "path" and (guess := nearest(before.text[:40], (*KEYWORDS, "WHERE", "SELECT"))):
         token, message, hint = before, f"unexpected {shortened(before.text)!r}", f"did you mean {guess}?"
         if guess in ("WHERE", "SELECT"):
-            hint = "a filter is only the condition, without SELECT or WHERE"
+            hint = _NO_STATEMENT
     elif token.kind in ("string", "number", "quoted") and before.kind in ("path", "quoted"):
         hint = "write = between an attribute and its value"
     elif token.kind == ",":
-        hint = "a list of values stands in parentheses after IN"
+        hint = NO_TUPLES if inside else "a list of values stands in parentheses after IN"
     return Mistake(token.start, token.end, message, hint)
 
 
@@ -103,9 +197,30 @@ def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mis
 def unknown_function(token: Token) -> Mistake:
     """For a name with a parenthesis after it."""
     name = token.text.upper()
-    guess = "" if name in _NOT_HERE else nearest(name[:40], (*_FUNCTIONS, *_BEFORE_LIST))
-    hint = f"did you mean {guess}?" if guess else _NOT_HERE.get(name, f"the functions are: {_LISTED}")
+    hint = _NOT_HERE.get(name)
+    if hint is None:
+        guess = nearest(name[:40], (*_FUNCTIONS, *_BEFORE_LIST), 0.75)
+        hint = f"did you mean {guess}?" if guess else "docs/filters.md lists the functions there are"
     return Mistake(token.start, token.end, f"there is no function {shortened(token.text)}", hint)
+
+
+def word_of_case(token: Token) -> Mistake:
+    """For a word of CASE where a value should stand."""
+    message = f"expected a value, found {token.text.upper()}, which goes on with the CASE"
+    hint = f'to name an attribute {token.text} inside of a CASE, write "{token.text}" in double quotes'
+    return Mistake(token.start, token.end, message, hint)
+
+
+def cast_hint(token: Token) -> str:
+    """What to write instead of a type that CAST does not know."""
+    word = token.text.upper()
+    if word in ("TINYINT", "SMALLINT", "BYTE", "SHORT"):
+        return "write INT"
+    if word == "TIME":
+        return "write TIME(data.opens) for a time of day"
+    if word == "INTERVAL":
+        return "write INTERVAL(data.wait_s) around a number of seconds"
+    return _TYPES
 
 
 def conversion_hint(wanted: Type, operand: Expression) -> str:

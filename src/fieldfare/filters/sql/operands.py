@@ -20,14 +20,29 @@ from fieldfare.filters.sql import cursor, mistakes
 from fieldfare.filters.sql.cursor import COMPUTED_SIZE, TokenCursor
 from fieldfare.filters.sql.literals import INTERVAL_UNITS, interval, number
 from fieldfare.filters.sql.mistakes import shortened, shown
-from fieldfare.filters.sql.paths import read_path, unquoted
+from fieldfare.filters.sql.paths import read_from_end, read_path, unquoted
 from fieldfare.filters.sql.types import SHOWN, arithmetic_type, as_timestamp, literal_type
 
 ALIASES = {
+    "ARRAY_SIZE": "CARDINALITY",
     "CEILING": "CEIL",
     "CHARACTER_LENGTH": "LENGTH",
     "CHAR_LENGTH": "LENGTH",
+    "DATE_DIFF": "DATEDIFF",
+    "DOUBLE": "NUMBER",
+    "ENDSWITH": "ENDS_WITH",
+    "FLOAT": "NUMBER",
+    "IFNULL": "COALESCE",
+    "LCASE": "LOWER",
+    "LEN": "LENGTH",
+    "NVL": "COALESCE",
+    "SIZE": "CARDINALITY",
+    "STARTSWITH": "STARTS_WITH",
     "SUBSTR": "SUBSTRING",
+    "TO_DATE": "DATE",
+    "TO_TIMESTAMP": "TIMESTAMP",
+    "TRY_ELEMENT_AT": "ELEMENT_AT",
+    "UCASE": "UPPER",
 }
 """Other names that SQL has for a function."""
 
@@ -35,10 +50,14 @@ _SEPARATORS = {"POSITION": ("IN",), "SUBSTRING": ("FROM", "FOR")}
 """Words that may stand in the place of the first comma, the second and so on."""
 
 _AFTER_A_NAME = frozenset(
-    "= <> < <= > >= + - * / % || , ) IS IN LIKE ILIKE BETWEEN NOT AND OR end".split()  # noqa: SIM905
+    "= <> <=> < <= > >= + - * / % || , ) IS IN LIKE ILIKE BETWEEN NOT AND OR end".split()  # noqa: SIM905
 )
+_AFTER_SELECT = frozenset("path quoted number string * (".split())  # noqa: SIM905
 _CONSTANTS = {"TRUE": Literal(True), "FALSE": Literal(False), "NULL": Literal(None)}
 _TYPED_LITERALS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
+AFTER_A_WORD = frozenset(("string", "number", "path", "quoted", "EXISTS", "TRUE", "FALSE", "NULL"))
+"""What cannot follow a name, so that the word before it is none."""
+CASE_WORDS = frozenset(("WHEN", "THEN", "ELSE", "END"))
 
 
 class Operands(TokenCursor):
@@ -54,6 +73,8 @@ class Operands(TokenCursor):
         if kind == "path":
             self.type = Type.ANY
             following = self.kinds[index + 1]
+            if self.open_cases and self.word() in CASE_WORDS:
+                raise mistakes.word_of_case(self.token())
             if following in _AFTER_A_NAME and not self.variables:
                 found = self.names.get(self.texts[index])
                 if found is not None:
@@ -62,9 +83,9 @@ class Operands(TokenCursor):
                     return found
             elif following == "(":
                 return self.call()
-            elif following == "string" and self.word() in _TYPED_LITERALS:
-                return self.typed_literal()
-            return self.name()
+            elif following in AFTER_A_WORD and (found_form := self.word_form(following)) is not None:
+                return found_form
+            return self.named()
         if kind == "number":
             self.type = Type.NUMBER
             self.advance()
@@ -76,9 +97,17 @@ class Operands(TokenCursor):
         if kind == "(":
             return self.parenthesis()
         if kind == "quoted":
-            self.type = Type.ANY
-            return self.name()
+            return self.named()
         return self.rarer_operand(kind)
+
+    def word_form(self, following: str) -> Expression | None:
+        """``CASE WHEN``, ``DATE '2026-01-31'``: a word before what cannot follow a name; None for others."""
+        word = self.word()
+        if word in _TYPED_LITERALS and (
+            following == "string" or (following == "number" and word == "INTERVAL")
+        ):
+            return self.typed_literal()
+        return self.form(word) if word == "CASE" else None
 
     def rarer_operand(self, kind: str) -> Expression:
         if kind in _CONSTANTS:
@@ -98,10 +127,16 @@ class Operands(TokenCursor):
         opening = self.index
         self.open()
         self.enter(opening)
+        self.refuse_subquery()
         inner = self.disjunction()
         self.nesting -= 1
         self.close(opening)
         return inner
+
+    def refuse_subquery(self) -> None:
+        """Refuse a SELECT after a parenthesis; the name of an attribute has an operator after it."""
+        if self.kind == "path" and self.word() == "SELECT" and self.kinds[self.index + 1] in _AFTER_SELECT:
+            raise self.mistake(self.index, "there are no subqueries", mistakes.NO_SUBQUERY)
 
     def sign(self) -> Expression:
         sign = self.index
@@ -145,12 +180,26 @@ class Operands(TokenCursor):
                 self.warn(first, message, f'{hint} (or write ("{name}") if you mean the attribute)')
         return attribute
 
+    def named(self) -> Expression:
+        """An attribute or a part of an element, or what is counted from the end of one."""
+        start = self.index
+        found: Expression = self.name()
+        while self.kind == "[":  # a name ends only before an element that is counted from the end
+            place, steps, self.index = read_from_end(self.tokens, self.index)
+            self.kind = self.kinds[self.index]
+            for key in (place, *(step + 1 if isinstance(step, int) else step for step in steps)):
+                self.count(COMPUTED_SIZE + 2, start)
+                self.grow(self.height, start)
+                found = Call("ELEMENT_AT", (found, Literal(key)))
+        return found
+
     def exists(self) -> Expression:
         self.advance()
         opening = self.index
         with_parentheses = self.kind == "("
         if with_parentheses:
             self.open()
+            self.refuse_subquery()
         operand = self.name()
         if with_parentheses:
             if self.kind not in (")", "end"):
@@ -163,7 +212,7 @@ class Operands(TokenCursor):
     def typed_literal(self) -> Expression:
         """``TIMESTAMP '2026-01-31T12:00:00Z'``, ``INTERVAL '5' MINUTE``."""
         word, text = self.word(), self.index + 1
-        value = unquoted(self.texts[text])
+        value = unquoted(self.texts[text]) if self.kinds[text] == "string" else self.texts[text]
         self.advance()
         self.advance()
         self.count(COMPUTED_SIZE, text)
@@ -191,9 +240,15 @@ class Operands(TokenCursor):
         """``LOWER(type)``: operands as many and of such types as the function wants."""
         start = self.index
         name = self.word()
+        form = self.form(name)
+        if form is not None:
+            return form
         function = FUNCTIONS.get(ALIASES.get(name, name))
         if function is None:
             raise mistakes.unknown_function(self.token())
+        return self.call_of(function, start)
+
+    def call_of(self, function: Function, start: int) -> Expression:
         self.count(COMPUTED_SIZE, start)
         words = _SEPARATORS.get(function.name, ())
         self.advance()
@@ -237,7 +292,8 @@ class Operands(TokenCursor):
             message = (
                 f"{function.name} takes {count} value{'' if count == '1' else 's'}, found {len(operands)}"
             )
-            raise self.mistake(start, message, f"write {function.signature}")
+            hint = mistakes.ARITIES.get(function.name, f"write {function.signature}")
+            raise self.mistake(start, message, hint)
         problem = function.check(tuple(operands)) if function.check else ""
         if problem:
             raise self.mistake_over(start, self.index, problem, f"write {function.signature}")
@@ -256,6 +312,9 @@ class Operands(TokenCursor):
             message = f"the {parameter.name} of {function.name} is a literal, not computed"
             raise self.mistake_over(start, self.index, message)
         if wanted is Type.ANY:
+            if parameter.no_time and found in (Type.TIMESTAMP, Type.INTERVAL):
+                message = f"{function.name} takes no {found.value}"
+                raise self.mistake_over(start, self.index, message, mistakes.NO_TIME[found])
             return operand
         if wanted is Type.TIMESTAMP and found is Type.ANY:
             self.height += 1

@@ -13,10 +13,12 @@ from fieldfare.filters.expression import And, Expression, Literal, Not, Or, Quan
 from fieldfare.filters.functions import Type
 from fieldfare.filters.sql import cursor, mistakes
 from fieldfare.filters.sql.cursor import MAX_SIZE
+from fieldfare.filters.sql.forms import Forms
 from fieldfare.filters.sql.lexer import MAX_PROBLEMS, Tokens, tokens_of
 from fieldfare.filters.sql.mistakes import shown
+from fieldfare.filters.sql.operands import CASE_WORDS
 from fieldfare.filters.sql.paths import read_path
-from fieldfare.filters.sql.predicates import PREDICATES, QUANTIFIERS, Predicates
+from fieldfare.filters.sql.predicates import PREDICATES, QUANTIFIERS
 
 MAX_TEXT_BYTES = 65_536
 """How long a filter may be, in UTF-8."""
@@ -29,8 +31,11 @@ _LEVELS = {
 }
 _AFTER_NOT = ("BETWEEN", "IN", "LIKE", "ILIKE")
 _ENDS = frozenset(("AND", "OR", ")", "end"))
+_AFTER_A_VALUE = frozenset(("AS", "FROM", "FOR", *CASE_WORDS))
+"""Words that go on with what an attribute stands in."""
 _QUANTIFIED = "for example: ANY item IN data.items SATISFIES (item.price > 5)"
 
+_EMPTY = Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)
 _BROKEN = Literal(True)
 """Stands for a condition that could not be read; its problem is recorded."""
 
@@ -61,6 +66,8 @@ def read_sql(text: str) -> tuple[Expression, tuple[Problem, ...]]:
     """The expression, and warnings of what is allowed but most likely not meant."""
     _refuse_unreadable(text)
     tokens, problems = tokens_of(text)
+    if len(tokens) == 1 and not problems:  # comments only
+        raise FilterError(text, [_EMPTY])
     parser = _SqlParser(text, tokens, problems)
     expression = parser.filter()
     if parser.problems:
@@ -80,10 +87,10 @@ def _refuse_unreadable(text: str) -> None:
         message = f"the filter is too long: {size:,} bytes, at most {MAX_TEXT_BYTES:,} are allowed"
         raise FilterError(text, [Problem(message, 1, 1, "", 0)])
     if not text.strip():
-        raise FilterError(text, [Problem("the filter is empty", 1, 1, "write TRUE to match every event", 0)])
+        raise FilterError(text, [_EMPTY])
 
 
-class _SqlParser(Predicates):
+class _SqlParser(Forms):
     """Reads conditions and what joins them."""
 
     def __init__(self, text: str, tokens: Tokens, problems: list[Problem]) -> None:
@@ -132,12 +139,14 @@ class _SqlParser(Predicates):
         operands: list[Expression] = []
         height = 0
         nesting, open_parentheses, variables = self.nesting, self.open_parentheses, len(self.variables)
+        open_cases = self.open_cases
         while True:
             start = self.index
             try:
                 operand = self.expression(cursor.NOT)
-                if self.kind not in _ENDS:
-                    raise mistakes.missing_operator(self.tokens, self.index)
+                if self.kind not in _ENDS and not self.is_word_of_case():
+                    inside = self.open_parentheses > 0
+                    raise mistakes.missing_operator(self.tokens, self.index, inside=inside)
                 if operands or self.kind == "AND":
                     self.require_condition(start)
             except Mistake as mistake:
@@ -145,7 +154,8 @@ class _SqlParser(Predicates):
                     raise
                 self.record(mistake)
                 self.open_betweens += mistake.hint == mistakes.MEANT_BETWEEN
-                self.skip(self.open_parentheses - open_parentheses)
+                self.skip(self.open_parentheses - open_parentheses, self.open_cases - open_cases)
+                self.open_cases = open_cases
                 self.nesting, self.open_parentheses = nesting, open_parentheses
                 del self.variables[variables:], self.parents[variables:]
                 operand = _BROKEN
@@ -159,8 +169,11 @@ class _SqlParser(Predicates):
         self.grow(height, start)
         return And(tuple(operands))
 
-    def skip(self, depth: int) -> None:
-        """Go on to the AND or OR, or the ) or end, that follows here once ``depth`` ) have closed."""
+    def skip(self, depth: int, cases: int) -> None:
+        """Go on to the AND or OR, or the ) or end, that follows here once ``depth`` ) have closed.
+
+        Or to a word of the CASE around here; ``cases`` have been opened since.
+        """
         self.height = 1
         self.type = Type.BOOLEAN
         while self.kind != "end":
@@ -170,7 +183,14 @@ class _SqlParser(Predicates):
                 if not depth:
                     break
                 depth -= 1
-            elif not depth and self.kind in ("AND", "OR"):
+            elif self.kind == "path":
+                if self.opens_case():
+                    cases += 1
+                elif cases and self.word() == "END":
+                    cases -= 1
+                elif not cases and not depth and self.is_word_of_case():
+                    break
+            elif not depth and not cases and self.kind in ("AND", "OR"):
                 if not self.open_betweens:
                     break
                 self.open_betweens -= 1
@@ -184,7 +204,7 @@ class _SqlParser(Predicates):
             left = self.negation(least)
             tightest = cursor.NOT
         else:
-            if kind == "path" and self.kinds[start + 1] in ("path", "quoted") and self.word() in QUANTIFIERS:
+            if kind == "path" and self.kinds[start + 1] in ("path", "quoted") and self.is_quantifier():
                 left = self.quantified()
             else:
                 left = self.operand()
@@ -202,17 +222,21 @@ class _SqlParser(Predicates):
             if negated:
                 self.advance()
             if level == cursor.COMPARE:
-                left = PREDICATES[self.kind](self, left, start)
+                left = PREDICATES[self.kind](self, left, start, negated)
                 tightest = level - 1
-                if negated:
-                    left = Not(left)
-                    self.grow(self.height, start)
             elif level == cursor.IS:
                 left = self.is_test(left, start)
                 tightest = level
             else:
                 left = self.arithmetic(left, start, level)
                 tightest = level
+
+    def is_quantifier(self) -> bool:
+        """Whether a word before another begins a quantifier and is not the name of an attribute."""
+        if self.word() not in QUANTIFIERS:
+            return False
+        following = self.index + 1
+        return self.kinds[following + 1] == "IN" or self.texts[following].upper() not in _AFTER_A_VALUE
 
     def negation(self, least: int) -> Expression:
         start = self.index

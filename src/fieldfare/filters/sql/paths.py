@@ -1,4 +1,4 @@
-"""Names of attributes as text: ``data.a.b``, ``data.items[0].price``, ``data."odd name"``."""
+"""Names of attributes as text: ``data.a.b``, ``data.items[0].price``, ``data."odd name"``, ``data['a']``."""
 
 from __future__ import annotations
 
@@ -59,14 +59,33 @@ def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
         path = (unquoted(text),)
     else:
         raise Mistake(start, first.end, "expected the name of an attribute", "for example data.price")
-    index += 1
-    while (kind := tokens[index].kind) in (".", "[") and len(path) <= MAX_STEPS:
-        steps, index = _after_dot(tokens, index) if kind == "." else _in_brackets(tokens, index)
-        path += steps
+    more, index = _further_steps(tokens, index + 1)
+    path += more
     if len(path) > MAX_STEPS:
         message = f"the name of an attribute has at most {MAX_STEPS} steps"
         raise Mistake(start, tokens[index - 1].end, message, fatal=True)
     return path, index
+
+
+def _further_steps(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
+    """The steps from here on, up to an element that is counted from the end."""
+    path: Path = ()
+    while (kind := tokens[index].kind) in (".", "[") and len(path) <= MAX_STEPS:
+        if kind == "[" and tokens[index + 1].kind == "-":
+            break
+        steps, index = _after_dot(tokens, index) if kind == "." else _in_brackets(tokens, index)
+        path += steps
+    return path, index
+
+
+def read_from_end(tokens: Sequence[Token], index: int) -> tuple[int, Path, int]:
+    """``[-1].price``: the place from the end, below 0, the steps after it, and the index after them."""
+    start = tokens[index].start
+    (place,), index = _in_brackets(tokens, index + 1, start)
+    if not place:
+        raise Mistake(start, tokens[index - 1].end, "[-0] is no element", "the last one is data.items[-1]")
+    more, index = _further_steps(tokens, index)
+    return -int(place), more, index
 
 
 def unquoted(text: str) -> str:
@@ -87,13 +106,20 @@ def _after_dot(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
     raise Mistake(tokens[index].start, name.end, "expected a name after '.'", hint)
 
 
-def _in_brackets(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
-    bracket, number = tokens[index], tokens[index + 1]
+def _in_brackets(tokens: Sequence[Token], index: int, start: int | None = None) -> tuple[Path, int]:
+    """The step in brackets; ``start`` is where these open if that is not here."""
+    number = tokens[index + 1]
     closing = tokens[min(index + 2, len(tokens) - 1)]
     text = number.text
+    if number.kind == "string" and closing.kind == "]" and start is None:
+        return (unquoted(text),), index + 3
     if number.kind != "number" or not (text.isascii() and text.isdigit()) or closing.kind != "]":
-        hint = 'elements are counted from 0, as in data.items[0]; a name goes after a dot: data."odd name"'
-        raise Mistake(bracket.start, number.end, "expected [ a whole number ] after an array's name", hint)
+        start = tokens[index].start if start is None else start
+        hint = "elements are counted from 0, as in data.items[0], or from the end: data.items[-1]"
+        if number.kind in ("path", "quoted"):
+            hint = f"a name in brackets has single quotes, or it goes after a dot: .{number.text[:40]}"
+        message = "expected [ a whole number ] or [ a name in single quotes ]"
+        raise Mistake(start, number.end, message, hint)
     if len(text) > 10 or int(text) > MAX_INDEX:
         raise Mistake(number.start, number.end, f"the index of an element is at most {MAX_INDEX}")
     return (int(text),), index + 3

@@ -1,4 +1,7 @@
-"""The predicates of a filter: comparisons, BETWEEN, IN, LIKE, IS."""
+"""The predicates of a filter: comparisons, BETWEEN, IN, LIKE, IS.
+
+Each reads what follows an operand, and is told where that starts, and whether there is a NOT before it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from itertools import count
 from fieldfare.filters.errors import nearest
 from fieldfare.filters.expression import (
     CONDITIONS,
+    And,
     Arithmetic,
     Attribute,
     Between,
@@ -23,6 +27,7 @@ from fieldfare.filters.expression import (
     Literal,
     Negate,
     Not,
+    Or,
     Pattern,
     Quantified,
     walk,
@@ -45,12 +50,21 @@ _TIMES = (Type.TIMESTAMP, Type.INTERVAL)
 class Predicates(Operands):
     """Reads what follows an operand and makes it a condition."""
 
-    def comparison(self, left: Expression, start: int) -> Expression:
+    def comparison(self, left: Expression, start: int, negated: bool) -> Expression:
         operator, height, left_type = self.kind, self.height, self.type
         self.advance()
         first = self.index
         if self.kind == "path" and self.kinds[first + 1] == "(" and self.word() in QUANTIFIERS:
             return self.comparison_with_elements(left, operator, start)
+        return self.compared(left, left_type, height, operator, start)
+
+    def compared(
+        self, left: Expression, left_type: Type, height: int, operator: str, start: int
+    ) -> Expression:
+        """A comparison, with its right side from here on; what is left of it starts at ``start``."""
+        first = self.index
+        if operator == "<=>":
+            self.count(cursor.COMPUTED_SIZE, first)
         right = self.expression(cursor.ADD)
         self.refuse_quoted_string(right, first)
         if self.type is not left_type:
@@ -59,7 +73,7 @@ class Predicates(Operands):
             self.height += 2 if left_type in _TIMES or self.type in _TIMES else 0
         self.grow(max(height, self.height), first)
         self.type = Type.BOOLEAN
-        return Comparison(operator, left, right)
+        return _comparison(operator, left, right)
 
     def alike(self, operands: list[tuple[Expression, Type, int]], start: int) -> list[Expression]:
         """Operands of a comparison, with attributes read as timestamps beside a timestamp.
@@ -109,6 +123,20 @@ class Predicates(Operands):
         self.open()
         array = self.name()
         self.close(first + 1)
+        return self.compared_with_elements(left, left_type, height, operator, quantifier, array, start)
+
+    def compared_with_elements(
+        self,
+        left: Expression,
+        left_type: Type,
+        height: int,
+        operator: str,
+        quantifier: str,
+        array: Attribute | Element,
+        start: int,
+    ) -> Expression:
+        """A value compared with the elements of an array, all read; the first of both starts at ``start``."""
+        first = self.index - 1
         taken = {str(part.path[0]) for part in walk(left) if isinstance(part, Attribute)}
         taken.update(part.variable for part in walk(left) if isinstance(part, Element))
         variable = next(name for name in _variables() if name not in taken and name not in self.variables)
@@ -121,9 +149,9 @@ class Predicates(Operands):
         self.repeat(inside, array, start)
         self.grow(max(height, 2) + 1, first)
         self.type = Type.BOOLEAN
-        return Quantified(quantifier, array, variable, Comparison(operator, left, element))
+        return Quantified(quantifier, array, variable, _comparison(operator, left, element))
 
-    def between(self, left: Expression, start: int) -> Expression:
+    def between(self, left: Expression, start: int, negated: bool) -> Expression:
         height, left_type = self.height, self.type
         self.advance()
         self.open_betweens += 1
@@ -147,16 +175,28 @@ class Predicates(Operands):
             height += 2 if {left_type, low_type, self.type} & set(_TIMES) else 0
         self.grow(height, second)
         self.type = Type.BOOLEAN
-        return Between(left, low, high)
+        return self.unless(negated, Between(left, low, high), second)
 
-    def in_list(self, left: Expression, start: int) -> Expression:
+    def unless(self, negated: bool, condition: Expression, index: int) -> Expression:
+        """A condition that was read, or its opposite."""
+        if negated:
+            self.grow(self.height, index)
+            return Not(condition)
+        return condition
+
+    def in_list(self, left: Expression, start: int, negated: bool) -> Expression:
         height, left_type = self.height, self.type
         self.advance()
         opening = self.index
+        if self.kind in ("path", "quoted") and self.kinds[opening + 1] != "(":
+            array = self.name()
+            found = self.compared_with_elements(left, left_type, height, "=", "ANY", array, start)
+            return self.unless(negated, found, opening)
         if self.kind != "(":
-            hint = "write IN (1, 2, 3), or = ANY(...) for an attribute that is an array"
+            hint = "write IN (1, 2, 3), or IN data.tags for an attribute that is an array"
             raise self.mistake(opening, f"expected (, found {shown(self.token())}", hint)
         self.open()
+        self.refuse_subquery()
         items: list[Expression] = []
         types: list[Type] = []
         starts: list[int] = []
@@ -190,27 +230,55 @@ class Predicates(Operands):
             height += 2
         self.grow(height, opening)
         self.type = Type.BOOLEAN
-        return In(left, tuple(items))
+        return self.unless(negated, In(left, tuple(items)), opening)
 
-    def like(self, left: Expression, start: int) -> Expression:
+    def like(self, left: Expression, start: int, negated: bool) -> Expression:
         height, keyword = self.height, self.kind
+        before = self.size
         if self.type not in (Type.STRING, Type.ANY):
             message = f"{keyword} tests strings, this is {SHOWN[self.type]}"
             raise self.mistake_over(start, self.index, message)
         self.advance()
-        token = self.index
-        pattern = self.pattern(keyword)
+        token, quantifier = self.index, ""
+        if self.kind == "path" and self.kinds[token + 1] == "(" and self.word() in QUANTIFIERS:
+            quantifier = QUANTIFIERS[self.word()]
+            patterns = self.patterns(keyword)
+        else:
+            patterns = [self.pattern(keyword)]
         if keyword == "ILIKE":
             self.count(cursor.COMPUTED_SIZE, token)
-            left, pattern, height = Call("CASEFOLD", (left,)), folded(pattern), height + 1
-        self.grow(height, token)
-        self.type = Type.BOOLEAN
-        return Like(left, pattern)
+            left, patterns, height = Call("CASEFOLD", (left,)), list(map(folded, patterns)), height + 1
+        self.height, self.type = height + 1, Type.BOOLEAN
+        tests = [self.unless(negated, Like(left, pattern), token) for pattern in patterns]
+        self.height = height + 1 + negated
+        if len(tests) == 1:
+            self.grow(self.height - 1, token)
+            return tests[0]
+        # Each pattern is a LIKE of its own, and the value, a keyword and what joins them are there again.
+        again = self.tokens_between(start, token) + self.size - before + 2
+        self.count((len(tests) - 1) * again, token)
+        self.grow(self.height, token)
+        return (Or if quantifier == "ANY" else And)(tuple(tests))
 
-    def pattern(self, keyword: str) -> Pattern:
+    def patterns(self, keyword: str) -> list[Pattern]:
+        """``ANY ('a%', 'b%')``."""
+        self.advance()
+        opening = self.index
+        self.open()
+        patterns = [self.pattern(keyword, alone=False)]
+        while self.kind == ",":
+            self.advance()
+            patterns.append(self.pattern(keyword, alone=False))
+        if self.kind not in (")", "end"):
+            hint = f"write {keyword} ANY ('a%', 'b%')"
+            raise self.mistake(self.index, f"expected , or ), found {shown(self.token())}", hint)
+        self.close(opening)
+        return patterns
+
+    def pattern(self, keyword: str, *, alone: bool = True) -> Pattern:
         token = self.index
         text, escape = self.string_after(keyword, f"data.name {keyword} 'A%'"), None
-        if self.kind == "ESCAPE":
+        if self.kind == "ESCAPE" and alone:
             self.advance()
             escape = self.string_after("ESCAPE", rf"{keyword} '50\%' ESCAPE '\'")
             if len(escape) != 1:
@@ -246,6 +314,8 @@ class Predicates(Operands):
         if negated:
             self.advance()
         test: Expression
+        if self.kind == "path" and self.word() == "DISTINCT":
+            return self.distinct(left, start, negated)
         if self.kind == "NULL":
             test = IsTruth(left, None) if isinstance(left, CONDITIONS) else IsNull(left)
         elif self.kind in _AFTER_IS:
@@ -256,7 +326,8 @@ class Predicates(Operands):
             test = IsTruth(left, _AFTER_IS[self.kind])
         else:
             token = self.token()
-            guess = nearest(token.text[:40], ("NULL", "NOT", *_AFTER_IS)) if token.kind == "path" else ""
+            words = ("NULL", "NOT", *_AFTER_IS, "DISTINCT FROM")
+            guess = nearest(token.text[:40], words) if token.kind == "path" else ""
             hint = f"did you mean {guess}?" if guess else "write = to compare with a value"
             message = f"expected NULL, TRUE, FALSE or UNKNOWN after IS, found {shown(token)}"
             raise self.mistake(self.index, message, hint)
@@ -268,6 +339,14 @@ class Predicates(Operands):
             return Not(test)
         return test
 
+    def distinct(self, left: Expression, start: int, negated: bool) -> Expression:
+        """``IS [NOT] DISTINCT FROM``: a comparison that is never unknown."""
+        left_type, height = self.type, self.height
+        self.advance()
+        self.expect("FROM", "write a IS DISTINCT FROM b")
+        found = self.compared(left, left_type, height, "<=>", start)
+        return self.unless(not negated, found, start)
+
     def refuse_quoted_string(self, expression: Expression, start: int) -> None:
         """Refuse ``data.symbol = "YHOO"``: it would compare with an attribute named YHOO."""
         if self.kinds[start] != "quoted" or not isinstance(expression, Attribute) or len(expression.path) > 1:
@@ -278,7 +357,13 @@ class Predicates(Operands):
         self.record(self.mistake(start, message, hint))
 
 
-_ENDS = ("=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "AND", "NOT", ",", "end")
+def _comparison(operator: str, left: Expression, right: Expression) -> Expression:
+    if operator == "<=>":
+        return Call("EQUAL_NULL", (left, right))
+    return Comparison(operator, left, right)
+
+
+_ENDS = ("=", "<>", "<=>", "<", "<=", ">", ">=", "BETWEEN", "IN", "AND", "NOT", ",", "end")
 
 
 _ESCAPED = re.compile(r"\\[%_]")
@@ -290,11 +375,11 @@ def _variables() -> Iterator[str]:
     yield from (f"each_{i}" for i in count(2))
 
 
-PREDICATES: dict[str, Callable[[Predicates, Expression, int], Expression]] = {
+PREDICATES: dict[str, Callable[[Predicates, Expression, int, bool], Expression]] = {
     "BETWEEN": Predicates.between,
     "IN": Predicates.in_list,
     "LIKE": Predicates.like,
     "ILIKE": Predicates.like,
-    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), Predicates.comparison),
+    **dict.fromkeys(("=", "<>", "<=>", "<", "<=", ">", ">="), Predicates.comparison),
 }
 """The operators that make conditions of values."""

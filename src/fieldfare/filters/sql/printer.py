@@ -152,7 +152,46 @@ def _call(e: Call) -> tuple[str, int]:
             return f"{e.function} {format_literal(first.value)}", _PRIMARY
         if e.function == "INTERVAL" and (text := _interval(first.value)):
             return text, _PRIMARY
+    if e.function in _WRITTEN:
+        return _WRITTEN[e.function](e)
     return f"{e.function}({', '.join([_part(operand, _ADD) for operand in e.operands])})", _PRIMARY
+
+
+def _case(e: Call) -> tuple[str, int]:
+    *pairs, otherwise = e.operands
+    text = "CASE"
+    for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
+        text += f" WHEN {_part(condition, _OR)} THEN {_alone(value)}"
+    text += "" if otherwise == Literal(None) else f" ELSE {_alone(otherwise)}"
+    return f"{text} END", _PRIMARY
+
+
+def _alone(e: Expression) -> str:
+    """Any value, where a lone quoted name would look like a string."""
+    text = _part(e, _OR)
+    return f"({text})" if text[0] == '"' and isinstance(e, Attribute) else text
+
+
+def _same(e: Call) -> tuple[str, int]:
+    left, right = e.operands
+    return f"{_part(left, _ADD)} <=> {_operand(right)}", _COMPARE
+
+
+def _element_at(e: Call) -> tuple[str, int]:
+    """A place in parentheses is not made a step of the name before it."""
+    value, place = (_part(operand, _ADD) for operand in e.operands)
+    named, key = e.operands
+    if isinstance(named, Attribute | Element) and isinstance(key, Literal) and place[0] in "'0123456789.":
+        place = f"({place})"
+    return f"ELEMENT_AT({value}, {place})", _PRIMARY
+
+
+_WRITTEN: dict[str, Callable[[Call], tuple[str, int]]] = {
+    "CASE": _case,
+    "ELEMENT_AT": _element_at,
+    "EQUAL_NULL": _same,
+}
+"""Calls that are written otherwise than with their operands in parentheses."""
 
 
 def _interval(seconds: Scalar) -> str:

@@ -46,7 +46,7 @@ class Vector(NamedTuple):
     folds: bool = False
 
 
-_PARTS = ("TIME_OF_DAY", "WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+_PARTS = ("TIME_OF_DAY", "WEEKDAY", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "DATE")
 _OPERATORS = ("ADD", "SUBTRACT", "MULTIPLY", "DIVIDE", "REMAINDER", "MINUS")
 
 VECTORS: dict[str, Vector] = {

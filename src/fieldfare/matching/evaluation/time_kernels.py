@@ -23,7 +23,7 @@ from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_RATIO
 from fieldfare.matching.evaluation.text_kernels import fetch_ahead
 from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
 
-TIME_OF_DAY, WEEKDAY, YEAR, MONTH, DAY, HOUR, MINUTE, SECOND = range(8)
+TIME_OF_DAY, WEEKDAY, YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, DATE = range(9)
 
 _DAY_S = 86_400
 _CYCLE_DAYS = 146_097
@@ -148,26 +148,32 @@ def _day(text: Any, i: Any) -> Any:
 
 @inlined
 def _instant(text: Any, start: Any, length: Any) -> Any:
-    """(kind, word, second word) of a timestamp as RFC 3339 writes it."""
+    """(kind, word, second word) of a timestamp as RFC 3339 writes it, or without its offset; or of a date."""
     null = (KIND_NULL, np.int64(0), np.int64(0))
-    if length < 20:
+    if length != 10 and length < 19:
         return null
+    known, days = _day(text, start)
+    if not known:
+        return null
+    if length == 10:
+        return KIND_INT, days * _DAY_S, np.int64(0)
     end = start + length
     between = text[np.uint64(start + 10)]
-    known, days = _day(text, start)
     clock = _clock(text, start + 11)
-    if not known or clock < 0 or not ((between | 0x20) == 0x74 or between == 0x20):
+    if clock < 0 or not ((between | 0x20) == 0x74 or between == 0x20):
         return null
     begin = start + 19
     fraction_end = begin
-    if text[np.uint64(begin)] == 0x2E:
+    if begin < end and text[np.uint64(begin)] == 0x2E:
         begin += 1
         fraction_end = _fraction_end(text, begin, end)
         if fraction_end == begin or fraction_end - begin > _MOST_WRITTEN:
             return null
-    known, ahead = _offset(text, fraction_end, end - fraction_end)
-    if not known:
-        return null
+    ahead = np.int64(0)
+    if fraction_end < end:
+        known, ahead = _offset(text, fraction_end, end - fraction_end)
+        if not known:
+            return null
     seconds = days * _DAY_S + clock - ahead
     # A leap second ends a month, in UTC.
     if _two_digits(text, start + 17) == 60 and (seconds % _DAY_S != 0 or _civil(seconds // _DAY_S)[2] != 1):
@@ -225,6 +231,8 @@ def _part(part: Any, seconds: Any) -> Any:
     if part == MINUTE:
         return seconds % 3_600 // 60
     days = seconds // _DAY_S
+    if part == DATE:
+        return days * _DAY_S
     if part == WEEKDAY:
         return (days + 3) % 7 + 1
     year, month, day = _civil(days)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters.evaluator import event_getter, is_array
-from fieldfare.filters.values import ABSENT
+from fieldfare.filters.evaluator import event_getter
+from fieldfare.filters.values import ABSENT, is_array
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from fieldfare.filters import Filter, FilterError, format_path
 from fieldfare.filters.errors import Mistake, Problem, problem_at
+from fieldfare.filters.help.column_types import ColumnType, misfits
 from fieldfare.filters.sql.lexer import tokens_of
 from fieldfare.filters.sql.mistakes import shortened
 from fieldfare.filters.sql.paths import read_path
@@ -16,7 +28,28 @@ from fieldfare.model import Path
 
 
 def can_have(schema: StructType, path: Path) -> bool:
-    """Whether a row of this schema can have an attribute.
+    """Whether a row of this schema can have an attribute."""
+    return _type_at(schema, path) is not None
+
+
+_COLUMN_TYPES = (
+    (NumericType, ColumnType.NUMBER),
+    (StringType, ColumnType.STRING),
+    (BooleanType, ColumnType.BOOLEAN),
+    (DateType, ColumnType.DATE),
+    (TimestampType, ColumnType.TIMESTAMP),
+    (TimestampNTZType, ColumnType.TIMESTAMP_NTZ),
+)
+
+
+def column_type(schema: StructType, path: Path) -> ColumnType | None:
+    """What a filter sees in an attribute; None if nothing is known of it."""
+    kind = _type_at(schema, path)
+    return next((known for spark_type, known in _COLUMN_TYPES if isinstance(kind, spark_type)), None)
+
+
+def _type_at(schema: StructType, path: Path) -> DataType | None:
+    """The type of an attribute; None if no row has it.
 
     A step goes to a struct's field or a map's value by name, or to an array's element by its index.
     """
@@ -29,8 +62,8 @@ def can_have(schema: StructType, path: Path) -> bool:
         elif isinstance(step, str) and isinstance(current, MapType) and _has_names(current):
             current = current.valueType
         else:
-            return False
-    return True
+            return None
+    return current
 
 
 def _has_names(kind: MapType) -> bool:
@@ -54,12 +87,19 @@ def attribute_names(schema: StructType) -> Iterator[str]:
 
 
 def check_attributes(compiled: Filter, schema: StructType) -> None:
-    """FilterError with a place and a hint for every attribute of a filter that no row can have."""
+    """FilterError with a place and a hint for every attribute that no row can have, or that has another type.
+
+    Of other dialects only the names are checked: what they compare is converted, or written for any type.
+    """
     problems = [
         _problem(compiled, path, schema)
         for path in sorted(compiled.paths, key=format_path)
         if not can_have(schema, path)
     ]
+    if compiled.dialect == "sql":
+        for found in misfits(compiled.expression, lambda path: column_type(schema, path)):
+            start, end = place_of(compiled.text, found.path)
+            problems.append(problem_at(compiled.text, start, end, found.message, found.hint))
     if problems:
         raise FilterError(compiled.text, sorted(problems, key=lambda problem: (problem.line, problem.column)))
 
