@@ -66,7 +66,7 @@ def read_sql(text: str) -> tuple[Expression, tuple[Problem, ...]]:
     """The expression, and warnings of what is allowed but most likely not meant."""
     _refuse_unreadable(text)
     tokens, problems = tokens_of(text)
-    if len(tokens) == 1 and not problems:  # comments only
+    if tokens.kinds[0] == "end" and not problems:  # comments only
         raise FilterError(text, [_EMPTY])
     parser = _SqlParser(text, tokens, problems)
     expression = parser.filter()

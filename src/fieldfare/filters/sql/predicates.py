@@ -63,8 +63,6 @@ class Predicates(Operands):
     ) -> Expression:
         """A comparison, with its right side from here on; what is left of it starts at ``start``."""
         first = self.index
-        if operator == "<=>":
-            self.count(cursor.COMPUTED_SIZE, first)
         right = self.expression(cursor.ADD)
         self.refuse_quoted_string(right, first)
         if self.type is not left_type:
@@ -73,7 +71,10 @@ class Predicates(Operands):
             self.height += 2 if left_type in _TIMES or self.type in _TIMES else 0
         self.grow(max(height, self.height), first)
         self.type = Type.BOOLEAN
-        return _comparison(operator, left, right)
+        if operator == "<=>":
+            self.count(cursor.COMPUTED_SIZE, first)
+            return Call("EQUAL_NULL", (left, right))
+        return Comparison(operator, left, right)
 
     def alike(self, operands: list[tuple[Expression, Type, int]], start: int) -> list[Expression]:
         """Operands of a comparison, with attributes read as timestamps beside a timestamp.
@@ -149,7 +150,10 @@ class Predicates(Operands):
         self.repeat(inside, array, start)
         self.grow(max(height, 2) + 1, first)
         self.type = Type.BOOLEAN
-        return Quantified(quantifier, array, variable, _comparison(operator, left, element))
+        condition: Expression = Comparison(operator, left, element)
+        if operator == "<=>":
+            condition = Call("EQUAL_NULL", (left, element))
+        return Quantified(quantifier, array, variable, condition)
 
     def between(self, left: Expression, start: int, negated: bool) -> Expression:
         height, left_type = self.height, self.type
@@ -175,14 +179,13 @@ class Predicates(Operands):
             height += 2 if {left_type, low_type, self.type} & set(_TIMES) else 0
         self.grow(height, second)
         self.type = Type.BOOLEAN
-        return self.unless(negated, Between(left, low, high), second)
+        between = Between(left, low, high)
+        return self.opposite(between, second) if negated else between
 
-    def unless(self, negated: bool, condition: Expression, index: int) -> Expression:
-        """A condition that was read, or its opposite."""
-        if negated:
-            self.grow(self.height, index)
-            return Not(condition)
-        return condition
+    def opposite(self, condition: Expression, index: int) -> Expression:
+        """NOT before a condition that was read."""
+        self.grow(self.height, index)
+        return Not(condition)
 
     def in_list(self, left: Expression, start: int, negated: bool) -> Expression:
         height, left_type = self.height, self.type
@@ -190,8 +193,8 @@ class Predicates(Operands):
         opening = self.index
         if self.kind in ("path", "quoted") and self.kinds[opening + 1] != "(":
             array = self.name()
-            found = self.compared_with_elements(left, left_type, height, "=", "ANY", array, start)
-            return self.unless(negated, found, opening)
+            found: Expression = self.compared_with_elements(left, left_type, height, "=", "ANY", array, start)
+            return self.opposite(found, opening) if negated else found
         if self.kind != "(":
             hint = "write IN (1, 2, 3), or IN data.tags for an attribute that is an array"
             raise self.mistake(opening, f"expected (, found {shown(self.token())}", hint)
@@ -230,7 +233,8 @@ class Predicates(Operands):
             height += 2
         self.grow(height, opening)
         self.type = Type.BOOLEAN
-        return self.unless(negated, In(left, tuple(items)), opening)
+        found = In(left, tuple(items))
+        return self.opposite(found, opening) if negated else found
 
     def like(self, left: Expression, start: int, negated: bool) -> Expression:
         height, keyword = self.height, self.kind
@@ -248,11 +252,12 @@ class Predicates(Operands):
         if keyword == "ILIKE":
             self.count(cursor.COMPUTED_SIZE, token)
             left, patterns, height = Call("CASEFOLD", (left,)), list(map(folded, patterns)), height + 1
-        self.height, self.type = height + 1, Type.BOOLEAN
-        tests = [self.unless(negated, Like(left, pattern), token) for pattern in patterns]
-        self.height = height + 1 + negated
+        self.type = Type.BOOLEAN
+        self.grow(height + negated, token)
+        tests: list[Expression] = [Like(left, pattern) for pattern in patterns]
+        if negated:
+            tests = list(map(Not, tests))
         if len(tests) == 1:
-            self.grow(self.height - 1, token)
             return tests[0]
         # Each pattern is a LIKE of its own, and the value, a keyword and what joins them are there again.
         again = self.tokens_between(start, token) + self.size - before + 2
@@ -345,7 +350,7 @@ class Predicates(Operands):
         self.advance()
         self.expect("FROM", "write a IS DISTINCT FROM b")
         found = self.compared(left, left_type, height, "<=>", start)
-        return self.unless(not negated, found, start)
+        return found if negated else self.opposite(found, start)
 
     def refuse_quoted_string(self, expression: Expression, start: int) -> None:
         """Refuse ``data.symbol = "YHOO"``: it would compare with an attribute named YHOO."""
@@ -355,12 +360,6 @@ class Predicates(Operands):
         message = "double quotes name an attribute; a string has single quotes"
         hint = f"write {as_string(token)} (or ({mistakes.shortened(token.text)}) if you mean the attribute)"
         self.record(self.mistake(start, message, hint))
-
-
-def _comparison(operator: str, left: Expression, right: Expression) -> Expression:
-    if operator == "<=>":
-        return Call("EQUAL_NULL", (left, right))
-    return Comparison(operator, left, right)
 
 
 _ENDS = ("=", "<>", "<=>", "<", "<=", ">", ">=", "BETWEEN", "IN", "AND", "NOT", ",", "end")
