@@ -164,6 +164,15 @@ def test_arithmetic_is_exact_where_floats_are_not(e: ast.Expression, events: lis
     assert_same(filter_of(e), events, events)
 
 
+def test_a_constant_that_no_kernel_knows_is_asked_for_every_row() -> None:
+    """It was read beyond a table's end, so that one filter stopped a whole batch."""
+    a, beyond = ast.Attribute(("a",)), ast.Arithmetic("+", ast.Literal(0), ast.Literal(10**23))
+    events: list[Event] = [{}, {"a": False}, {"a": 10**23}, {"a": 0}, {"a": None}]
+    for inner in (ast.In(beyond, (a, ast.Literal(0))), ast.Comparison("=", beyond, a)):
+        condition = filter_of(ast.In(a, (inner, ast.Literal(0))))
+        assert_same(condition, columns_of_events(events, condition.column_paths), events)
+
+
 def test_a_number_that_grows_too_long_is_unknown_by_columns_too() -> None:
     """Squared again and again, 0.1234567890123456 is longer than the evaluator allows, though tiny."""
     product: ast.Expression = a

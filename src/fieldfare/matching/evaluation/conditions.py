@@ -58,12 +58,11 @@ class ByTable:
 
     def truths(self, view: View, exactly: bool) -> Truths:
         values = self.operand.values(view)
+        truths = np.empty(view.size if values.step else 1, np.uint8)
+        is_asked = kernels.test_values(values, self.table, truths)
         if values.step == 0:
-            truths = np.zeros(1, np.uint8)
-            kernels.test_values(values, self.table, truths)
-            return np.full(view.size, truths[0], np.uint8)
-        truths = np.empty(view.size, np.uint8)
-        if kernels.test_values(values, self.table, truths):
+            truths = np.full(view.size, truths[0], np.uint8)
+        if is_asked:
             self.asked.settle(view, truths, ASK)
         return truths
 
