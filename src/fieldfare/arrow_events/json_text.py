@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldfare.matching.events.arrow_decoder import is_time, time_texts
+from fieldfare.matching.events.arrow_times import is_time, time_texts
 
 _ODD = r'["\\\x00-\x1f]'
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20

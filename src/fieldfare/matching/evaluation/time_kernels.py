@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldfare.matching.calendar import CYCLE_DAYS, EPOCH_DAYS, civil
 from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.evaluation.exact_numbers import (
     WHOLE_POWERS,
@@ -26,12 +27,6 @@ from fieldfare.matching.events.columns import KIND_INT, KIND_NULL, KIND_STRING
 TIME_OF_DAY, WEEKDAY, YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, DATE = range(9)
 
 _DAY_S = 86_400
-_CYCLE_DAYS = 146_097
-_EPOCH_DAYS = 719_468
-"""From March 1st of the year 0, where a cycle of 400 years begins whose leap days come last, to 1970."""
-_CENTURY_QUARTERS = np.uint64(146_097)
-_YEAR_SCALE, _MONTH_SCALE = np.uint64(2_939_745), np.uint64(2_141)
-_LOW_WORD, _LOW_SHORT = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 _MOST_DIGITS = 9
 """Of a fraction of a second, zeros at its end aside."""
 _MOST_WRITTEN = 100
@@ -59,23 +54,7 @@ def _days_before(year: Any, month: Any, day: Any) -> Any:
     cycle = year // 400
     within = year - 400 * cycle
     of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return cycle * _CYCLE_DAYS + 365 * within + within // 4 - within // 100 + of_year - _EPOCH_DAYS
-
-
-@inlined
-def _civil(days: Any) -> Any:
-    """Year, month and day of a day since 1970; by multiplications (Neri and Schneider 2023)."""
-    days += _EPOCH_DAYS
-    cycle = days // _CYCLE_DAYS
-    quarters = np.uint64(4 * (days - cycle * _CYCLE_DAYS) + 3)
-    century = quarters // _CENTURY_QUARTERS
-    scaled = _YEAR_SCALE * ((quarters - century * _CENTURY_QUARTERS) | np.uint64(3))
-    of_year = (scaled & _LOW_WORD) // _YEAR_SCALE // np.uint64(4)
-    shifted = _MONTH_SCALE * of_year + np.uint64(197_913)
-    month, day = np.int64(shifted >> np.uint64(16)), np.int64((shifted & _LOW_SHORT) // _MONTH_SCALE) + 1
-    next_year = np.int64(of_year >= np.uint64(306))
-    year = np.int64(np.uint64(100) * century + (scaled >> np.uint64(32)))
-    return year + 400 * cycle + next_year, month - 12 * next_year, day
+    return cycle * CYCLE_DAYS + 365 * within + within // 4 - within // 100 + of_year - EPOCH_DAYS
 
 
 @inlined
@@ -176,7 +155,7 @@ def _instant(text: Any, start: Any, length: Any) -> Any:
             return null
     seconds = days * _DAY_S + clock - ahead
     # A leap second ends a month, in UTC.
-    if _two_digits(text, start + 17) == 60 and (seconds % _DAY_S != 0 or _civil(seconds // _DAY_S)[2] != 1):
+    if _two_digits(text, start + 17) == 60 and (seconds % _DAY_S != 0 or civil(seconds // _DAY_S)[2] != 1):
         return null
     return _with_fraction(text, begin, fraction_end, seconds)
 
@@ -235,7 +214,7 @@ def _part(part: Any, seconds: Any) -> Any:
         return days * _DAY_S
     if part == WEEKDAY:
         return (days + 3) % 7 + 1
-    year, month, day = _civil(days)
+    year, month, day = civil(days)
     return year if part == YEAR else month if part == MONTH else day
 
 

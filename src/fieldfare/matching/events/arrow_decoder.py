@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_paths import Cells, null_mask, resolve
+from fieldfare.matching.events.arrow_times import is_time, time_texts
 from fieldfare.matching.events.arrow_values import ArrowOthers
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
@@ -271,28 +272,8 @@ def _read_time(values: pa.Array, shared: _Shared) -> _Read:
     return _read_string(time_texts(values), shared)
 
 
-def time_texts(values: pa.Array) -> pa.Array:
-    """Dates, times or timestamps as their ISO 8601 texts, see the module's table."""
-    kind = values.type
-    if pa.types.is_date64(kind):
-        values = pc.cast(values, pa.date32(), safe=False)
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        values = pc.cast(values, pa.timestamp(kind.unit, "UTC"))
-    text = pc.cast(values, pa.string())
-    if pa.types.is_timestamp(kind):
-        text = pc.replace_substring(text, " ", "T")
-    if not pa.types.is_date(kind) and kind.unit != "s":
-        text = pc.replace_substring_regex(text, r"\.?0+(Z?)$", r"\1")
-    return pc.replace_substring(text, "Z", "+00:00") if pa.types.is_timestamp(kind) else text
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Whether a type is one of dates, times or timestamps."""
-    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind))
 
 
 _READERS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, _Shared], _Read]]] = [
