@@ -18,9 +18,6 @@ from fieldfare.model import Path
 Rows = NDArray[np.int64]
 Steps = NDArray[np.float64]
 
-_UNKNOWN_BYTES = 1e18
-"""Of a value that is not in the text, as Arrow's are not."""
-
 
 def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
     """A number of steps for each of some rows that is never exceeded: float64[n]."""
@@ -55,7 +52,10 @@ def _bytes(batch: ColumnBatch, path: Path, rows: Rows) -> Steps:
         return np.zeros(len(rows))
     kinds, words = column.kinds[rows], column.words[rows]
     lengths = (words & 0xFFFFFFFF).astype(np.float64)
-    lengths[(kinds == KIND_OTHER) & (words == 0)] = _UNKNOWN_BYTES
+    elsewhere = np.flatnonzero((kinds == KIND_OTHER) & (words == 0))
+    if len(elsewhere):
+        others = batch.others
+        lengths[elsewhere] = 0 if others is None else others.text_sizes(path, rows[elsewhere])
     lengths[(kinds != KIND_OTHER) & (kinds != KIND_STRING)] = 0
     return lengths
 

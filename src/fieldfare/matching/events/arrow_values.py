@@ -16,12 +16,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain
-from fieldfare.matching.events.columns import ColumnBatch, Flattened
+from fieldfare.matching.events.columns import UNKNOWN_BYTES, ColumnBatch, Flattened
 from fieldfare.model import Path
 
 Scalars = Callable[[pa.Array], list[Any]]
 """The values of an array that has no parts."""
 Columns = Callable[[pa.RecordBatch, Sequence[Path]], ColumnBatch]
+
+_SCALAR_BYTES = 40.0
+"""A timestamp's text has no more, and a number has none."""
 
 _MOST_SINGLE = 16
 """After so many questions about one attribute all its values are read at once, which is faster."""
@@ -46,6 +49,7 @@ class ArrowOthers:
         self._columns = columns
         self._asked: dict[Path, int] = {}
         self._whole: dict[Path, list[Any]] = {}
+        self._text_sizes: dict[Path, NDArray[np.float64]] = {}
 
     def __call__(self, path: Path, event: int) -> Any:
         whole = self._whole.get(path)
@@ -65,6 +69,15 @@ class ArrowOthers:
         reader = _reader(plain(cells.values).type)
         return np.full(len(events), reader in (_lists, _list_views, _fixed_lists))
 
+    def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What `text_sizes` says of them; it is asked once."""
+        whole = self._text_sizes.get(path)
+        if whole is None:
+            cells = self._resolved[path]
+            assert cells is not None
+            whole = self._text_sizes[path] = text_sizes(cells.values)
+        return whole[events]
+
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
         """The elements of lists, one list after the other, as columns."""
         cells = self._resolved[path]
@@ -77,6 +90,36 @@ class ArrowOthers:
         batch = pa.RecordBatch.from_arrays([lists.flatten()], names=["element"])
         counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
         return Flattened(counts, self._columns(batch, list(paths.values())), paths)
+
+
+def text_sizes(values: pa.Array) -> NDArray[np.float64]:
+    """No fewer bytes than the texts of values have in JSON, digits apart, and two at least."""
+    values = plain(values)
+    kind, size = values.type, len(values)
+    sizes = np.full(size, 2.0)
+    if not size:
+        return sizes
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        bounds = values.offsets.to_numpy().astype(np.int64)
+        first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
+        ends = np.zeros(count + 1)
+        for part in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
+            ends[1:] += np.cumsum(text_sizes(part.slice(first, count)))
+        sizes += np.diff(ends[bounds - first])
+    elif pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        items = text_sizes(values.values.slice(values.offset * width, size * width))
+        sizes += items.reshape(size, width).sum(axis=1)
+    elif pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            sizes += text_sizes(values.field(i))
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        sizes += pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+    elif pa.types.is_nested(kind) or pa.types.is_string_view(kind):
+        sizes[:] = UNKNOWN_BYTES
+    else:
+        sizes[:] = _SCALAR_BYTES
+    return sizes
 
 
 def nested_values(values: pa.Array, scalars: Scalars) -> list[Any]:

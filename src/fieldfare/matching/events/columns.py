@@ -153,6 +153,9 @@ class ColumnBatch:
         return _NAN if self.others is None else self.others(path, event)
 
 
+UNKNOWN_BYTES = 1e18
+
+
 class Others(Protocol):
     """Knows the attributes that are neither number, string, boolean nor null."""
 
@@ -161,6 +164,9 @@ class Others(Protocol):
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of them are arrays."""
+
+    def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
+        """No fewer bytes than their texts in JSON have, digits apart; UNKNOWN_BYTES if that is not known."""
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
         """The elements of arrays, one array after the other; None if only Python reads them.
@@ -192,6 +198,9 @@ class _TakenOthers:
 
     def are_arrays(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.bool_]:
         return self.whole.are_arrays(path, self.events[events])
+
+    def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.whole.text_sizes(path, self.events[events])
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened | None:
         return self.whole.elements(path, self.events[events], inner)

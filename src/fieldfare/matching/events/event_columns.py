@@ -23,6 +23,7 @@ from fieldfare.matching.events.columns import (
     KIND_OTHER,
     KIND_STRING,
     KIND_TRUE,
+    UNKNOWN_BYTES,
     Column,
     ColumnBatch,
     Flattened,
@@ -86,6 +87,10 @@ class EventOthers:
         """Which of them are sequences, but no strings or bytes."""
         get = self._getter(path)
         return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
+
+    def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
+        """To tell would take as long as to count what is in them."""
+        return np.full(len(events), UNKNOWN_BYTES)
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened:
         """The elements of arrays, one array after the other, as columns."""

@@ -1,0 +1,63 @@
+"""What bounds the work of filters over Arrow's arrays is never below what is in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.doses import drawn
+
+from fieldfare.matching.events.arrow_values import text_sizes
+from fieldfare.matching.events.columns import UNKNOWN_BYTES
+
+texts = st.none() | st.text(max_size=5)
+numbers = st.none() | st.integers(0, 9)
+FORMS = [
+    (pa.list_(pa.string()), st.lists(texts, max_size=4)),
+    (
+        pa.large_list(pa.list_(pa.large_string())),
+        st.lists(st.none() | st.lists(texts, max_size=3), max_size=3),
+    ),
+    (pa.list_(pa.int32(), 2), st.lists(numbers, min_size=2, max_size=2)),
+    (
+        pa.struct([("a", pa.list_(pa.string())), ("b", pa.int64())]),
+        st.fixed_dictionaries({"a": st.none() | st.lists(texts, max_size=3), "b": numbers}),
+    ),
+    (
+        pa.map_(pa.string(), pa.list_(pa.string())),
+        st.dictionaries(st.text(max_size=3), st.lists(texts, max_size=2), max_size=3).map(
+            lambda found: list(found.items())
+        ),
+    ),
+    (pa.dictionary(pa.int32(), pa.string()), texts),
+]
+
+
+def held(value: object) -> tuple[int, int]:
+    """How many values are in a value, at any depth, and how many bytes of text."""
+    if isinstance(value, str):
+        return 0, len(value.encode())
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    inner = [held(part) for part in parts]
+    return sum(values + 1 for values, _ in inner), sum(size for _, size in inner)
+
+
+@settings(max_examples=drawn(200), derandomize=True, deadline=None)
+@given(st.data(), st.sampled_from(range(len(FORMS))), st.integers(0, 2))
+def test_no_value_and_no_byte_of_text_is_left_out(data: st.DataObject, form: int, skipped: int) -> None:
+    kind, drawn_values = FORMS[form]
+    rows = data.draw(st.lists(st.none() | drawn_values, max_size=5))
+    array = pa.array(rows, kind).slice(skipped)
+    sizes = text_sizes(array)
+    assert sizes.dtype == np.float64
+    for size, value in zip(sizes.tolist(), array.to_pylist(), strict=True):
+        values, text = held(value)
+        assert size >= 2 * (values + 1)
+        assert size >= text
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.list_(pa.string_view())])
+def test_what_is_not_known_is_said(kind: pa.DataType) -> None:
+    assert (text_sizes(pa.array([["a"], []], kind))[:1] >= UNKNOWN_BYTES).all()
