@@ -26,7 +26,7 @@ from fieldfare.matching.plain.layout import (
 )
 from fieldfare.matching.plain.search.lanes import BLOCK, LANES
 
-TILES_AT_ONCE = 16
+TILES_AT_ONCE = 8
 """So many tiles are derived with a small batch."""
 ROW_BYTES_MAX = 256
 """Where bitsets would take more for each row, there are none: these tiles have many columns of few rows."""
