@@ -15,7 +15,7 @@ from fieldfare.matching.plain.layout import BITSET_WORDS, EXACT, SIMPLE, TILE_RO
 from fieldfare.matching.plain.search.kernels import row_matches
 from fieldfare.matching.plain.search.lanes import is_inside, pass_bitsets, prefetch, reached
 
-FEW_EVENTS = 7
+FEW_EVENTS = 16
 """For so many events row bits are faster than tables of events' bits."""
 AHEAD = 12
 """So many candidates before one is checked, its pieces are asked for; twice as many, where they are."""
