@@ -97,7 +97,7 @@ def _check(rows: Any, kinds: Any, cells: Any, pairs: Any, first: int, last: int,
 
 @compiled
 def _check_tiles(
-    rows: Any, kinds: Any, cells: Any, pairs: Any, count: Any, first_tile: int, stop: int, ends: Any
+    rows: Any, kinds: Any, cells: Any, pairs: Any, count: Any, first_tile: int, stop: Any, ends: Any
 ) -> Any:
     """Check the candidates of tiles [first_tile, stop), which end at `ends`; then their pairs do."""
     first: Any = count

@@ -28,7 +28,7 @@ from fieldfare.matching.plain.search.lanes import BLOCK, LANES
 
 TILES_AT_ONCE = 8
 """So many tiles are derived with a small batch."""
-ROW_BYTES_MAX = 256
+ROW_BYTES_MAX = 128
 """Where bitsets would take more for each row, there are none: these tiles have many columns of few rows."""
 FREE_BYTES = 1 << 20
 """But so many are always allowed."""
