@@ -92,6 +92,10 @@ TWINS = {
         "matching/test_access.py",
         "test_keys_find_what_the_naive_evaluator_finds",
     ),
+    "matching/plain/search/few_kernels.py": (
+        "matching/test_row_bits.py",
+        "test_a_few_events_match_what_they_match_among_many",
+    ),
     "matching/plain/search/kernels.py": (
         "matching/test_part.py",
         "test_a_part_finds_what_the_naive_evaluator_finds",
@@ -99,6 +103,10 @@ TWINS = {
     "matching/plain/search/needle_kernels.py": (
         "matching/test_needles.py",
         "test_the_kernel_finds_the_needles_that_its_naive_twin_finds",
+    ),
+    "matching/plain/search/row_bits.py": (
+        "matching/test_row_bits.py",
+        "test_row_bits_say_what_the_sets_of_rows_say",
     ),
     "matching/plain/search/tile_kernels.py": (
         "matching/test_large_part.py",

@@ -30,9 +30,16 @@ from fieldfare.matching.plain.layout import (
     Texts,
     Tiles,
 )
-from fieldfare.matching.plain.search import access_kernels, computed_kernels, kernels, tile_kernels
+from fieldfare.matching.plain.search import (
+    access_kernels,
+    computed_kernels,
+    few_kernels,
+    kernels,
+    tile_kernels,
+)
 from fieldfare.matching.plain.search.confirm import Confirmer
 from fieldfare.matching.plain.search.lanes import LANES
+from fieldfare.matching.plain.search.row_bits import RowBitsToCome
 from fieldfare.matching.plain.search.strings import scan_strings
 from fieldfare.model import Path, derived_text
 
@@ -88,6 +95,7 @@ class PlainIndex:
         self._compile_filter = compile_filter
         self._boundaries: dict[int, list[Decimal]] = {}
         self._pairs_room = PAIRS_ROOM
+        self._row_bits = RowBitsToCome(groups.tiles)
 
     @classmethod
     def open(
@@ -181,6 +189,7 @@ class PlainIndex:
         dictionary, tiles = self.groups.dictionary, self.groups.tiles
         codes = np.zeros((len(cells) + 1, tile_kernels.coded_width(len(by_event))), np.uint16)
         encode(dictionary.code_shift, dictionary.string_cell, cells, codes)
+        bits = self._row_bits.get() if len(by_event) <= few_kernels.FEW_EVENTS else None
         tile, needed = 0, 0
         while tile < len(tiles.row_start) - 1:
             if max(count, needed) > most:
@@ -189,9 +198,11 @@ class PlainIndex:
                 larger = np.empty((2 * needed, 2), np.int32)
                 larger[:count] = pairs[:count]
                 pairs = larger
-            tile, count, needed = tile_kernels.scan_tiles(
-                tiles, self.groups.rows, by_event, codes, pairs, count, tile, tile_ends
-            )
+            batch = self.groups.rows, by_event, codes, pairs, count, tile, tile_ends
+            if bits is None:
+                tile, count, needed = tile_kernels.scan_tiles(tiles, *batch)
+            else:
+                tile, count, needed = few_kernels.scan_few(tiles, bits, *batch)
         # The last tiles need room for all that they might find; memory that is not written costs nothing.
         spare = TILE_PAIRS_MAX if needed > PAIRS_ROOM else 0
         self._pairs_room = max(PAIRS_ROOM, min(len(pairs) + spare, count + (count >> 2) + spare))

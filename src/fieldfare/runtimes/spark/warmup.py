@@ -61,17 +61,21 @@ def run_kernels_once() -> None:
     part = build_part(entries)
     data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
     line = b'{"id":"1","data":' + data + b"}\n"
-    records = pa.record_batch(
-        [
-            [0, 1],
-            [0, 0],
-            ["default", "default"],
-            pa.array([1, 3], pa.int32()),
-            pa.array([line, line * 3], pa.large_binary()),
-        ],
-        schema=RECORDS,
-    )
-    for closings in (Closings(), Closings(*(pa.array([1]).to_numpy() for _ in range(2)))):
+    # A few events are matched by other kernels than many.
+    for repeated, closings in (
+        (40, Closings()),
+        (3, Closings(*(pa.array([1]).to_numpy() for _ in range(2)))),
+    ):
+        records = pa.record_batch(
+            [
+                [0, 1],
+                [0, 0],
+                ["default", "default"],
+                pa.array([1, repeated], pa.int32()),
+                pa.array([line, line * repeated], pa.large_binary()),
+            ],
+            schema=RECORDS,
+        )
         found = find_matches(records, {"default": Index((part,), closings)})
     for text in _EVERY_KERNEL:
         BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])

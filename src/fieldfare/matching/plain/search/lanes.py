@@ -429,6 +429,75 @@ def _words_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> A
     return i64(bitsets, i64, i64), generate
 
 
+def _reached(edges: Any, first: int, last: int, code: Any) -> int:
+    """How many of the edges [first, last) a code has reached; `edges` has room for one block more."""
+    return sum(int(edges[i] <= code) for i in range(first, last))
+
+
+def _reached_typing(_context: Any, edges: Any, first: Any, last: Any, code: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        edges_data = _data(context, builder, signature, arguments, 0)
+        _, first, last, code = arguments
+        codes = _everywhere(builder, builder.trunc(code, _I16), _CODES)
+        block, one = ir.Constant(_I64, BLOCK), ir.Constant(_I64, 1)
+        count = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        size = builder.sub(last, first)
+        blocks = builder.udiv(builder.add(size, ir.Constant(_I64, BLOCK - 1)), block)
+        with cgutils.for_range(builder, blocks) as loop:
+            before = builder.mul(loop.index, block)
+            values = _load(builder, edges_data, builder.add(first, before), _CODES)
+            mask = builder.zext(builder.bitcast(builder.icmp_unsigned("<=", values, codes), _I32), _I64)
+            left = builder.sub(size, before)
+            left = builder.select(builder.icmp_unsigned("<", left, block), left, block)
+            mask = builder.and_(mask, builder.sub(builder.shl(one, left), one))
+            builder.store(builder.add(builder.load(count), builder.ctpop(mask)), count)
+        return builder.load(count)
+
+    i64 = types.int64
+    return i64(edges, i64, i64, i64), generate
+
+
+def _pass_bitsets(words: Any, places: Any, count: int, width: int, out: Any) -> int:
+    """Write the conjunction of `count` bitsets of `width` words to `out`; return which words are not zero.
+
+    They begin at ``words[places[k]]``; the width is a multiple of WORDS and at most 64.
+    """
+    mask = 0
+    for w in range(width):
+        out[w] = words[places[0] + w]
+        for k in range(1, count):
+            out[w] &= words[places[k] + w]
+        mask |= int(out[w] != 0) << w
+    return mask
+
+
+def _pass_bitsets_typing(_context: Any, words: Any, places: Any, count: Any, width: Any, out: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words_data, places_data, out_data = (
+            _data(context, builder, signature, arguments, i) for i in (0, 1, 4)
+        )
+        _, _, count, width, _ = arguments
+        zero, one, size = (ir.Constant(_I64, value) for value in (0, 1, WORDS))
+        found = cgutils.alloca_once_value(builder, zero)
+        conjunction = cgutils.alloca_once(builder, _set_type(WORDS))
+        with cgutils.for_range(builder, builder.udiv(width, size)) as part:
+            offset = builder.mul(part.index, size)
+            place = builder.add(builder.load(places_data), offset)
+            builder.store(_load(builder, words_data, place, _set_type(WORDS)), conjunction)
+            with cgutils.for_range(builder, builder.sub(count, one)) as member:
+                place = builder.load(builder.gep(places_data, [builder.add(member.index, one)]))
+                bitset = _load(builder, words_data, builder.add(place, offset), _set_type(WORDS))
+                builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
+            result = builder.load(conjunction)
+            _store(builder, result, out_data, offset)
+            mask = builder.zext(_words_not_zero(builder, result, WORDS), _I64)
+            builder.store(builder.or_(builder.load(found), builder.shl(mask, offset)), found)
+        return builder.load(found)
+
+    i64 = types.int64
+    return i64(words, places, i64, i64, out), generate
+
+
 def _is_inside(pieces: Any, first: int, last: int, cells: Any, event: Any) -> int:
     """1 if an event's cells lie in all pieces [first, last), each (attribute, first cell, last cell)."""
     inside = 1
@@ -487,6 +556,8 @@ fill_edges = _fill_edges if config.DISABLE_JIT else intrinsic(_fill_edges_typing
 fill_sets = _fill_sets if config.DISABLE_JIT else intrinsic(_fill_sets_typing)
 pass_sets = _pass_sets if config.DISABLE_JIT else intrinsic(_pass_sets_typing)
 pass_first = _pass_first if config.DISABLE_JIT else intrinsic(_pass_first_typing)
+reached = _reached if config.DISABLE_JIT else intrinsic(_reached_typing)
+pass_bitsets = _pass_bitsets if config.DISABLE_JIT else intrinsic(_pass_bitsets_typing)
 words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
 prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)
 is_inside = _is_inside if config.DISABLE_JIT else intrinsic(_is_inside_typing)
