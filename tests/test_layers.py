@@ -127,7 +127,7 @@ def test_building_and_searching_do_not_know_each_other() -> None:
 
 
 def test_events_and_their_evaluation_know_no_index() -> None:
-    beside = {"compiled", "events", "evaluation"}
+    beside = {"calendar", "compiled", "events", "evaluation"}
     for package in ("matching.events", "matching.evaluation"):
         for name in (name for name in imports() if is_below(name, package)):
             known = {each.split(".")[1] for each in imports()[name] if each.startswith("matching.")}

@@ -35,6 +35,54 @@ seeds = st.integers(0, 2**32)
 many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, derandomize=True)
 
 TWINS = {
+    "matching/calendar.py": (
+        "matching/test_arrow_times.py",
+        "test_timestamps_are_written_as_arrow_writes_them",
+    ),
+    "matching/evaluation/address_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/cesql_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/element_kernels.py": (
+        "filters/test_vectors.py",
+        "test_conditions_are_those_of_the_definition",
+    ),
+    "matching/evaluation/exact_numbers.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/number_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/place_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/string_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/evaluation/time_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
+    "matching/events/arrow_times.py": (
+        "matching/test_arrow_times.py",
+        "test_timestamps_are_written_as_arrow_writes_them",
+    ),
+    "matching/events/first_bytes.py": (
+        "filters/test_batches.py",
+        "test_quantifiers_over_arrays_and_over_what_is_none",
+    ),
+    "matching/plain/search/computed_kernels.py": (
+        "filters/test_derived_columns.py",
+        "test_computed_numbers_are_compared_exactly",
+    ),
     "matching/evaluation/kernels.py": (
         "filters/test_batches.py",
         "test_json_lines_match_as_they_do_one_by_one",
