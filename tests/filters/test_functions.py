@@ -66,10 +66,11 @@ CONSTANTS = [
 
 def some_call(data: st.DataObject, function: Function) -> tuple[ast.Call, dict[str, Any]]:
     """A call over attributes (a literal where one is needed), and an event for it."""
-    count = data.draw(
-        st.integers(function.least_operands, max(function.least_operands, min(function.most_operands, 4))),
-        "count",
-    )
+    most = max(function.least_operands, min(function.most_operands, 4))
+    counts = range(function.least_operands, most + 1)
+    if function.name == "CASE":  # conditions with a value each, and the last one
+        counts = range(3, 6, 2)
+    count = data.draw(st.sampled_from(counts), "count")
     operands: list[ast.Expression] = []
     event: dict[str, Any] = {}
     for place in range(count):
@@ -282,7 +283,9 @@ def test_the_box_around_a_place_holds_all_that_is_near(
         ("a ILIKE 'ab%'", True, ["ab", "ABx"], ["xab"]),
         ("a ILIKE 'international business%'", True, ["International Business"], ["IBM"]),
         ("UPPER(a) = 'a'", True, [], ["a", "A"]),
-        ("LEFT(a, 3) = 'abc'", False, ["abcd"], ["abd"]),
+        ("LEFT(a, 3) = 'abc'", True, ["abcd"], ["abd", "ab"]),
+        ("LEFT(a, 4) = 'abc'", False, ["abc"], ["abd"]),
+        ("SUBSTRING(a, 1, 2) IN ('N5', 'M1')", True, ["N5", "M12"], ["N", "M", "N6"]),
         ("a + 5 > 7 AND 10 - a >= 0", True, [3, 10], [2, 11, "x"]),
         ("ROUND(a) = 3", True, [2.5, 3.4], [1.9, 4.1]),
         (

@@ -113,7 +113,13 @@ def _beginning(operands: tuple[Expression, ...], wanted: ValueSet) -> Requiremen
     starts = cases.covering([(text, True) for text, _ in targets if text])
     if any(not text for text, _ in targets):
         return None
-    return [(operands[0], ValueSet(strings=starts))], False
+    count = operands[-1].value if isinstance(operands[-1], Literal) else None
+    is_enough = (
+        type(count) is int
+        and cases.covering(targets) == wanted.strings
+        and all(len(text) <= count if is_prefix else len(text) == count for text, is_prefix in targets)
+    )
+    return [(operands[0], ValueSet(strings=starts))], is_enough
 
 
 def _function(
