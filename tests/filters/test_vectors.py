@@ -197,6 +197,14 @@ question = st.one_of(
     st.sampled_from([a, b, ast.IsNull(b), Literal(None), Literal(True), Call("CONTAINS", (a, b))]),
     st.just(Call("COALESCE", (ast.Comparison("<", ast.Arithmetic("*", a, b), a), b))),
 )
+truths = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "", " ", "\n\t", "\u00a0", "\x00"]),
+    st.sampled_from(
+        ["true", "T", "yEs", "y", "1", "FALSE", "f", "no", "N", "0", "\x10", "t\x00", "tru", "ſ", "falsE"]
+    ),
+    st.sampled_from(["", "", " \r", "\x00", "x", " " * 5_000]),
+)
 FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[Any]]] = {
     "times": (
         st.one_of(
@@ -231,6 +239,18 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
             calls("EQUAL_NULL", calls("GREATEST LEAST", choice, choice), choice),
         ),
         st.one_of(numbers, st.booleans(), st.sampled_from([None, "ab", "aB", "x" * 90, "é", "", 1.0, 1])),
+    ),
+    "casts": (
+        st.one_of(
+            calls("INT BIGINT BOOLEAN STRING DECIMAL", number | question),
+            calls("DECIMAL", number, one_of(0, 3, 10, 19, 38), one_of(0, 2, 12, 38)),
+            calls("INT BOOLEAN STRING", calls("ROUND COALESCE", number, one_of(1, 2)) | choice),
+            calls("NUMBER LENGTH UPPER BOOLEAN", calls("STRING", choice)),
+            calls("CONCAT", calls("STRING", choice), calls("STRING", choice | question)),
+        ),
+        st.one_of(
+            numbers, numerals, truths, st.booleans(), st.sampled_from([2**31, -(2**31) - 1, "x" * 5_000])
+        ),
     ),
     "strings": (
         st.one_of(
@@ -270,6 +290,7 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
 """What is called, and the values that it is meant for."""
 OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "first_values": 0.3} | {
     "choices": 0.3,
+    "casts": 0.4,
     "strings": 0.2,
     "parts": 0.2,
     "searches": 0.3,
