@@ -186,6 +186,25 @@ block = st.just(b) | one_of(
 )
 cesql_values = cesql_events.flatmap(lambda event: st.sampled_from([*event.values(), 1, "1", 2**31]))
 operand = st.just(a) | st.just(b) | one_of(3, 0, "ab", " 12", True, -(2**31), 2**31 - 1)
+choice = st.one_of(
+    st.sampled_from(
+        [a, b, Call("LOWER", (b,)), ast.Arithmetic("/", a, Literal(7)), ast.Arithmetic("*", a, b)]
+    ),
+    one_of(0, "ab", True, Decimal("0.1"), None, 10**30),
+)
+question = st.one_of(
+    st.builds(ast.Comparison, some.operators, st.just(a), choice),
+    st.sampled_from([a, b, ast.IsNull(b), Literal(None), Literal(True), Call("CONTAINS", (a, b))]),
+    st.just(Call("COALESCE", (ast.Comparison("<", ast.Arithmetic("*", a, b), a), b))),
+)
+truths = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "", " ", "\n\t", "\u00a0", "\x00"]),
+    st.sampled_from(
+        ["true", "T", "yEs", "y", "1", "FALSE", "f", "no", "N", "0", "\x10", "t\x00", "tru", "ſ", "falsE"]
+    ),
+    st.sampled_from(["", "", " \r", "\x00", "x", " " * 5_000]),
+)
 FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[Any]]] = {
     "times": (
         st.one_of(
@@ -209,6 +228,29 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
         calls("COALESCE", number | st.just(a), st.just(b) | one_of(0, "x", True, Decimal("0.1")))
         | calls("COALESCE", st.just(a), calls("LOWER", st.just(b)), one_of(0, "ab")),
         numbers | st.sampled_from(some.STRINGS),
+    ),
+    "choices": (
+        st.one_of(
+            calls("CASE", question, choice, choice),
+            calls("CASE", question, choice, question, choice, choice),
+            calls("NULLIF EQUAL_NULL GREATEST LEAST", choice, choice),
+            calls("GREATEST LEAST", choice, choice, choice, choice),
+            calls("COALESCE", calls("NULLIF", choice, choice), calls("CASE", question, choice, choice)),
+            calls("EQUAL_NULL", calls("GREATEST LEAST", choice, choice), choice),
+        ),
+        st.one_of(numbers, st.booleans(), st.sampled_from([None, "ab", "aB", "x" * 90, "é", "", 1.0, 1])),
+    ),
+    "casts": (
+        st.one_of(
+            calls("INT BIGINT BOOLEAN STRING DECIMAL", number | question),
+            calls("DECIMAL", number, one_of(0, 3, 10, 19, 38), one_of(0, 2, 12, 38)),
+            calls("INT BOOLEAN STRING", calls("ROUND COALESCE", number, one_of(1, 2)) | choice),
+            calls("NUMBER LENGTH UPPER BOOLEAN", calls("STRING", choice)),
+            calls("CONCAT", calls("STRING", choice), calls("STRING", choice | question)),
+        ),
+        st.one_of(
+            numbers, numerals, truths, st.booleans(), st.sampled_from([2**31, -(2**31) - 1, "x" * 5_000])
+        ),
     ),
     "strings": (
         st.one_of(
@@ -247,6 +289,8 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
 }
 """What is called, and the values that it is meant for."""
 OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "first_values": 0.3} | {
+    "choices": 0.3,
+    "casts": 0.4,
     "strings": 0.2,
     "parts": 0.2,
     "searches": 0.3,

@@ -8,6 +8,7 @@ from fieldfare.filters.cesql.builtins import WHITESPACE
 from fieldfare.filters.expression import Scalar
 from fieldfare.filters.functions.table import MAX_CHARACTERS
 from fieldfare.matching.evaluation import (
+    casts,
     cesql,
     cesql_kernels,
     numbers,
@@ -56,6 +57,16 @@ VECTORS: dict[str, Vector] = {
     "ROUND": Vector(numbers.rounded, 15, (0,), 2),
     "NUMBER": Vector(numbers.read, 15),
     "COALESCE": Vector(values.first_value, 8, folds=True),
+    "CASE": Vector(values.case_value, 20),
+    "NULLIF": Vector(values.unless_equal, 15),
+    "GREATEST": Vector(values.most(greatest=True), 25),
+    "LEAST": Vector(values.most(greatest=False), 25),
+    "EQUAL_NULL": Vector(values.same, 15),
+    "INT": Vector(casts.whole(32), 15),
+    "BIGINT": Vector(casts.whole(64), 15),
+    "BOOLEAN": Vector(casts.truth, 10),
+    "STRING": Vector(casts.text, 40),
+    "DECIMAL": Vector(casts.decimal, 60, (10, 0), 3),
     "TIMESTAMP": Vector(times.instants, 25),
     "INTERVAL": Vector(numbers.numbers_only, 3),
     "TIME": Vector(times.since_midnight, 15),

@@ -302,7 +302,7 @@ def round_values(given: Any, digits: Any, kinds: Any, words: Any, seconds: Any) 
                 kinds[i], words[i] = KIND_INT, word
 
 
-_MOST_NUMERAL_BYTES = 1_000
+MOST_NUMERAL_BYTES = 1_000
 _MOST_SIGNIFICANT = 10**17
 
 
@@ -312,7 +312,17 @@ def _is_space(byte: Any) -> Any:
 
 
 @inlined
-def _digits(text: Any, i: Any, end: Any, mantissa: Any) -> Any:
+def without_space(text: Any, start: Any, end: Any) -> Any:
+    """(start, end) of a text without the white space around a numeral."""
+    while start < end and _is_space(text[np.uint64(start)]):
+        start += 1
+    while start < end and _is_space(text[np.uint64(end - 1)]):
+        end -= 1
+    return start, end
+
+
+@inlined
+def digits_of(text: Any, i: Any, end: Any, mantissa: Any) -> Any:
     """(where digits end, the number that they continue, -1 if it is too long)."""
     while i < end:
         digit = np.int64(text[np.uint64(i)]) ^ 0x30
@@ -347,18 +357,15 @@ def _scaled(mantissa: Any, exponent: Any) -> Any:
 def _numeral(text: Any, start: Any, end: Any) -> Any:
     """(kind, word, second word) of the number that a text writes; null if it writes none."""
     null = (KIND_NULL, np.int64(0), np.int64(0))
-    while start < end and _is_space(text[np.uint64(start)]):
-        start += 1
-    while start < end and _is_space(text[np.uint64(end - 1)]):
-        end -= 1
+    start, end = without_space(text, start, end)
     if start == end:
         return null
     first = text[np.uint64(start)]
     i = start + (first == 0x2B or first == 0x2D)
-    point, mantissa = _digits(text, i, end, np.int64(0))
+    point, mantissa = digits_of(text, i, end, np.int64(0))
     count, exponent, i = point - i, np.int64(0), point
     if point < end and text[np.uint64(point)] == 0x2E:
-        i, mantissa = _digits(text, point + 1, end, mantissa)
+        i, mantissa = digits_of(text, point + 1, end, mantissa)
         exponent = point + 1 - i
         count -= exponent
     if count == 0:
@@ -369,7 +376,7 @@ def _numeral(text: Any, start: Any, end: Any) -> Any:
         i += 1
         sign = text[np.uint64(i)] if i < end else np.uint8(0)
         i += sign == 0x2B or sign == 0x2D
-        last, power = _digits(text, i, end, np.int64(0))
+        last, power = digits_of(text, i, end, np.int64(0))
         if last != end or not 1 <= last - i <= 4:
             return null
         exponent += -power if sign == 0x2D else power
@@ -388,7 +395,7 @@ def read_numbers(given: Any, kinds: Any, words: Any, seconds: Any) -> None:
         kind, word = given_kinds[i * step], given_words[i * step]
         if kind == KIND_STRING:
             start, length = word >> 32, word & 0xFFFFFFFF
-            if length <= _MOST_NUMERAL_BYTES:
+            if length <= MOST_NUMERAL_BYTES:
                 kinds[i], words[i], seconds[i] = _numeral(text, start, start + length)
             else:
                 kinds[i], words[i], seconds[i] = KIND_ASK, 0, 0

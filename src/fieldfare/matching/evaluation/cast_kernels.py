@@ -1,0 +1,195 @@
+"""The compiled loops of SQL's casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.compiled import borrowed, compiled, inlined
+from fieldfare.matching.evaluation.exact_numbers import (
+    ROUNDING,
+    WHOLE,
+    as_float,
+    has_arithmetic,
+    is_zero,
+    near_of,
+    second_of,
+)
+from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_NEAR, KIND_RATIO
+from fieldfare.matching.evaluation.number_kernels import MOST_NUMERAL_BYTES, digits_of, without_space
+from fieldfare.matching.evaluation.text_kernels import fetch_ahead
+from fieldfare.matching.events.columns import (
+    KIND_EXACT,
+    KIND_FALSE,
+    KIND_FLOAT,
+    KIND_INT,
+    KIND_NULL,
+    KIND_STRING,
+    KIND_TRUE,
+)
+
+
+@inlined
+def _cut(kind: Any, word: Any, second: Any) -> Any:
+    """(whether it is known, a number cut towards zero)."""
+    if kind == KIND_INT:
+        return True, word
+    if kind == KIND_RATIO:
+        whole = word // second
+        return True, whole + (whole < 0 and whole * second != word)
+    value, away = near_of(kind, word, second)
+    away += abs(value) * (4.0 * ROUNDING)
+    if kind == KIND_FLOAT:  # one below WHOLE is cut like the decimal that it prints as
+        away = 0.0
+    low, high = np.trunc(value - away), np.trunc(value + away)
+    if low == high and abs(low) < WHOLE:
+        return True, np.int64(low)
+    return False, np.int64(0)
+
+
+@inlined
+def _whole_numeral(text: Any, start: Any, end: Any) -> Any:
+    """(kind, word) of the whole number that a text writes with digits only; null if it writes none."""
+    start, end = without_space(text, start, end)
+    if start == end:
+        return KIND_NULL, np.int64(0)
+    first = text[np.uint64(start)]
+    i = start + (first == 0x2B or first == 0x2D)
+    last, whole = digits_of(text, i, end, np.int64(0))
+    if last != end or last == i:
+        return KIND_NULL, np.int64(0)
+    if whole < 0:
+        return KIND_ASK, np.int64(0)
+    return KIND_INT, -whole if first == 0x2D else whole
+
+
+@compiled
+def cut_values(given: Any, reach: Any, kinds: Any, words: Any) -> None:
+    """Write numbers cut towards zero, from ``-reach - 1`` to ``reach``, and those that texts write."""
+    given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
+    given_seconds, step = borrowed(given.seconds), given.step
+    kinds, words = borrowed(kinds), borrowed(words)
+    for i in range(kinds.size):
+        fetch_ahead(text, given_words, i, step)
+        kind, word = given_kinds[i * step], given_words[i * step]
+        kinds[i], words[i] = KIND_NULL, 0
+        if kind == KIND_STRING:
+            start, length = word >> 32, word & 0xFFFFFFFF
+            kinds[i] = KIND_ASK
+            if length <= MOST_NUMERAL_BYTES:
+                kinds[i], words[i] = _whole_numeral(text, start, start + length)
+        elif KIND_FALSE <= kind <= KIND_TRUE:
+            kinds[i], words[i] = KIND_INT, kind == KIND_TRUE
+        elif has_arithmetic(kind, word):
+            known, whole = _cut(kind, word, second_of(kind, given_seconds, i * step))
+            kinds[i], words[i] = (KIND_INT, whole) if known else (KIND_ASK, np.int64(0))
+        if kinds[i] == KIND_INT and not -reach - 1 <= words[i] <= reach:
+            kinds[i] = KIND_NULL
+
+
+def _word_of(text: str) -> np.uint64:
+    return np.uint64(int.from_bytes(text.encode(), "little"))
+
+
+_TRUE, _T, _YES, _Y, _ONE = (_word_of(text) for text in ("true", "t", "yes", "y", "1"))
+_FALSE, _F, _NO, _N, _ZERO = (_word_of(text) for text in ("false", "f", "no", "n", "0"))
+_LONGEST = 5
+
+
+@inlined
+def _truth_of_text(text: Any, start: Any, end: Any) -> Any:
+    """The kind of the truth that a text writes; null if it writes none."""
+    start, end = without_space(text, start, end)
+    if end - start > _LONGEST:
+        return KIND_NULL
+    word = np.uint64(0)
+    for i in range(end - 1, start - 1, -1):
+        byte = np.uint64(text[np.uint64(i)])
+        if byte == 0:
+            return KIND_NULL
+        if 0x41 <= byte <= 0x5A:  # no letter beyond ASCII has one of these as its small letter
+            byte |= np.uint64(0x20)
+        word = word << np.uint64(8) | byte
+    if word in (_TRUE, _T, _YES, _Y, _ONE):
+        return KIND_TRUE
+    return KIND_FALSE if word in (_FALSE, _F, _NO, _N, _ZERO) else KIND_NULL
+
+
+@inlined
+def _truth_of_number(kind: Any, word: Any, second: Any) -> Any:
+    """The kind that says whether a number is not 0."""
+    if kind in (KIND_EXACT, KIND_ASK, KIND_ANY):
+        return KIND_ANY
+    if kind == KIND_NEAR:
+        return KIND_TRUE if abs(as_float(word)) > as_float(second) else KIND_ANY
+    return KIND_FALSE if is_zero(kind, word) else KIND_TRUE
+
+
+@compiled
+def read_truths(given: Any, most_bytes: Any, kinds: Any) -> None:
+    """Write truths as they are, those that texts write, and whether numbers are not 0."""
+    given_kinds, given_words, text = borrowed(given.kinds), borrowed(given.words), borrowed(given.text)
+    given_seconds, kinds, step = borrowed(given.seconds), borrowed(kinds), given.step
+    for i in range(kinds.size):
+        fetch_ahead(text, given_words, i, step)
+        kind, word = given_kinds[i * step], given_words[i * step]
+        kinds[i] = KIND_NULL
+        if kind == KIND_STRING:
+            start, length = word >> 32, word & 0xFFFFFFFF
+            kinds[i] = _truth_of_text(text, start, start + length) if length <= most_bytes else KIND_ANY
+        elif KIND_FALSE <= kind <= KIND_TRUE:
+            kinds[i] = kind
+        elif has_arithmetic(kind, word):
+            kinds[i] = _truth_of_number(kind, word, second_of(kind, given_seconds, i * step))
+
+
+MOST_DIGITS = 20
+"""The bytes of a whole number of 64 bits, with its sign."""
+
+
+@inlined
+def _write_digits(word: Any, out: Any, end: Any) -> Any:
+    """Write a whole number; gives where it ends."""
+    rest, ten = np.uint64(-word if word < 0 else word), np.uint64(10)
+    count, left = np.int64(word < 0) + 1, rest
+    while left >= ten:
+        left //= ten
+        count += 1
+    if word < 0:
+        out[np.uint64(end)] = 0x2D
+    for place in range(end + count - 1, end + (word < 0) - 1, -1):
+        out[np.uint64(place)] = np.uint64(0x30) + rest % ten
+        rest //= ten
+    return end + count
+
+
+@compiled
+def write_numbers(given: Any, kinds: Any, words: Any, out: Any) -> Any:
+    """Write the digits of whole numbers, to one text: gives where it ends.
+
+    Other numbers are of any value; all else is null.
+    """
+    given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
+    given_seconds, step = borrowed(given.seconds), given.step
+    kinds, words, out = borrowed(kinds), borrowed(words), borrowed(out)
+    end = np.int64(0)
+    for i in range(kinds.size):
+        kind, word = given_kinds[i * step], given_words[i * step]
+        kinds[i], words[i] = KIND_NULL, 0
+        if not has_arithmetic(kind, word):
+            continue
+        kinds[i] = KIND_ANY
+        if kind in (KIND_FLOAT, KIND_RATIO):
+            known, whole = _cut(kind, word, second_of(kind, given_seconds, i * step))
+            if kind == KIND_FLOAT:
+                is_whole = known and float(whole) == as_float(word)
+            else:
+                is_whole = whole * given_seconds[i * step] == word
+            if not is_whole:
+                continue
+            kind, word = np.uint8(KIND_INT), whole
+        if kind == KIND_INT:
+            start, end = end, _write_digits(word, out, end)
+            kinds[i], words[i] = KIND_STRING, start << 32 | end - start
+    return end
