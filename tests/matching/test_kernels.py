@@ -35,6 +35,10 @@ seeds = st.integers(0, 2**32)
 many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, derandomize=True)
 
 TWINS = {
+    "matching/evaluation/cast_kernels.py": (
+        "filters/test_vectors.py",
+        "test_values_are_those_of_the_definition",
+    ),
     "matching/calendar.py": (
         "matching/test_arrow_times.py",
         "test_timestamps_are_written_as_arrow_writes_them",
