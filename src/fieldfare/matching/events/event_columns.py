@@ -23,7 +23,6 @@ from fieldfare.matching.events.columns import (
     KIND_OTHER,
     KIND_STRING,
     KIND_TRUE,
-    UNKNOWN_BYTES,
     Column,
     ColumnBatch,
     Flattened,
@@ -79,6 +78,7 @@ class EventOthers:
     def __init__(self, events: Sequence[Any], getter: Callable[[Path], Callable[[Any], Any]]) -> None:
         self._events = events
         self._getter = getter
+        self._text_sizes: dict[Path, NDArray[np.float64]] = {}
 
     def __call__(self, path: Path, event: int) -> Any:
         return self._getter(path)(self._events[event])
@@ -89,8 +89,12 @@ class EventOthers:
         return np.array([is_array(get(self._events[event])) for event in events.tolist()], bool)
 
     def text_sizes(self, path: Path, events: NDArray[np.int64]) -> NDArray[np.float64]:
-        """To tell would take as long as to count what is in them."""
-        return np.full(len(events), UNKNOWN_BYTES)
+        """Each event is asked about once, whatever filters there are."""
+        sizes = self._text_sizes.setdefault(path, np.full(len(self._events), np.nan))
+        get = self._getter(path)
+        for event in np.unique(events[np.isnan(sizes[events])]).tolist():
+            sizes[event] = _text_size(get(self._events[event]))
+        return sizes[events]
 
     def elements(self, path: Path, events: NDArray[np.int64], inner: Sequence[Path]) -> Flattened:
         """The elements of arrays, one array after the other, as columns."""
@@ -100,6 +104,21 @@ class EventOthers:
         elements = [{"element": element} for array in arrays for element in array]
         counts = np.array([len(array) for array in arrays], np.int64)
         return Flattened(counts, columns_of_events(elements, paths.values()), paths)
+
+
+def _text_size(value: Any) -> int:
+    """No fewer than the characters of a value's text in JSON, digits apart."""
+    size, waiting = 0, [value]
+    while waiting:
+        inner = waiting.pop()
+        size += 2
+        if isinstance(inner, str):
+            size += len(inner)
+        elif isinstance(inner, Mapping):
+            waiting += inner.values()
+        elif is_array(inner):
+            waiting += inner
+    return size
 
 
 class _Writer:

@@ -1,4 +1,4 @@
-"""What bounds the work of filters over Arrow's arrays is never below what is in them."""
+"""What bounds the work of filters over arrays is never below what is in them: Arrow's, and Python's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
+from fieldfare.filters.evaluator import event_getter
 from fieldfare.matching.events.arrow_values import text_sizes
 from fieldfare.matching.events.columns import UNKNOWN_BYTES
+from fieldfare.matching.events.event_columns import EventOthers
 
 texts = st.none() | st.text(max_size=5)
 numbers = st.none() | st.integers(0, 9)
@@ -36,9 +38,9 @@ FORMS = [
 
 
 def held(value: object) -> tuple[int, int]:
-    """How many values are in a value, at any depth, and how many bytes of text."""
+    """How many values are in a value, at any depth, and how many characters of text."""
     if isinstance(value, str):
-        return 0, len(value.encode())
+        return 0, len(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     inner = [held(part) for part in parts]
     return sum(values + 1 for values, _ in inner), sum(size for _, size in inner)
@@ -52,10 +54,13 @@ def test_no_value_and_no_byte_of_text_is_left_out(data: st.DataObject, form: int
     array = pa.array(rows, kind).slice(skipped)
     sizes = text_sizes(array)
     assert sizes.dtype == np.float64
-    for size, value in zip(sizes.tolist(), array.to_pylist(), strict=True):
-        values, text = held(value)
-        assert size >= 2 * (values + 1)
-        assert size >= text
+    events = [{"a": value} for value in array.to_pylist()]
+    of_events = EventOthers(events, event_getter).text_sizes(("a",), np.arange(len(events)))
+    for each in sizes, of_events:
+        for size, event in zip(each.tolist(), events, strict=True):
+            values, text = held(event["a"])
+            assert size >= 2 * (values + 1)
+            assert size >= text
 
 
 @pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.list_(pa.string_view())])
