@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -21,6 +22,7 @@ from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_NEAR, K
 from fieldfare.matching.evaluation.view import Values, View
 from fieldfare.matching.events.columns import KIND_EXACT, KIND_OTHER, Column, ColumnBatch
 from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
 
 from . import strategies as some
 from .cesql.strategies import events as cesql_events
@@ -205,6 +207,19 @@ truths = st.builds(
     ),
     st.sampled_from(["", "", " \r", "\x00", "x", " " * 5_000]),
 )
+index = one_of(1, 2, -1, 3, 0, -(2**63), Decimal("1.5"), "x", None) | st.sampled_from(
+    [b, Call("FLOOR", (b,))]
+)
+element = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from(["ab", 'é"\n', "", "x" * 90, None, True, 0.5, 2**70, float("nan"), [1, 2], {"x": 1}, []]),
+)
+arrays = st.one_of(
+    st.lists(element, max_size=4),
+    st.lists(element, max_size=4).map(tuple),
+    st.dictionaries(st.sampled_from(["x", "y"]), element),
+    st.integers(-4, 4),
+)
 FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[Any]]] = {
     "times": (
         st.one_of(
@@ -239,6 +254,15 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
             calls("EQUAL_NULL", calls("GREATEST LEAST", choice, choice), choice),
         ),
         st.one_of(numbers, st.booleans(), st.sampled_from([None, "ab", "aB", "x" * 90, "é", "", 1.0, 1])),
+    ),
+    "arrays": (
+        st.one_of(
+            calls("CARDINALITY", st.just(a)),
+            calls("ELEMENT_AT", st.just(a), index),
+            calls("COALESCE CONCAT EQUAL_NULL", calls("ELEMENT_AT", st.just(a), index), one_of("-", 1)),
+            calls("ELEMENT_AT", st.just(a), calls("CARDINALITY", st.just(a))),
+        ),
+        arrays,
     ),
     "casts": (
         st.one_of(
@@ -291,6 +315,7 @@ FAMILIES: dict[str, tuple[st.SearchStrategy[ast.Expression], st.SearchStrategy[A
 OPEN_AT_MOST = {"times": 0.2, "clocks": 0.2, "numbers": 0.6, "numerals": 0.3, "first_values": 0.3} | {
     "choices": 0.3,
     "casts": 0.4,
+    "arrays": 0.4,
     "strings": 0.2,
     "parts": 0.2,
     "searches": 0.3,
@@ -357,3 +382,37 @@ def test_a_product_of_many_numbers_is_unknown_by_columns_where_it_is_too_long() 
         product = ast.Arithmetic("*", product, a)
     events = [{"a": value} for value in (0.12345678901234567, 1.5, 3, 0.1, 1.0000000000000002)]
     assert_same(filter_of(ast.Comparison(">", product, Literal(0))), events, events)
+
+
+@many
+@given(
+    FAMILIES["arrays"][0],
+    st.lists(arrays | st.lists(arrays, max_size=3), min_size=1, max_size=8),
+    some.literals,
+)
+def test_arrays_are_read_in_json_and_within_arrays(
+    called: ast.Expression, values: list[Any], constant: ast.Literal
+) -> None:
+    """Where the text is read, there are strings with escapes, and arrays that only Python reads."""
+    lines = [json.dumps({"a": value, "b": 1}).replace("NaN", "7") for value in values]
+    events = [json.loads(line) for line in lines]
+    compared = ast.Comparison("=", called, constant)
+    within = ast.Quantified("ANY", a, "x", ast.with_parts(compared, _of_element))
+    for e in compared, ast.IsNull(called), within, ast.And((compared, within)):
+        condition = filter_of(e)
+        text = "".join(line + "\n" for line in lines).encode()
+        columns = decode_json_lines(text, len(events), sorted(condition.column_paths, key=repr))
+        assert_same(condition, columns, events)
+
+
+def test_the_last_element_counts_where_only_python_reads_it() -> None:
+    """A number beyond 64 bits at the end of an array was left out."""
+    events = [{"a": [1, 2**70]}, {"a": [2**70, 1]}, {"a": [2**70]}, {"a": [1]}]
+    text = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    greater = ast.Comparison(">", ast.Element("x", ()), Literal(5))
+    condition = filter_of(ast.Quantified("ANY", a, "x", greater))
+    assert_same(condition, decode_json_lines(text, len(events), [("a",)]), events)
+
+
+def _of_element(e: ast.Expression) -> ast.Expression:
+    return ast.Element("x", ()) if e == a else ast.with_parts(e, _of_element)

@@ -42,6 +42,7 @@ from fieldfare.filters.expression import (
 )
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.predicate_sets import SETS
+from fieldfare.matching.evaluation.arrays import ARRAYS, ArrayOperand
 from fieldfare.matching.evaluation.conditions import (
     ByTable,
     Compared,
@@ -165,9 +166,19 @@ def operand_of(e: Expression) -> Operand | None:
         leaves = sum(isinstance(part, Literal | Attribute) for part in walk(e))
         vector = Vector(arithmetic(e.operator, leaves <= MOST_LEAVES), 20)
         return _computed(e, vector, [operand_of(e.left), operand_of(e.right)])
+    if isinstance(e, Call) and e.function in ARRAYS:
+        return _of_array(e)
     if isinstance(e, Call) and e.function in VECTORS:
         return _call(e, VECTORS[e.function])
     return None
+
+
+def _of_array(e: Call) -> Operand | None:
+    array, *others = e.operands
+    known = [operand for operand in map(operand_of, others) if operand is not None]
+    if not isinstance(array, Attribute) or len(known) < len(others):
+        return None
+    return ArrayOperand(ARRAYS[e.function], array.path, known, None if has_parameters(e) else Key(e))
 
 
 def _call(e: Call, vector: Vector) -> Operand | None:

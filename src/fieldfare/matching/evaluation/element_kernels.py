@@ -36,6 +36,7 @@ def read_elements(arrays: Any, text: Any, counts: Any, kinds: Any, words: Any) -
         while byte_at(text, i) != CLOSE_ARRAY:
             i, kind, word = read_value(text, i)
             if i < 0 or kind == KIND_UNREAD:
+                i = np.int64(-1)  # else one that is the last would not be noticed
                 break
             kinds[end], words[end] = kind, word
             escaped_bytes += word & 0xFFFFFFFF if kind == KIND_ESCAPED else 0

@@ -1,0 +1,89 @@
+"""The functions that look into an array, by columns: its count of elements, and the one at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fieldfare.matching.evaluation.elements import Elements, elements_of
+from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK
+from fieldfare.matching.evaluation.operands import Operand, filled, spread
+from fieldfare.matching.evaluation.tables import frozen
+from fieldfare.matching.evaluation.values import either
+from fieldfare.matching.evaluation.view import NO_WORDS, Key, Values, View, readable
+from fieldfare.matching.events.columns import KIND_EXACT, KIND_INT, KIND_MISSING, KIND_NULL, KIND_OTHER
+from fieldfare.model import Path
+
+Read = Callable[..., Values]
+"""``read(known, elements, *operands)``: what is known, and with it what a function gives for more arrays."""
+
+
+class ArrayOperand:
+    """What a function gives for an attribute's arrays; null for what is neither array nor object.
+
+    Parameters
+    ----------
+    read
+        The function: `cardinality` or `element_at`.
+    operands
+        What it takes beside the array.
+    key
+        Names it, where other filters may compute the same.
+    """
+
+    def __init__(self, read: Read, path: Path, operands: Sequence[Operand], key: Key | None) -> None:
+        self.read = read
+        self.path = path
+        self.operands = operands
+        self.key = key
+        self.cost_ns = 200.0 + sum(operand.cost_ns for operand in operands)
+
+    def values(self, view: View) -> Values:
+        return view.shared(self.key or self, self._compute)
+
+    def _compute(self, view: View) -> Values:
+        is_open = spread(view.operand(self.path), view.size).kinds == KIND_OTHER
+        kinds: Any = np.where(is_open, np.uint8(KIND_ANY), np.uint8(KIND_NULL))
+        known = filled(kinds, np.zeros(view.size, np.int64))
+        rows = np.flatnonzero(view.arrays(self.path))
+        if len(rows):
+            given = [spread(operand.values(view), view.size) for operand in self.operands]
+            batch, path, events = view.source(self.path, rows)
+            for found in elements_of(batch, path, rows, events, [()]):
+                known = self.read(known, found, *given)
+        return known
+
+
+def cardinality(known: Values, found: Elements) -> Values:
+    """CARDINALITY(array)."""
+    kinds, words = known.kinds.copy(), known.words.copy()
+    kinds[found.rows], words[found.rows] = KIND_INT, found.counts
+    return filled(kinds, words)
+
+
+def element_at(known: Values, found: Elements, places: Values) -> Values:
+    """ELEMENT_AT(array, place)."""
+    place, counts = places.words[found.rows], found.counts
+    at = np.where(place > 0, place - 1, np.where(place < 0, place + counts, -1))
+    is_told = places.kinds[found.rows] == KIND_INT
+    is_there = is_told & (at >= 0) & (at < counts)
+    known_kinds = known.kinds.copy()
+    known_kinds[found.rows[is_told]] = KIND_NULL
+    known = known._replace(kinds=frozen(known_kinds))
+    batch, path = found.batches[()]
+    column = batch.columns.get(path)
+    if column is None or not is_there.any():
+        return known
+    rows, chosen = found.rows[is_there], (np.cumsum(counts) - counts + at)[is_there]
+    kinds = np.maximum(column.kinds[chosen], np.uint8(KIND_NULL))
+    kinds[kinds == KIND_EXACT] = KIND_ASK
+    of_rows, words = np.zeros(len(known_kinds), np.uint8), np.zeros(len(known_kinds), np.int64)
+    of_rows[rows], words[rows] = kinds, column.words[chosen]
+    given = filled(of_rows, words, NO_WORDS, readable(batch.text))
+    return either(of_rows != KIND_MISSING, given, known, 1)
+
+
+ARRAYS: dict[str, Read] = {"CARDINALITY": cardinality, "ELEMENT_AT": element_at}
+"""By name."""
