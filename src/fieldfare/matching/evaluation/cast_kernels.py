@@ -10,10 +10,13 @@ from fieldfare.matching.compiled import borrowed, compiled, inlined
 from fieldfare.matching.evaluation.exact_numbers import (
     ROUNDING,
     WHOLE,
+    WHOLE_POWERS,
     as_float,
+    fraction_of,
     has_arithmetic,
     is_zero,
     near_of,
+    product_of,
     second_of,
 )
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK, KIND_NEAR, KIND_RATIO
@@ -144,52 +147,71 @@ def read_truths(given: Any, most_bytes: Any, kinds: Any) -> None:
             kinds[i] = _truth_of_number(kind, word, second_of(kind, given_seconds, i * step))
 
 
-MOST_DIGITS = 20
-"""The bytes of a whole number of 64 bits, with its sign."""
+MOST_BYTES = 22
+"""The bytes of a number of 19 digits, with its sign, a point, and a zero before it."""
+_MOST_PLACES = 18
 
 
 @inlined
-def _write_digits(word: Any, out: Any, end: Any) -> Any:
-    """Write a whole number; gives where it ends."""
-    rest, ten = np.uint64(-word if word < 0 else word), np.uint64(10)
-    count, left = np.int64(word < 0) + 1, rest
+def _decimal_of(top: Any, bottom: Any) -> Any:
+    """(whether it is known, digits, how many of them are after the point) of a fraction."""
+    places = np.int64(0)
+    while places < _MOST_PLACES and WHOLE_POWERS[places] % bottom != 0:
+        places += 1
+    digits, fits = product_of(top, WHOLE_POWERS[places] // bottom)
+    if not fits or WHOLE_POWERS[places] % bottom != 0:
+        return False, np.int64(0), np.int64(0)
+    while places > 0 and digits % 10 == 0:
+        digits //= 10
+        places -= 1
+    return True, digits, places
+
+
+@inlined
+def _write_decimal(digits: Any, places: Any, out: Any, start: Any) -> Any:
+    """Write a number of so many digits after the point; gives where it ends."""
+    rest, ten = np.uint64(-digits if digits < 0 else digits), np.uint64(10)
+    count, left = np.int64(1), rest
     while left >= ten:
         left //= ten
         count += 1
-    if word < 0:
-        out[np.uint64(end)] = 0x2D
-    for place in range(end + count - 1, end + (word < 0) - 1, -1):
-        out[np.uint64(place)] = np.uint64(0x30) + rest % ten
+    end = start + (digits < 0) + max(count, places + 1) + (places > 0)
+    at = end - 1
+    for place in range(max(count, places + 1)):
+        if place == places and place > 0:
+            out[np.uint64(at)] = 0x2E
+            at -= 1
+        out[np.uint64(at)] = np.uint64(0x30) + rest % ten
         rest //= ten
-    return end + count
+        at -= 1
+    if digits < 0:
+        out[np.uint64(start)] = 0x2D
+    return end
 
 
 @compiled
 def write_numbers(given: Any, kinds: Any, words: Any, out: Any) -> Any:
-    """Write the digits of whole numbers, to one text: gives where it ends.
+    """Write numbers that are short decimals, to one text: gives where it ends.
 
     Other numbers are of any value; all else is null.
     """
     given_kinds, given_words = borrowed(given.kinds), borrowed(given.words)
     given_seconds, step = borrowed(given.seconds), given.step
     kinds, words, out = borrowed(kinds), borrowed(words), borrowed(out)
-    end = np.int64(0)
+    end, guess = np.int64(0), np.int64(2)
     for i in range(kinds.size):
         kind, word = given_kinds[i * step], given_words[i * step]
         kinds[i], words[i] = KIND_NULL, 0
         if not has_arithmetic(kind, word):
             continue
+        known, digits, places = kind == KIND_INT, word, np.int64(0)
+        if not known:
+            second = second_of(kind, given_seconds, i * step)
+            top, bottom, guess = fraction_of(kind, word, second, guess)
+            if bottom != 0:
+                known, digits, places = _decimal_of(top, bottom)
         kinds[i] = KIND_ANY
-        if kind in (KIND_FLOAT, KIND_RATIO):
-            known, whole = _cut(kind, word, second_of(kind, given_seconds, i * step))
-            if kind == KIND_FLOAT:
-                is_whole = known and float(whole) == as_float(word)
-            else:
-                is_whole = whole * given_seconds[i * step] == word
-            if not is_whole:
-                continue
-            kind, word = np.uint8(KIND_INT), whole
-        if kind == KIND_INT:
-            start, end = end, _write_digits(word, out, end)
+        if known:
+            start, end = end, _write_decimal(digits, places, out, end)
             kinds[i], words[i] = KIND_STRING, start << 32 | end - start
     return end

@@ -42,7 +42,7 @@ def truth(size: int, given: Values) -> Values:
 def text(size: int, given: Values) -> Values:
     """STRING(value)."""
     kinds, words, _ = fresh(size)
-    written: Any = np.empty(size * cast_kernels.MOST_DIGITS, np.uint8)
+    written: Any = np.empty(size * cast_kernels.MOST_BYTES, np.uint8)
     end = cast_kernels.write_numbers(given, kinds, words, written)
     step, given = given.step, spread(given, size)
     numbers = filled(kinds, words, NO_WORDS, frozen(written[:end].copy()))
