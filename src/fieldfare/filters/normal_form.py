@@ -362,6 +362,8 @@ class _Builder:
     def call(self, e: Call, truths: int) -> Disjunction:
         true_for = FUNCTIONS[e.function].true_for
         if true_for is not None and isinstance(e.operands[0], Attribute):
+            if not truths & (_TRUE | _FALSE):
+                return _NEVER  # it is true or false
             values = true_for if truths & _TRUE else true_for.complement()
             return [Draft({} if truths & _TRUE and truths & _FALSE else {e.operands[0].path: values})]
         constant = with_constant_parts(e)
