@@ -1,6 +1,6 @@
 """Filters as people write them, beside DuckDB: ``python benchmarks/people.py --json``.
 
-Two real tables, some 35 kinds of filters (``fieldfare_lab.workloads.people``), as many of each. DuckDB scans
+Two real tables, some 40 kinds of filters (``fieldfare_lab.workloads.people``), as many of each. DuckDB scans
 its table in memory once for each filter and gives the rows' numbers; fieldfare makes an index of all filters,
 reads the same table as Arrow, and gives the rows that each filter matches. Both have one thread; what
 counts is time of the processor, all of it from the table on: the first pass is in it, reading

@@ -376,3 +376,60 @@ def rush_hour(rng: Random, row: Row) -> Written:
         f"HOUR(time, '-08:00') {rest} AND WEEKDAY(time, '-08:00') {weekday}",
         f"hour(time - INTERVAL 8 HOUR) {rest} AND isodow(time - INTERVAL 8 HOUR) {weekday}",
     )
+
+
+# What SQL has beside.
+
+
+@_kind("flights")
+def case_when(rng: Random, row: Row) -> str:
+    state = "CASE WHEN dep_delay > 60 THEN 'late' WHEN dep_delay > 15 THEN 'delayed' ELSE 'fine' END"
+    return f"{state} = '{_pick(rng, ('late', 'delayed'))}' AND dest = '{row['dest']}'"
+
+
+@_kind("flights")
+def greatest(rng: Random, row: Row) -> str:
+    return f"GREATEST(dep_delay, arr_delay) > {int(rng.integers(30, 120))} AND origin = '{row['origin']}'"
+
+
+@_kind("flights")
+def cast(_rng: Random, row: Row) -> str:
+    return f"CAST(number AS INT) = {int(row['number'])} AND carrier = '{row['carrier']}'"
+
+
+@_kind("flights")
+def distinct(_rng: Random, row: Row) -> str:
+    return f"arr_delay IS DISTINCT FROM dep_delay AND dest = '{row['dest']}' AND dep_delay > 30"
+
+
+@_kind("flights")
+def like_any(rng: Random, row: Row) -> Written:
+    one, other = _text(row, "tailnum")[:4], f"N{int(rng.integers(100, 999))}"
+    return (
+        f"tailnum LIKE ANY ('{one}%', '{other}%') AND dep_delay > 0",
+        f"(tailnum LIKE '{one}%' OR tailnum LIKE '{other}%') AND dep_delay > 0",
+    )
+
+
+@_kind("flights")
+def last_element(rng: Random, row: Row) -> str:
+    return f"tags[-1] = '{_pick(rng, ('late', 'windy', 'fog'))}' AND dest = '{row['dest']}'"
+
+
+@_kind("flights")
+def cardinality(_rng: Random, row: Row) -> Written:
+    rest = f">= 2 AND dest = '{row['dest']}'"
+    return f"CARDINALITY(tags) {rest}", f"len(tags) {rest}"
+
+
+@_kind("flights")
+def same_day(_rng: Random, row: Row) -> Written:
+    day = row["time"].strftime("%Y-%m-%d")
+    rest = f"= DATE '{day}' AND carrier = '{row['carrier']}'"
+    return f"DATE(time) {rest}", f"time::DATE {rest}"
+
+
+@_kind("flights")
+def days_between(_rng: Random, row: Row) -> Written:
+    rest = f"= 1 AND origin = '{row['origin']}' AND carrier = '{row['carrier']}'"
+    return f"DATEDIFF(time, scheduled) {rest}", f"date_diff('day', scheduled, time) {rest}"
