@@ -224,6 +224,15 @@ def test_quantifiers_over_arrays_and_over_what_is_none(e: ast.Expression, events
         assert_same(condition, decode_json_lines(b"".join(lines), len(lines), list(paths)), read)
 
 
+@pytest.mark.parametrize("number", ["18446744073709551616", "-5e-324", "0.30000000000000000001", "1e400"])
+def test_an_array_may_end_in_a_number_that_takes_python(number: str) -> None:
+    arrays = [f"[{number}]", f"[5,{number}]", f"[{number}, 5]", f"[{number} ]", "[5]", "[]"]
+    payload = "".join(f'{{"x":{array}}}\n' for array in arrays).encode()
+    events = [json.loads(line) for line in payload.splitlines()]
+    for text in "1 < ANY(x)", "1 < ALL(x)", "(0.3 > ANY(x)) IS NOT TRUE", "(7 <= ALL(x)) IS UNKNOWN":
+        assert_same(compile_filter(text), decode_json_lines(payload, len(arrays), [("x",)]), events)
+
+
 def test_absolute_numbers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     absolute = Function(
         name="ABS",
