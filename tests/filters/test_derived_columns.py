@@ -332,3 +332,11 @@ def test_a_batch_made_of_another_computes_its_own() -> None:
     assert Index((part,)).match(other, stamps).lists() == _expected(filters, second)
     taken = columns.take(np.arange(19, -1, -1))
     assert Index((part,)).match(taken, stamps).lists() == _expected(filters, first)[::-1]
+
+
+@pytest.mark.parametrize("value", ["a", "a - b", "LOWER(a)"])
+def test_what_is_never_unknown_holds_also_where_its_operand_has_no_value(value: str) -> None:
+    filters = [compile_filter(f"IS_SCALAR({value}) = {truth}") for truth in ("TRUE", "FALSE")]
+    events: list[Event] = [{}, {"a": None}, {"a": 1, "b": 2}, {"a": "x"}, {"a": [1]}, {"b": 1}]
+    for kept in KEPT:
+        assert _found(_part(filters, kept=kept), events) == _expected(filters, events)

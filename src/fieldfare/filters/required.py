@@ -136,7 +136,7 @@ def _required_by_call(e: Call, wanted: ValueSet) -> Needed:
     function = FUNCTIONS[e.function]
     found = function.implied(e.operands, wanted) if function.implied else None
     if found is None:
-        if function.takes_null:
+        if function.takes_null or function.true_for is not None:  # a value even where an operand has none
             return [], False
         kinds = [_RESULTS[function.parameter(place).type] for place in range(len(e.operands))]
         found = list(zip(e.operands, kinds, strict=True)), False
