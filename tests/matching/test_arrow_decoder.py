@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -260,3 +261,22 @@ def test_an_empty_batch_has_empty_columns() -> None:
     assert columns.size == columns.text.size == 0
     assert len(columns.columns[("a",)].kinds) == 0
     assert columns.value(("b",), 0) is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (pa.timestamp("us"), bytes(24)),
+        (pa.decimal128(38, 2), bytes(48)),
+        (pa.string(), struct.pack("<4i", 0, 1, 2, 3)),
+        (pa.large_string(), struct.pack("<4q", 0, 1, 2, 3)),
+    ],
+    ids=["timestamp", "decimal", "string", "large_string"],
+)
+@pytest.mark.parametrize("more", range(8))
+def test_a_buffer_may_have_some_bytes_more_than_its_values(kind: Any, content: bytes, more: int) -> None:
+    buffers = [None, pa.py_buffer(content + bytes(more))]
+    buffers += [pa.py_buffer(b"abc")] if kind in (pa.string(), pa.large_string()) else []
+    for start in range(4):
+        values = pa.Array.from_buffers(kind, 3, buffers)[start:]
+        assert_as_naive(pa.RecordBatch.from_arrays([values], names=["v"]), [("v",)])

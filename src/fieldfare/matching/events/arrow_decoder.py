@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldfare.matching.events.arrow_paths import Cells, null_mask, resolve
+from fieldfare.matching.events.arrow_paths import Cells, null_mask, numbers_in, resolve
 from fieldfare.matching.events.arrow_times import is_time, time_texts
 from fieldfare.matching.events.arrow_values import ArrowOthers
 from fieldfare.matching.events.columns import (
@@ -226,7 +226,7 @@ def _read_string(values: pa.Array, shared: _Shared) -> _Read:
     if characters is None:
         return kinds, np.zeros(len(values), np.int64)
     width = np.int64 if pa.types.is_large_string(values.type) else np.int32
-    offsets = np.frombuffer(offset_bytes, width)[values.offset : values.offset + len(values) + 1]
+    offsets = numbers_in(offset_bytes, values.offset, len(values) + 1, width)
     offsets = offsets.astype(np.int64, copy=False)
     text = np.frombuffer(characters, np.uint8)[offsets[0] : offsets[-1]]
     starts = offsets[:-1] + (shared.add_text(text) - offsets[0])
@@ -239,8 +239,8 @@ def _read_decimal(values: pa.Array, shared: _Shared) -> _Read:
     scale = values.type.scale
     if not pa.types.is_decimal256(values.type) and 0 <= scale <= 18:
         values = pc.cast(values, pa.decimal128(38, scale))
-        halves = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)
-        low, high = halves[values.offset : values.offset + len(values)].T
+        halves = numbers_in(values.buffers()[1], 2 * values.offset, 2 * len(values))
+        low, high = halves.reshape(-1, 2).T
         if values.null_count:
             low, high = np.where(values.is_null(), 0, low), np.where(values.is_null(), 0, high)
         fits = high == low >> 63

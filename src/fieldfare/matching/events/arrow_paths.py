@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,15 @@ def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
         return None
     mask: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
     return mask
+
+
+def numbers_in(
+    buffer: pa.Buffer, first: int, count: int, width: type[np.signedinteger[Any]] = np.int64
+) -> NDArray[Any]:
+    """So many whole numbers of a buffer, which may have some bytes more than these, and no whole ones."""
+    if not count:
+        return np.zeros(0, width)
+    return np.frombuffer(buffer, width, count, first * np.dtype(width).itemsize)
 
 
 def _descend(around: Cells, step: str | int) -> Cells | None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from fieldfare.matching.calendar import civil
 from fieldfare.matching.compiled import borrowed, compiled, inlined
+from fieldfare.matching.events.arrow_paths import numbers_in
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _LONGEST = len("2013-01-01T05:15:00.123456789+00:00")
@@ -49,7 +50,7 @@ def texts_by_arrow(values: pa.Array) -> pa.Array:
 def _timestamp_texts(values: pa.Array) -> pa.Array | None:
     """The texts of timestamps; None if a year has not four digits."""
     size, is_valid = len(values), None
-    moments = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + size]
+    moments = numbers_in(values.buffers()[1], values.offset, size)
     if values.null_count:
         is_valid = pc.is_valid(values)
         moments = np.where(is_valid.to_numpy(zero_copy_only=False), moments, 0)
