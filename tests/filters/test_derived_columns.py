@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -16,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldfare.filters import Filter, FilterError, NormalForm, compile_filter, format_expression
+from fieldfare.filters.derived import path_of
 from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.normal_form import normal_form
+from fieldfare.filters.sql.parser import parse_value
 from fieldfare.filters.sql.printer import format_literal
 from fieldfare.matching.evaluation.derived_columns import DerivedColumn
 from fieldfare.matching.events.event_columns import columns_of_events
@@ -26,7 +29,7 @@ from fieldfare.matching.index import Change, Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain.build import derived
 from fieldfare.matching.versions import IndexEntry
-from fieldfare.model import OPEN_END, derived_text
+from fieldfare.model import OPEN_END, derived_path, derived_text
 from fieldfare.partitioning import constrained_paths
 
 from . import strategies as some
@@ -340,3 +343,15 @@ def test_what_is_never_unknown_holds_also_where_its_operand_has_no_value(value: 
     events: list[Event] = [{}, {"a": None}, {"a": 1, "b": 2}, {"a": "x"}, {"a": [1]}, {"b": 1}]
     for kept in KEPT:
         assert _found(_part(filters, kept=kept), events) == _expected(filters, events)
+
+
+def test_what_is_too_long_for_a_column_is_not_remembered() -> None:
+    texts = [f"CONCAT(a, '{n}{'x' * 60_000}')" for n in range(40)]
+    tracemalloc.start()
+    try:
+        assert [path_of(parse_value(text)) for text in texts] == [None] * 40
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 500_000
+    assert path_of(parse_value("LOWER(a)")) == derived_path("LOWER(a)")

@@ -43,22 +43,32 @@ MAX_PARTS = 48
 _REMEMBERED = 4_096
 
 
-@lru_cache(_REMEMBERED)
 def path_of(e: Expression) -> Path | None:
     """The path of a derived column; None for an expression that is none."""
+    try:
+        return _path_of(e)
+    except _NoColumnError:
+        return None
+
+
+class _NoColumnError(Exception):
+    """Raised, for what is raised is not remembered: such an expression may hold texts of any length."""
+
+
+@lru_cache(_REMEMBERED)
+def _path_of(e: Expression) -> Path:
     reads = False
     for place, part in enumerate(walk(e)):
         reads = reads or isinstance(part, Attribute)
         if place == MAX_PARTS or isinstance(part, Quantified | Element):
-            return None
-    if not reads:
-        return None
+            raise _NoColumnError
     try:
-        text = format_expression(e)
-        same = len(text) <= MAX_NAME_CHARACTERS and parse_value(text) == e
+        text = format_expression(e) if reads else ""
+        if 0 < len(text) <= MAX_NAME_CHARACTERS and parse_value(text) == e:
+            return derived_path(text)
     except FilterError:
-        return None
-    return derived_path(text) if same else None
+        pass
+    raise _NoColumnError
 
 
 @lru_cache(_REMEMBERED)
