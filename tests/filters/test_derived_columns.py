@@ -22,6 +22,7 @@ from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.normal_form import normal_form
 from fieldfare.filters.sql.parser import parse_value
 from fieldfare.filters.sql.printer import format_literal
+from fieldfare.matching.evaluation import derived_columns
 from fieldfare.matching.evaluation.derived_columns import DerivedColumn
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
@@ -355,3 +356,26 @@ def test_what_is_too_long_for_a_column_is_not_remembered() -> None:
         tracemalloc.stop()
     assert held_bytes < 500_000
     assert path_of(parse_value("LOWER(a)")) == derived_path("LOWER(a)")
+
+
+@pytest.mark.parametrize("call", ["CONCAT({})", "LENGTH(CONCAT({}))"])
+def test_short_texts_that_become_long_ones_take_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(derived_columns, "WINDOW_BYTES", 1 << 20)
+    calls = [call.format(", ".join([*"a" * 30, f"'{n}'"])) for n in range(60)]
+    filters = [compile_filter(f"{each} > {'x' if each[0] == 'L' else repr('y')}") for each in calls]
+    events = [{"a": "xyz"[n % 3] * 100, "x": 3_000} for n in range(100)]
+    part = _part(filters)
+    assert len(_columns(part)) == 60
+    columns, index = columns_of_events(events, part.paths), Index((part,))
+    stamps = np.zeros(len(events), np.int64)
+    assert index.match(columns, stamps).lists() == _expected(filters, events)
+    columns = columns_of_events(events, part.paths)
+    tracemalloc.start()
+    try:
+        index.match(columns, stamps)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 8 << 20

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -84,6 +85,7 @@ class DerivedColumn:
         found: Computed | None = known.get(self.path)
         if found is None:
             found = known[self.path] = self._compute(columns, start, end, known)
+            _forget_what_is_too_much(known, found, columns.text)
         return found
 
     def value(self, columns: ColumnBatch, event: int) -> Any:
@@ -147,6 +149,10 @@ class DerivedColumn:
 
 _WINDOW = "window"
 """Where a batch's ``kept`` has what was computed for its last window."""
+WINDOW_BYTES = 1 << 28
+"""So much memory, roughly, may be taken by what is remembered of a window."""
+_BYTES = "bytes"
+"""Where the window has how many values of its view were counted, and what all takes."""
 
 
 def _of_window(columns: ColumnBatch, start: int, end: int) -> dict[Any, Any]:
@@ -156,6 +162,19 @@ def _of_window(columns: ColumnBatch, start: int, end: int) -> dict[Any, Any]:
         columns.kept[_WINDOW] = (start, end), (known := dict[Any, Any]())
     found: dict[Any, Any] = known
     return found
+
+
+def _forget_what_is_too_much(known: dict[Any, Any], found: Computed, text: NDArray[np.uint8]) -> None:
+    """Forget what is remembered of a window if it takes too much memory: short texts can become long ones."""
+    memo = known[View].memo if View in known else {}
+    counted, size_bytes = known.get(_BYTES, (0, 0))
+    for values in islice(reversed(memo.values()), len(memo) - counted):
+        size_bytes += values.size_bytes(text)
+    if not np.may_share_memory(found.text, text):
+        size_bytes += found.text.nbytes
+    known[_BYTES] = len(memo), size_bytes
+    if size_bytes > WINDOW_BYTES:
+        known.clear()
 
 
 def _cells(values: list[Any]) -> Computed:
@@ -179,18 +198,27 @@ def _settled(found: Computed, rows: NDArray[np.int64], asked: Computed) -> Compu
 
 def computed_together(
     wanted: Sequence[DerivedColumn], columns: ColumnBatch, start: int, end: int
-) -> list[tuple[list[int], Computed]]:
-    """Columns in the events [start, end): the places of some that have one text, and their values [D, n]."""
+) -> Iterator[tuple[list[int], Computed]]:
+    """Columns in the events [start, end): the places of some that have one text, and their values [D, n].
+
+    Those with strings come one by one, as soon as they are computed: all their texts can be far too much.
+    """
     if end - start <= FEW_EVENTS:  # a kernel's call takes longer than Python does
         cells = _cells([value for column in wanted for value in column.values(columns, start, end)])
         shape = len(wanted), end - start
         kinds, words = cells.kinds.reshape(shape), cells.words.reshape(shape)
         together = Computed(kinds, words, cells.seconds.reshape(shape), readable(cells.text))
-        return [(list(range(len(wanted))), together)]
-    found = [column.of(columns, start, end) for column in wanted]
-    groups = [[place] for place, each in enumerate(found) if each.has_strings]
-    others = [place for place, each in enumerate(found) if not each.has_strings]
-    return [(group, _stacked([found[place] for place in group])) for group in [*groups, others] if group]
+        yield list(range(len(wanted))), together
+        return
+    others: dict[int, Computed] = {}
+    for place, column in enumerate(wanted):
+        found = column.of(columns, start, end)
+        if found.has_strings:
+            yield [place], _stacked([found])
+        else:
+            others[place] = found
+    if others:
+        yield list(others), _stacked(list(others.values()))
 
 
 def _stacked(columns: Sequence[Computed]) -> Computed:
