@@ -92,10 +92,14 @@ _CUT = re.compile(
 )
 
 _COMMENT = re.compile(
-    r"""'[^']*+'?+ | "[^"]*+"?+ | `.*+ | (--[^\n]*+ | /\*(?:[^*]++|\*(?!/))*+(\*/)?+)""",
+    r"""'[^']*+'?+ | "[^"]*+"?+ | `.*+ | (--[^\n]*+ | /\*[^*]*+(?:\*(?!/)[^*]*+)*(\*/)?)""",
     re.VERBOSE | re.DOTALL,
 )
-"""A comment (the first group; the second is its end), or what has no comment in it."""
+"""A comment (the first group; the second is its end), or what has no comment in it.
+
+Nothing of it can fail after a repetition of a group, so none needs to be possessive: in Python 3.11.2 a group
+behind one that is was lost.
+"""
 _INK = re.compile(r"[^\n]")
 
 _OPERATORS = ("<=>", "<=", ">=", "<>", "=", "<", ">", "-", "||", *"(),+*/%.[]")

@@ -293,15 +293,9 @@ class PlainIndex:
 
     @cached_property
     def _confirmer(self) -> Confirmer:
-        """What evaluates the filters."""
-        return Confirmer(len(self.groups.texts.filter_place), self._filter)
-
-    def _filter(self, place: int) -> Any:
-        """The filter of a subscription whose normal form is not exact."""
-        texts = self.groups.texts
-        raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
-        dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
-        return self._compile_filter(text, dialect)
+        """What evaluates the filters. It does not know this index: a circle would keep its file mapped."""
+        texts, compile_filter = self.groups.texts, self._compile_filter
+        return Confirmer(len(texts.filter_place), lambda place: _filter_at(texts, place, compile_filter))
 
     def explain(self) -> PlainExplanation:
         """See ``library.FilterIndex``."""
@@ -310,3 +304,10 @@ class PlainIndex:
     def explain_filter(self, place: int) -> tuple[RowPlace, ...]:
         """See ``library.FilterIndex``."""
         return explain_rows(self.groups, self.indexed_paths, place)
+
+
+def _filter_at(texts: Texts, place: int, compile_filter: CompileFilter) -> Any:
+    """The filter of a subscription whose normal form is not exact."""
+    raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
+    dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
+    return compile_filter(text, dialect)
