@@ -116,7 +116,7 @@ def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_
             r.pipeline.step()
             given = [each["position"] for each in await r.pull("a", max=2)]
             waiting = asyncio.ensure_future(r.pull("a", wait_s=5, max=2))
-            await asyncio.sleep(0.05)
+            await until_async(lambda: r.gateway.pump._waiting)
             assert not waiting.done()
             monkeypatch.setattr(lane, "EARLY_MAX", 0)
             positions = [*given, "0-0-5"]
@@ -129,7 +129,7 @@ def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_
 
 
 def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", -1.0)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -161,7 +161,6 @@ def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatc
             stream = asyncio.ensure_future(route.app(scope, receive, send))
             await until_async(lambda: sent)
             delivery = r.gateway.pump._deliveries[number]
-            await asyncio.sleep(0.01)
             await r.gateway.pump.save_progress()
             await r.pull("a")
             assert r.gateway.pump._deliveries[number] is delivery
@@ -175,7 +174,7 @@ def test_a_stream_whose_head_waits_for_the_client_is_in_use(tmp_path, monkeypatc
 
 def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, monkeypatch):
     """Or messages that only this pull was given are passed over for who reads the subscription next."""
-    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(pump, "IDLE_FORGOTTEN_S", -1.0)
 
     async def work() -> None:
         async with running(tmp_path) as r:
@@ -192,7 +191,6 @@ def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, m
             monkeypatch.setattr(tail, "look_for_one", look_later)
             slow = asyncio.ensure_future(r.pull("a", ack_deadline_s=60))
             await begun.wait()
-            await asyncio.sleep(0.01)
             await r.gateway.pump.save_progress()
             assert await r.pull("a") == []
             await r.publish(event(1, {"x": 1}))
@@ -200,7 +198,7 @@ def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, m
             through.set()
             assert [each["position"] for each in await slow] == ["0-0-0"]
             assert await r.pull("a") == [], "it is leased"
-            await asyncio.sleep(0.01)
+            await until_async(lambda: r.gateway.pump._idle_s)
             assert len(r.gateway.pump._idle_s) == 1, "it may be forgotten from now on"
 
     run(work)

@@ -5,6 +5,7 @@ Numbers are exact here and their types have no width, so ``DOUBLE`` and ``FLOAT`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -71,52 +72,43 @@ def _check_digits(value: Any) -> str:
 
 
 _VALUE = Parameter("value", Type.ANY, no_time=True)
-_GROUP = "Casts"
+
+
+def _cast(
+    name: str, result: Type, summary: str, compute: Callable[..., object], *more: Parameter
+) -> Function:
+    return Function(
+        name=name,
+        parameters=(_VALUE, *more),
+        result=result,
+        summary=summary,
+        group="Casts",
+        compute=compute,
+    )
+
 
 FUNCTIONS = [
-    Function(
-        name="BIGINT",
-        parameters=(_VALUE,),
-        result=Type.NUMBER,
-        summary="a number cut towards zero, or the whole number that a string writes; of 64 bits",
-        group=_GROUP,
-        compute=lambda value: whole_number(value, 64),
+    _cast(
+        "BIGINT",
+        Type.NUMBER,
+        "a number cut towards zero, or the whole number that a string writes; of 64 bits",
+        lambda value: whole_number(value, 64),
     ),
-    Function(
-        name="INT",
-        parameters=(_VALUE,),
-        result=Type.NUMBER,
-        summary="the same, of 32 bits",
-        group=_GROUP,
-        compute=lambda value: whole_number(value, 32),
-    ),
-    Function(
-        name="DECIMAL",
-        parameters=(
-            _VALUE,
-            Parameter("precision", Type.NUMBER, literal=True, optional=True, check=_check_digits),
-            Parameter("scale", Type.NUMBER, literal=True, optional=True, check=_check_digits),
-        ),
-        result=Type.NUMBER,
-        summary="a number, or what a string writes, with `scale` (0) digits after the point and `precision` "
+    _cast("INT", Type.NUMBER, "the same, of 32 bits", lambda value: whole_number(value, 32)),
+    _cast(
+        "DECIMAL",
+        Type.NUMBER,
+        "a number, or what a string writes, with `scale` (0) digits after the point and `precision` "
         "(10) in all",
-        group=_GROUP,
-        compute=decimal_number,
+        decimal_number,
+        Parameter("precision", Type.NUMBER, literal=True, optional=True, check=_check_digits),
+        Parameter("scale", Type.NUMBER, literal=True, optional=True, check=_check_digits),
     ),
-    Function(
-        name="STRING",
-        parameters=(_VALUE,),
-        result=Type.STRING,
-        summary="a number's digits, `true`, `false`, or a string as it is",
-        group=_GROUP,
-        compute=text_of,
-    ),
-    Function(
-        name="BOOLEAN",
-        parameters=(_VALUE,),
-        result=Type.BOOLEAN,
-        summary="what a string such as `true`, `f`, `yes`, `0` says; of numbers 0 is false",
-        group=_GROUP,
-        compute=truth_of,
+    _cast("STRING", Type.STRING, "a number's digits, `true`, `false`, or a string as it is", text_of),
+    _cast(
+        "BOOLEAN",
+        Type.BOOLEAN,
+        "what a string such as `true`, `f`, `yes`, `0` says; of numbers 0 is false",
+        truth_of,
     ),
 ]

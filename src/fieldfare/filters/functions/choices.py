@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fieldfare.filters import exact
@@ -79,67 +80,69 @@ def _expand_same(operands: tuple[Expression, ...]) -> Expression | None:
 
 
 _VALUE = Parameter("value", Type.ANY)
+_OTHER = Parameter("other", Type.ANY)
 _MORE_VALUES = Parameter("value", Type.ANY, repeated=True)
-_GROUP = "Any type"
+
+
+def _function(
+    name: str,
+    parameters: tuple[Parameter, ...],
+    summary: str,
+    compute: Callable[..., object],
+    result: Type = Type.ANY,
+    *,
+    group: str = "Any type",
+    expand: Callable[[tuple[Expression, ...]], Expression | None] | None = None,
+) -> Function:
+    return Function(
+        name=name,
+        parameters=parameters,
+        result=result,
+        summary=summary,
+        group=group,
+        compute=compute,
+        expand=expand,
+        takes_null=True,
+    )
+
 
 FUNCTIONS = [
-    Function(
-        name="COALESCE",
-        parameters=(_VALUE, _MORE_VALUES),
-        result=Type.ANY,
-        summary="the first of the values that is neither null nor missing nor unknown",
-        group=_GROUP,
-        compute=first_value,
-        takes_null=True,
+    _function(
+        "COALESCE",
+        (_VALUE, _MORE_VALUES),
+        "the first of the values that is neither null nor missing nor unknown",
+        first_value,
     ),
-    Function(
-        name="NULLIF",
-        parameters=(_VALUE, Parameter("other", Type.ANY)),
-        result=Type.ANY,
-        summary="the value, but none if it equals the other",
-        group=_GROUP,
-        compute=unless_equal,
-        takes_null=True,
+    _function("NULLIF", (_VALUE, _OTHER), "the value, but none if it equals the other", unless_equal),
+    _function(
+        "GREATEST",
+        (_VALUE, _MORE_VALUES),
+        "the greatest of the values that there are; none if they are of several types",
+        greatest,
     ),
-    Function(
-        name="GREATEST",
-        parameters=(_VALUE, _MORE_VALUES),
-        result=Type.ANY,
-        summary="the greatest of the values that there are; none if they are of several types",
-        group=_GROUP,
-        compute=greatest,
-        takes_null=True,
+    _function(
+        "LEAST",
+        (_VALUE, _MORE_VALUES),
+        "the least of the values that there are; none if they are of several types",
+        least,
     ),
-    Function(
-        name="LEAST",
-        parameters=(_VALUE, _MORE_VALUES),
-        result=Type.ANY,
-        summary="the least of the values that there are; none if they are of several types",
-        group=_GROUP,
-        compute=least,
-        takes_null=True,
-    ),
-    Function(
-        name="EQUAL_NULL",
-        parameters=(_VALUE, Parameter("other", Type.ANY)),
-        result=Type.BOOLEAN,
-        summary="whether both are equal, or neither has a value: `a IS NOT DISTINCT FROM b`, `a <=> b`",
-        group=_GROUP,
-        compute=same,
+    _function(
+        "EQUAL_NULL",
+        (_VALUE, _OTHER),
+        "whether both are equal, or neither has a value: `a IS NOT DISTINCT FROM b`, `a <=> b`",
+        same,
+        Type.BOOLEAN,
         expand=_expand_same,
-        takes_null=True,
     ),
-    Function(
-        name="CASE",
-        parameters=(
+    _function(
+        "CASE",
+        (
             Parameter("condition", Type.ANY),
             _VALUE,
             Parameter("otherwise", Type.ANY, repeated=True),
         ),
-        result=Type.ANY,
-        summary="the value behind the first condition that is true, or else the last one",
+        "the value behind the first condition that is true, or else the last one",
+        case_value,
         group="",
-        compute=case_value,
-        takes_null=True,
     ),
 ]
