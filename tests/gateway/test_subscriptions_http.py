@@ -178,6 +178,7 @@ def test_while_many_filters_are_compiled_other_requests_are_served(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
             many = [{"id": f"s{i}", "filter": f"data.x > {i} AND data.y IN (1, {i})"} for i in range(2000)]
+            begun_s = time.perf_counter()
             bulk = asyncio.ensure_future(r.client.post(SUBSCRIPTIONS, json={"subscriptions": many}))
             served = 0
             longest_s = 0.0
@@ -189,7 +190,7 @@ def test_while_many_filters_are_compiled_other_requests_are_served(tmp_path):
                 served += 1
             assert (await bulk).json()["created"] == 2000
             assert served >= 10
-            assert longest_s < 0.5
+            assert longest_s < (time.perf_counter() - begun_s) / 3  # however slow the machine
 
     run(work)
 
