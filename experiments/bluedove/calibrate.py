@@ -36,22 +36,22 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain import codes, dictionary_kernels, layout
 from fieldfare.matching.plain.build import tile_packing
-from fieldfare.matching.plain.search import access_kernels, kernels, lanes, tile_kernels
+from fieldfare.matching.plain.search import access_kernels, kernels, lanes, left_lanes, tile_kernels, vectors
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.runtimes.spark.range_task import BLOCK_MATCHES, GROUP_EVENTS
+from fieldfare.runtimes.spark.range_task import BLOCK_SLOTS, GROUP_EVENTS
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 FILE = Path(__file__).resolve().parent / "calibration.json"
 SIZES = [1, 250, 500, 1000, 2000, 4000, 8000, 16_000, 40_000]
-BLOCK_GROUPS = 6
-"""Groups of events in a block: with 158 matches an event the most that `BLOCK_MATCHES` allows."""
+BLOCK_GROUPS = 8
+"""Groups of events in a block, at most: it counts them in 16 bits."""
 ENGINE: list[ModuleType] = [
     *(compiled, layout, codes, dictionary_kernels, tile_packing),
-    *(kernels, access_kernels, tile_kernels, lanes, versions, grouping),
+    *(kernels, access_kernels, tile_kernels, lanes, left_lanes, vectors, versions, grouping),
 ]
 """The modules that decide the time of ranges of numbers."""
-WHOLE = [compiled, tile_packing, lanes]
+WHOLE = [compiled, tile_packing, lanes, left_lanes, vectors]
 """Those of which every function does; of the others those that are compiled."""
 
 
@@ -110,7 +110,7 @@ def measured_engine() -> dict[str, Any]:
     return {
         "group_events": GROUP_EVENTS,
         "block_events": BLOCK_GROUPS * GROUP_EVENTS,
-        "block_matches": BLOCK_MATCHES,
+        "block_slots": BLOCK_SLOTS,
         "index_format": FORMAT,
         "code": code_of(ENGINE),
     }

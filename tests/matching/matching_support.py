@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fieldfare.filters import encode_normal_form
 from fieldfare.filters.needles import Needle
@@ -212,3 +213,24 @@ normal_forms = st.builds(
     st.lists(finite_numbers, max_size=2).map(tuple),
 )
 events = st.dictionaries(st.sampled_from(PATHS), values, max_size=4)
+
+
+def run_of(events: Sequence[int] | NDArray[np.int64], place: int) -> NDArray[np.int32]:
+    """The slots that say that all these events match one subscription."""
+    four = np.zeros(-(-len(events) // 4) * 4, np.uint16)
+    four[: len(events)] = events
+    slots = np.array([[-len(events), place]], np.int32)
+    return np.concatenate([slots, four.view(np.int32).reshape(-1, 2)])
+
+
+def pairs_of(pairs: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """The events and places that slots stand for."""
+    found, slots = [], iter(pairs)
+    for event, place in slots:
+        if event >= 0:
+            found.append((int(event), int(place)))
+        else:
+            data = [next(slots) for _ in range(-(event // 4))]
+            events = np.concatenate(data).view(np.uint16)[:-event]
+            found += [(int(each), int(place)) for each in events]
+    return found

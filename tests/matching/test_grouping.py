@@ -11,19 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.matching.grouping import MatchLists, Pairs, group_by_event, group_by_subscription
+from fieldfare.matching.grouping import (
+    MatchLists,
+    Pairs,
+    count_matches,
+    group_by_event,
+    group_by_subscription,
+    single_pairs,
+)
+
+from matching_support import pairs_of, run_of  # isort: skip
 
 
 def random_pairs(
     rng: np.random.Generator, seed: int, size: int, first_event: int, numbers: int, highest: int
 ) -> Pairs:
-    """Pairs of up to `size` events, in runs as tiles write them, some twice."""
+    """Pairs of up to `size` events, as tiles write them: one by one or as runs, some twice."""
     number = np.array(Random(seed).sample(range(highest), numbers)).astype(np.uint32)
     runs = []
     for _ in range(int(rng.integers(0, 12))):
         events = np.unique(rng.integers(0, size, int(rng.integers(1, 2 * size + 2))))
-        runs.append(np.stack([events, np.full(len(events), rng.integers(numbers))], axis=1))
-    pairs = np.concatenate([np.zeros((0, 2), np.int64), *runs]).astype(np.int32)
+        place = int(rng.integers(numbers))
+        one_by_one = np.stack([events, np.full(len(events), place)], axis=1).astype(np.int32)
+        runs.append(run_of(events, place) if rng.random() < 0.5 else one_by_one)
+    pairs = np.concatenate([np.zeros((0, 2), np.int32), *runs])
     return Pairs(pairs, first_event, number, int(number.min()), int(number.max()))
 
 
@@ -31,7 +42,7 @@ def naive(found: list[Pairs]) -> dict[int, list[int]]:
     """The events of every subscription."""
     lists: dict[int, set[int]] = defaultdict(set)
     for part in found:
-        for event, place in part.pairs.tolist():
+        for event, place in pairs_of(part.pairs):
             event += part.first_event
             lists[int(part.number[place])].add(int(part.places[event]) if len(part.places) else event)
     return {number: sorted(lists[number]) for number in sorted(lists)}
@@ -69,3 +80,14 @@ def test_the_last_of_65536_events_has_its_place() -> None:
     pairs = np.array([[65_535, 0], [0, 0], [65_535, 0]], np.int32)
     lists = group_by_subscription([Pairs(pairs, 0, np.array([9], np.uint32), 9, 9)])
     assert as_dictionary(lists) == {9: [0, 65_535]}
+
+
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_runs_become_single_pairs_and_tiles_end_where_they_ended(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tiles = [random_pairs(rng, seed, 50, 0, 20, 40).pairs for _ in range(4)]
+    ends = np.cumsum([len(tile) for tile in tiles])
+    single, single_ends = single_pairs(np.concatenate(tiles), ends)
+    assert list(map(tuple, single.tolist())) == [each for tile in tiles for each in pairs_of(tile)]
+    assert single_ends.tolist() == np.cumsum([count_matches(tile) for tile in tiles]).tolist()

@@ -29,6 +29,8 @@ from fieldfare.matching.plain.build.key_kernels import (
 from fieldfare.matching.versions import NO_OVERLAY, Overlay, Versions, keep_valid
 from fieldfare.storage.files.match_kernels import gap_planes
 
+from matching_support import pairs_of, run_of  # isort: skip
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 seeds = st.integers(0, 2**32)
@@ -338,8 +340,16 @@ def test_versions_are_kept_where_they_were_valid(seed: int) -> None:
     ended = sorted(random.sample(range(versions), random.randrange(versions + 1)))
     ends = [random.randrange(10) for _ in ended]
     offsets = [random.randrange(10) for _ in range(6)]
-    pairs = [(random.randrange(6), random.randrange(versions)) for _ in range(random.randrange(60))]
-    signed = [(event, ~place if random.random() < 0.3 else place) for event, place in pairs]
+    signed, slots = list[tuple[int, int]](), []
+    for _ in range(random.randrange(60)):
+        place, events = random.randrange(versions), [random.randrange(6) for _ in range(random.randrange(9))]
+        if len(events) < 4:
+            events, place = [random.randrange(6)], ~place if random.random() < 0.3 else place
+            slots.append(np.array([[events[0], place]], np.int32))
+        else:
+            slots.append(run_of(events, place))
+        signed += [(event, place) for event in events]
+    pairs = [(event, place if place >= 0 else ~place) for event, place in signed]
     expected = [
         given
         for given, (event, place) in zip(signed, pairs, strict=True)
@@ -354,9 +364,9 @@ def test_versions_are_kept_where_they_were_valid(seed: int) -> None:
     bounds = np.array(valid_from, np.int64), np.array(valid_to, np.int64)
     fields = {"valid_from": bounds[0], "valid_to": bounds[1]}
     subscriptions = Versions(*(fields.get(name, none) for name in Versions._fields))
-    array = np.array(signed, np.int32).reshape(-1, 2)
-    kept = keep_valid(subscriptions, overlay, np.array(offsets, np.int64), array, len(array))
-    assert [tuple(pair) for pair in array[:kept].tolist()] == expected
+    array = np.concatenate([np.zeros((0, 2), np.int32), *slots])
+    kept = keep_valid(subscriptions, overlay, np.array(offsets, np.int64), array)
+    assert pairs_of(array[:kept]) == expected
 
 
 @pytest.mark.long

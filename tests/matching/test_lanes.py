@@ -11,7 +11,8 @@ from fieldfare.matching.compiled import compiled
 from fieldfare.matching.events.columns import Column, ColumnBatch
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
-from fieldfare.matching.plain.search import lanes
+from fieldfare.matching.plain.search import lanes, left_lanes
+from fieldfare.matching.plain.search.vectors import BLOCK, WIDTHS
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 from matching_support import entry  # isort: skip
@@ -33,7 +34,7 @@ def _run(
     found = lanes.pass_sets(table, members, 0, 5, 3, rows, 40, left, passed, 0, words)
     mask = 0
     for i in range(found):
-        mask = mask * 31 + lanes.words_set(left, i, words)
+        mask = mask * 31 + left_lanes.words_set(left, i, words)
     return count, found, mask
 
 
@@ -50,17 +51,17 @@ def _run_twins(*arrays: Any) -> Any:
     found = lanes._pass_sets(table, members, 0, 5, 3, rows, 40, left, passed, 0, words)
     mask = 0
     for i in range(found):
-        mask = mask * 31 + lanes._words_set(left, i, words)
+        mask = mask * 31 + left_lanes._words_set(left, i, words)
     return count, found, mask
 
 
-@pytest.mark.parametrize("words", lanes.WIDTHS)
+@pytest.mark.parametrize("words", WIDTHS)
 @pytest.mark.parametrize(("seed", "events"), [(1, 5), (2, 64), (3, 130), (4, 700)])
 def test_vector_loops_agree_with_their_twins(seed: int, events: int, words: int) -> None:
     rng = np.random.default_rng(seed)
-    blocks = -(-events // lanes.BLOCK)
-    codes = rng.integers(0, 65536, blocks * lanes.BLOCK).astype(np.uint16)
-    masks = np.packbits(np.arange(blocks * lanes.BLOCK) < events, bitorder="little").view(np.uint32)
+    blocks = -(-events // BLOCK)
+    codes = rng.integers(0, 65536, blocks * BLOCK).astype(np.uint16)
+    masks = np.packbits(np.arange(blocks * BLOCK) < events, bitorder="little").view(np.uint32)
     edges = np.sort(rng.integers(0, 65536, 9)).astype(np.uint16)
     gates = rng.integers(0, len(edges) + 1, (10, 2)).astype(np.uint16)
     table = np.zeros(32 * words, np.uint64)
@@ -92,6 +93,39 @@ def test_vector_loops_agree_with_their_twins(seed: int, events: int, words: int)
         )
     assert results[0] == results[1]
     assert results[0][0] > 0
+
+
+@compiled
+def _flatten(bitsets: Any, words: Any, values: Any, out: Any, sizes: Any) -> Any:
+    count = 0
+    for number in range(len(sizes)):
+        sizes[number] = left_lanes.lanes_set(bitsets, number, words)
+        count += left_lanes.flatten(bitsets, number, words, values, 3, out, count)
+    return count
+
+
+def _flatten_twins(bitsets: Any, words: Any, values: Any, out: Any, sizes: Any) -> Any:
+    count = 0
+    for number in range(len(sizes)):
+        sizes[number] = left_lanes._lanes_set(bitsets, number, words)
+        count += left_lanes._flatten(bitsets, number, words, values, 3, out, count)
+    return count
+
+
+@pytest.mark.parametrize("words", WIDTHS)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
+def test_the_events_of_lanes_that_are_left_are_those_of_the_twin(share: float, words: int) -> None:
+    rng = np.random.default_rng(words)
+    bits = rng.random((20, 64 * words)) < share
+    bitsets = np.packbits(bits, axis=1, bitorder="little").view(np.uint64).reshape(-1)
+    values = rng.integers(0, 65536, 64 * words + 64 + 3).astype(np.uint16)
+    results = []
+    for run in (_flatten, _flatten_twins):
+        out, sizes = np.zeros(bits.size + left_lanes.UNROLLED, np.uint16), np.zeros(20, np.int64)
+        count = run(bitsets, words, values, out, sizes)
+        results.append((count, out[:count].tolist(), sizes.tolist()))
+    assert results[0] == results[1]
+    assert results[0][2] == bits.sum(axis=1).tolist()
 
 
 @compiled

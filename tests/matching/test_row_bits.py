@@ -17,6 +17,7 @@ from fieldfare.matching.plain.index import PlainIndex
 from fieldfare.matching.plain.layout import ALL_LANES, CODES_MAX, FIRST_EDGE, NO_LANES, Tiles
 from fieldfare.matching.plain.search import few_kernels, lanes, row_bits
 from fieldfare.matching.plain.search.row_bits import RowBits, RowBitsToCome
+from fieldfare.matching.plain.search.vectors import BLOCK
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 
@@ -138,7 +139,7 @@ def _run(edges: Any, size: int, code: int, words: Any, places: Any, width: int, 
 @given(st.integers(0, 2**32), st.integers(0, 70), st.integers(1, 9), st.sampled_from([8, 16, 32]))
 def test_the_vector_loops_do_what_their_twins_do(seed: int, size: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)
-    edges = np.sort(rng.integers(0, CODES_MAX, size + 1 + lanes.BLOCK).astype(np.uint16))
+    edges = np.sort(rng.integers(0, CODES_MAX, size + 1 + BLOCK).astype(np.uint16))
     code = int(rng.choice(edges)) - int(rng.integers(0, 2))
     code = max(code, 0)
     words = rng.integers(0, 2**63, 64 * width).astype(np.uint64)

@@ -180,7 +180,7 @@ def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_requ
     Here 2,000 of them, and bounds that are as much smaller; without any it is 330 MB.
     """
     monkeypatch.setattr(windows, "WINDOW_PAIRS", 1 << 20)
-    monkeypatch.setattr(range_task, "HELD_MATCHES", 1 << 20)
+    monkeypatch.setattr(range_task, "HELD_SLOTS", 1 << 20)
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 1 << 18)
     monkeypatch.setattr("fieldfare.storage.files.match_block.WAITING_BATCHES", 8)
     filters, events = 2_000, 10_000
@@ -214,7 +214,7 @@ def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
     (path,) = (tmp_path / "matches").rglob("*.arrow")
     in_memory = path.read_bytes()
     monkeypatch.setattr(windows, "WINDOW_PAIRS", 200)
-    monkeypatch.setattr(range_task, "HELD_MATCHES", 300)
+    monkeypatch.setattr(range_task, "HELD_SLOTS", 300)
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 1 << 20)
     range_matcher(index, records).match(RecordRange(0, 6, 0))
     assert path.read_bytes() == in_memory

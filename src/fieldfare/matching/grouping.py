@@ -1,5 +1,9 @@
 """Pairs of an event and a subscription, found in any order, as sorted lists by event or by subscription.
 
+Pairs come in slots of eight bytes. A slot is an event and a subscription, or it begins a *run*: minus n and a
+subscription, and in the slots behind it the n events that match, four in a slot, 16 bits each. Where a
+subscription matches many of some events, a run is a quarter as large, and is counted and copied as one.
+
 By event: pairs are first dealt out to groups of neighbouring events, each small enough for the second cache,
 as keys: the event above the number. A group's keys are sorted digit by digit.
 
@@ -35,10 +39,10 @@ LIST_EVENTS_MAX = 65_536
 COUNTERS_A_MATCH = 16
 """Counting sort is used while it needs at most so many counters a match; beyond, plain sorting wins."""
 
-BAND_PAIRS = 1 << 18
+BAND_PAIRS = 1 << 16
 """Tiles with about so many pairs are written to lists together: what is written stays in the second cache."""
 NONE_GIVEN_UP = np.zeros(0, np.uint32)
-IN_NO_RUNS = np.zeros(0, np.int64)
+IN_NO_TILES = np.zeros(0, np.int64)
 AS_COUNTED = np.zeros(0, np.int64)
 
 
@@ -46,15 +50,16 @@ class Pairs(NamedTuple):
     """Matches of some events, in any order."""
 
     pairs: NDArray[np.int32]
-    """[k, 2]: an event, counted from `first_event`, and the place of a subscription."""
+    """[k, 2]: slots, each with an event, counted from `first_event`, and the place of a subscription; or runs
+    of such slots (see above)."""
     first_event: int
     number: NDArray[np.uint32]
     """The number of each subscription."""
     smallest: int
     largest: int
     """The bounds of these."""
-    run_ends: NDArray[np.int64] = IN_NO_RUNS
-    """Where the pairs of each run of subscriptions end (``library.Candidates``); empty if not known."""
+    tile_ends: NDArray[np.int64] = IN_NO_TILES
+    """Where the slots of each tile end (``library.Candidates``); empty if not known."""
     places: NDArray[np.int64] = AS_COUNTED
     """Which event is meant by the number that ``first_event + pairs[i, 0]`` makes; empty if that one."""
     given_up: NDArray[np.uint32] = NONE_GIVEN_UP
@@ -111,14 +116,15 @@ class Matches:
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """CSR of the matches of `size` events: numbers ascending within an event, none twice."""
-    total = sum(len(part.pairs) for part in found)
+    slots = sum(len(part.pairs) for part in found)
     number_bits = max((part.largest for part in found), default=0).bit_length()
-    groups_bits = min(GROUPS_BITS_MAX, size.bit_length(), max(0, total.bit_length() - GROUP_BITS))
+    groups_bits = min(GROUPS_BITS_MAX, size.bit_length(), max(0, slots.bit_length() - GROUP_BITS))
     event_bits = size.bit_length() - groups_bits
     ends = np.zeros((size >> event_bits) + 2, np.int64)
     for part in found:
         count_pairs(part.pairs, part.first_event, part.places, event_bits, ends)
     np.cumsum(ends, out=ends)
+    total = int(ends[-1])
     keys: Any = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
     for part in found:
         deal_out(part.pairs, part.first_event, part.places, part.number, event_bits, number_bits, ends, keys)
@@ -131,18 +137,18 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
 def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
     """The lists of events (at most 65,536) of every subscription that matches one."""
     found = [part for part in found if len(part.pairs)]
-    total = sum(len(part.pairs) for part in found)
-    if not total:
+    slots = sum(len(part.pairs) for part in found)
+    if not slots:
         return MatchLists(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.zeros(0, np.uint16))
     lowest = min(part.smallest for part in found)
     span = max(part.largest for part in found) - lowest + 1
-    if span > COUNTERS_A_MATCH * total:
-        return _lists_by_sorting(found, total)
+    if span > COUNTERS_A_MATCH * slots:
+        return _lists_by_sorting(found)
     ends = np.zeros(span + 1, np.int64)
     for part in found:
         count_numbers(part.pairs, part.number, lowest, ends)
     np.cumsum(ends, out=ends)
-    ordinals = np.empty(total, np.uint16)
+    ordinals = np.empty(int(ends[-1]), np.uint16)
     for pairs, part in _bands(found):
         place_ordinals(pairs, part.first_event, part.places, part.number, lowest, ends, ordinals)
     present = np.flatnonzero(np.diff(ends[:-1], prepend=0))
@@ -154,53 +160,118 @@ def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
 
 def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
     """Some pairs and whose they are, tile by tile where chunks of events have the same tiles."""
-    for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.run_ends))):
+    for _, parts in groupby(found, key=lambda part: (id(part.number), len(part.tile_ends))):
         chunks = list(parts)
-        if not len(chunks[0].run_ends):
+        if not len(chunks[0].tile_ends):
             yield from ((part.pairs, part) for part in chunks)
             continue
-        total = np.sum([part.run_ends for part in chunks], axis=0)
+        total = np.sum([part.tile_ends for part in chunks], axis=0)
         wanted = np.arange(BAND_PAIRS, int(total[-1]), BAND_PAIRS)
         last_tiles = np.unique(np.append(np.searchsorted(total, wanted), len(total) - 1))
-        bounds = [np.concatenate(([0], part.run_ends[last_tiles])) for part in chunks]
+        bounds = [np.concatenate(([0], part.tile_ends[last_tiles])) for part in chunks]
         for i in range(len(last_tiles)):
             for part, bound in zip(chunks, bounds, strict=True):
                 yield part.pairs[bound[i] : bound[i + 1]], part
 
 
-def _lists_by_sorting(found: Sequence[Pairs], total: int) -> MatchLists:
-    keys, end = np.empty(total, np.uint64), 0
+def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
+    gathered = []
     for part in found:
-        start, end = end, end + len(part.pairs)
-        keys[start:end] = part.number[part.pairs[:, 1]]
-        keys[start:end] <<= np.uint64(16)
-        events = part.pairs[:, 0] + part.first_event
-        keys[start:end] |= (part.places[events] if len(part.places) else events).astype(np.uint64)
-    keys = np.unique(keys)
+        pairs, _ = single_pairs(part.pairs, part.tile_ends)
+        events: NDArray[Any] = pairs[:, 0] + part.first_event
+        events = part.places[events] if len(part.places) else events
+        gathered.append(
+            part.number[pairs[:, 1]].astype(np.uint64) << np.uint64(16) | events.astype(np.uint64)
+        )
+    keys = np.unique(np.concatenate(gathered))
     numbers = (keys >> np.uint64(16)).astype(np.uint32)
     first = np.flatnonzero(np.diff(numbers, prepend=np.uint32(numbers[0] ^ np.uint32(1))))
     return MatchLists(numbers[first], np.append(first, len(keys)).astype(np.int64), keys.astype(np.uint16))
 
 
+def single_pairs(
+    pairs: NDArray[np.int32], tile_ends: NDArray[np.int64] = IN_NO_TILES
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The same without runs, every match a slot of its own, and where the tiles end then."""
+    if not (pairs[:, 0] < 0).any():
+        return pairs, tile_ends
+    single, ends = np.empty((count_matches(pairs), 2), np.int32), np.empty_like(tile_ends)
+    write_single(pairs, tile_ends, single, ends)
+    return single, ends
+
+
+@compiled
+def run_slots(matches: Any) -> Any:
+    """How many slots a run of so many matches takes, behind the one that begins it."""
+    return (matches + 3) >> 2
+
+
+@compiled
+def count_matches(pairs: Any) -> Any:
+    """How many matches there are in slots."""
+    count: Any = np.int64(0)
+    i = 0
+    while i < len(pairs):
+        run: Any = -np.int64(pairs[i, 0])
+        count += max(run, 1)
+        i += 1 + run_slots(max(run, 0))
+    return count
+
+
+@compiled
+def write_single(pairs: Any, tile_ends: Any, single: Any, ends: Any) -> None:
+    """Write every match as a slot of its own, and where each tile's end."""
+    events = pairs.reshape(-1).view(np.uint16)
+    count, tile, i = 0, 0, 0
+    while i < len(pairs):
+        while tile < len(tile_ends) and tile_ends[tile] <= i:
+            ends[tile] = count
+            tile += 1
+        run, place = -np.int64(pairs[i, 0]), pairs[i, 1]
+        i += 1
+        if run <= 0:
+            single[count, 0], single[count, 1] = -run, place
+            count += 1
+            continue
+        for j in range(run):
+            single[count, 0], single[count, 1] = events[4 * i + j], place
+            count += 1
+        i += run_slots(run)
+    ends[tile:] = count
+
+
 @compiled
 def count_numbers(pairs: Any, number: Any, lowest: int, ends: Any) -> None:
-    """Add each number's pairs to the place after its own."""
-    for i in range(len(pairs)):
-        ends[np.int64(number[pairs[i, 1]]) - lowest + 1] += 1
+    """Add each number's matches to the place after its own."""
+    i = 0
+    while i < len(pairs):
+        n = np.int64(number[pairs[i, 1]]) - lowest + 1
+        run: Any = -np.int64(pairs[i, 0])
+        ends[n] += max(run, 1)
+        i += 1 + run_slots(max(run, 0))
 
 
 @compiled
 def place_ordinals(
     pairs: Any, first_event: int, places: Any, number: Any, lowest: int, ends: Any, ordinals: Any
 ) -> None:
-    """Write each pair's event to its list; `ends` has where the lists start, and then where they end."""
-    for i in range(len(pairs)):
+    """Write each match's event to its list; `ends` has where the lists start, and then where they end."""
+    events = pairs.reshape(-1).view(np.uint16)
+    i = 0
+    while i < len(pairs):
         n = np.int64(number[pairs[i, 1]]) - lowest
-        event: Any = np.int64(pairs[i, 0]) + first_event
-        if len(places):
-            event = places[event]
-        ordinals[ends[n]] = event
-        ends[n] += 1
+        run, end = -np.int64(pairs[i, 0]), ends[n]
+        i += 1
+        if run <= 0:
+            event: Any = first_event - run
+            ordinals[end] = places[event] if len(places) else event
+            ends[n] = end + 1
+            continue
+        for j in range(run):
+            event = first_event + np.int64(events[4 * i + j])
+            ordinals[end + j] = places[event] if len(places) else event
+        ends[n] = end + run
+        i += run_slots(run)
 
 
 @compiled
@@ -243,12 +314,18 @@ def settle_lists(starts: Any, ordinals: Any, seen: Any, words: Any) -> Any:
 
 @compiled
 def count_pairs(pairs: Any, first_event: int, places: Any, event_bits: int, ends: Any) -> None:
-    """Add each group's pairs to the place after its own."""
-    for i in range(len(pairs)):
-        event: Any = np.int64(pairs[i, 0]) + first_event
-        if len(places):
-            event = places[event]
-        ends[(event >> event_bits) + 1] += 1
+    """Add each group's matches to the place after its own."""
+    events = pairs.reshape(-1).view(np.uint16)
+    i = 0
+    while i < len(pairs):
+        run: Any = -np.int64(pairs[i, 0])
+        i += 1
+        for j in range(max(run, 1)):
+            event: Any = first_event + (np.int64(events[4 * i + j]) if run > 0 else -run)
+            if len(places):
+                event = places[event]
+            ends[(event >> event_bits) + 1] += 1
+        i += run_slots(max(run, 0))
 
 
 @compiled
@@ -262,15 +339,22 @@ def deal_out(
     ends: Any,
     keys: Any,
 ) -> None:
-    """Write each pair's key in its group; `ends` has where the groups start, and then where they end."""
+    """Write each match's key in its group; `ends` has where the groups start, and then where they end."""
+    events = pairs.reshape(-1).view(np.uint16)
     mask = (1 << event_bits) - 1
-    for i in range(len(pairs)):
-        event: Any = np.int64(pairs[i, 0]) + first_event
-        if len(places):
-            event = places[event]
-        place = ends[event >> event_bits]
-        ends[event >> event_bits] = place + 1
-        keys[place] = ((event & mask) << number_bits) | np.int64(number[pairs[i, 1]])
+    i = 0
+    while i < len(pairs):
+        run: Any = -np.int64(pairs[i, 0])
+        mine = np.int64(number[pairs[i, 1]])
+        i += 1
+        for j in range(max(run, 1)):
+            event: Any = first_event + (np.int64(events[4 * i + j]) if run > 0 else -run)
+            if len(places):
+                event = places[event]
+            place = ends[event >> event_bits]
+            ends[event >> event_bits] = place + 1
+            keys[place] = ((event & mask) << number_bits) | mine
+        i += run_slots(max(run, 0))
 
 
 @compiled

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import IN_NO_RUNS
+from fieldfare.matching.grouping import IN_NO_TILES
 from fieldfare.model import Path
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ class Candidates(NamedTuple):
 
     pairs: NDArray[np.int32]
     """[k, 2]: an event, counted from the first that was asked for, and the place of a filter that matches it;
-    or ~place, if the filter must still `confirm` that. It may be written to."""
-    run_ends: NDArray[np.int64] = IN_NO_RUNS
-    """Pairs may lie in runs, the same filters' for every batch of events: where each of them ends, those of
-    no run being before the first. Empty: there are none."""
+    or ~place, if the filter must still `confirm` that; or a run of events that match one (``grouping``). It
+    may be written to."""
+    tile_ends: NDArray[np.int64] = IN_NO_TILES
+    """Slots may lie in tiles, the same filters' for every batch of events: where each of them ends, those of
+    no tile being before the first. Empty: there are none."""
 
 
 class Indexed(Protocol):

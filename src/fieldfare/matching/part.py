@@ -18,9 +18,9 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexPlace, PartExplanation
 from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
-from fieldfare.matching.grouping import Pairs
+from fieldfare.matching.grouping import Pairs, single_pairs
 from fieldfare.matching.libraries import LIBRARIES, PLAIN
-from fieldfare.matching.library import FilterIndex, Library
+from fieldfare.matching.library import FilterIndex, Library, TooManyPairs
 from fieldfare.matching.versions import (
     NO_OVERLAY,
     NOTHING_CLOSED,
@@ -123,13 +123,17 @@ class Part:
         A version counts for an event if valid_from <= stamp < valid_to. TooManyPairs if there are more than
         `most` pairs.
         """
-        pairs, run_ends = self.filters.find(columns, start, end, most)
+        pairs, tile_ends = self.filters.find(columns, start, end, most)
         mine = np.ascontiguousarray(stamps[start:end])
         first, last = self._valid_within
         if len(overlay.closed) or int(mine.min()) < first or int(mine.max()) >= last:
-            pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs, len(pairs))]
-        found = Pairs(pairs, start, self.versions.number, *self._number_bounds)
-        return _with_runs(found, run_ends)
+            pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs)]
+            tile_ends = _ends_of(pairs, tile_ends)
+        if self.confirms:
+            pairs, tile_ends = single_pairs(pairs, tile_ends)
+            if len(pairs) > most:
+                raise TooManyPairs
+        return Pairs(pairs, start, self.versions.number, *self._number_bounds, tile_ends)
 
     @property
     def confirms(self) -> bool:
@@ -156,7 +160,8 @@ class Part:
         if not self.confirms:
             return found
         count = self._confirm(columns, found.first_event, found.pairs, len(found.pairs))
-        return _with_runs(found._replace(pairs=found.pairs[:count]), found.run_ends)
+        pairs = found.pairs[:count]
+        return found._replace(pairs=pairs, tile_ends=_ends_of(pairs, found.tile_ends))
 
     def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
         """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
@@ -205,11 +210,9 @@ class Part:
         return tuple(IndexPlace(number, chosen) for chosen in self.filters.explain_filter(place))
 
 
-def _with_runs(found: Pairs, run_ends: NDArray[np.int64]) -> Pairs:
-    """The pairs with the ends of their runs; without if some were dropped, who knows where."""
-    if len(run_ends) and run_ends[-1] != len(found.pairs):
-        run_ends = run_ends[:0]
-    return found._replace(run_ends=run_ends)
+def _ends_of(pairs: NDArray[np.int32], tile_ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where tiles end; not known if some pairs were dropped."""
+    return tile_ends[:0] if len(tile_ends) and tile_ends[-1] != len(pairs) else tile_ends
 
 
 class PartBuilder:

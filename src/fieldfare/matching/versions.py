@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.files import open_arrays, read_only, save_arrays
+from fieldfare.matching.grouping import run_slots
 from fieldfare.model import OPEN_END
 
 if TYPE_CHECKING:
@@ -226,22 +227,54 @@ def find_added(old_versions: Any, old_ends: Any, versions: Any, ends: Any, added
 
 
 @compiled
-def keep_valid(subscriptions: Any, overlay: Any, stamps: Any, pairs: Any, count: int) -> Any:
-    """Keep the pairs whose subscription version counts for the event; return how many."""
-    valid_from, valid_to, closed = subscriptions.valid_from, subscriptions.valid_to, overlay.closed
-    any_closed = len(closed) > 0
-    kept = 0
-    for i in range(count):
-        event, signed = pairs[i, 0], pairs[i, 1]
+def keep_valid(subscriptions: Any, overlay: Any, stamps: Any, pairs: Any) -> Any:
+    """Keep the matches whose subscription version counts for the event; return how many slots they take.
+
+    A run stays a run (see ``grouping``): what is kept of it is written before what is still to be read.
+    """
+    lowest, highest = stamps.min(), stamps.max()
+    events = pairs.reshape(-1).view(np.uint16)
+    kept, i = 0, 0
+    while i < len(pairs):
+        event: Any = np.int64(pairs[i, 0])
+        signed = pairs[i, 1]
         subscription = signed if signed >= 0 else ~signed
-        stamp = stamps[event]
-        if stamp < valid_from[subscription] or stamp >= valid_to[subscription]:
-            continue
-        if any_closed and closed[subscription >> 3] >> (subscription & 7) & 1:
-            place = np.searchsorted(overlay.subscription, subscription)
-            if stamp >= overlay.valid_to[place]:
-                continue
-        pairs[kept, 0] = event
-        pairs[kept, 1] = signed
-        kept += 1
+        first, last = _valid_stamps(subscriptions, overlay, subscription)
+        slots = 1 if event >= 0 else 1 + run_slots(-event)
+        if event >= 0:
+            counts = first <= stamps[event] < last
+        else:
+            counts = True
+            if lowest < first or highest >= last:
+                event = -_keep_of_run(events, 4 * i + 4, 4 * kept + 4, -event, stamps, first, last)
+                counts = event < 0
+            elif kept != i:
+                for j in range(1, slots):
+                    pairs[kept + j] = pairs[i + j]
+        if counts:
+            pairs[kept, 0] = event
+            pairs[kept, 1] = signed
+            kept += 1 if event >= 0 else 1 + run_slots(-event)
+        i += slots
+    return kept
+
+
+@compiled
+def _valid_stamps(subscriptions: Any, overlay: Any, subscription: Any) -> Any:
+    """A version is valid for stamps in [first, last)."""
+    first, last = subscriptions.valid_from[subscription], subscriptions.valid_to[subscription]
+    if len(overlay.closed) and overlay.closed[subscription >> 3] >> (subscription & 7) & 1:
+        place = np.searchsorted(overlay.subscription, subscription)
+        last = min(last, overlay.valid_to[place])
+    return first, last
+
+
+@compiled
+def _keep_of_run(events: Any, source: int, target: int, run: int, stamps: Any, first: int, last: int) -> Any:
+    """Copy the events of a run that a version counts for; return how many."""
+    kept = 0
+    for j in range(run):
+        event = events[source + j]
+        events[target + kept] = event
+        kept += first <= stamps[event] < last
     return kept

@@ -38,9 +38,9 @@ from fieldfare.matching.plain.search import (
     tile_kernels,
 )
 from fieldfare.matching.plain.search.confirm import Confirmer
-from fieldfare.matching.plain.search.lanes import LANES
 from fieldfare.matching.plain.search.row_bits import RowBitsToCome
 from fieldfare.matching.plain.search.strings import scan_strings
+from fieldfare.matching.plain.search.vectors import LANES
 from fieldfare.model import Path, derived_text
 
 PAIRS_ROOM = 8192

@@ -31,14 +31,14 @@ from fieldfare.storage.match_runs import MatchRuns
 
 BLOCK_EVENTS_MAX = 65_536
 """A block of the match log holds at most this many events: it counts them in 16 bits."""
-BLOCK_MATCHES = 8_000_000
-"""A block ends after the group of records that brings it past this many matches (64 MB of memory), counted
-before matches found twice are dropped: that depends on the index, so where a block ends may, too."""
+BLOCK_SLOTS = 8_000_000
+"""A block ends after the group of records whose matches bring it past so many slots (64 MB of memory; see
+``matching.grouping``). How they are found depends on the index, so where a block ends may, too."""
 GROUP_EVENTS = 8_192
 """Records are matched in groups of about so many events: enough to keep the kernel busy."""
-HELD_MATCHES = 1 << 25
-"""Matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events may have
-as many again while it is searched."""
+HELD_SLOTS = 1 << 25
+"""Slots of matches held in memory (256 MiB); a block that has more is gathered on disk. One window of events
+may have as many again while it is searched."""
 GIVEN_UP_NAMED = 1_000
 """So many subscriptions a block names that were given up for its events, at most."""
 
@@ -156,7 +156,7 @@ class RangeMatcher:
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
             block.add(records, _match(records, indexes))
             events += group_events
-            if block.most_matches >= BLOCK_MATCHES:
+            if block.slots >= BLOCK_SLOTS:
                 finish(block)
                 block = Block(block.end, self._scratch)
         if block.events:
@@ -186,14 +186,14 @@ class Block:
     events : int
         How many these have.
     held : int
-        Matches in memory.
-    most_matches : int
-        How many there are, if none is said twice.
+        Slots of matches in memory; a match in a list counts as one.
+    slots : int
+        How many there were in all.
     """
 
     def __init__(self, start: int, folder: Path) -> None:
         self.start = self.end = start
-        self.events = self.held = self.most_matches = self.oldest_ms = 0
+        self.events = self.held = self.slots = self.oldest_ms = 0
         self._counts: list[int] = []
         self._folder = folder
         self._found: list[Pairs] = []
@@ -205,7 +205,7 @@ class Block:
     def add(self, records: list[Record], found: Iterator[Pairs]) -> None:
         """Take in records and what their events match, counted from the first of them."""
         for pairs in found:
-            if self.held and self.held + len(pairs.pairs) > HELD_MATCHES:
+            if self.held and self.held + len(pairs.pairs) > HELD_SLOTS:
                 self.put_away()
             self._given_up.add(pairs.given_up)
             self._found.append(pairs.behind(self.events))
@@ -235,9 +235,9 @@ class Block:
             self._lists.append(lists)
             self._hold(len(lists.ordinals))
 
-    def _hold(self, matches: int) -> None:
-        self.held += matches
-        self.most_matches += matches
+    def _hold(self, slots: int) -> None:
+        self.held += slots
+        self.slots += slots
 
     def put_away(self) -> None:
         """Write what is held to disk."""

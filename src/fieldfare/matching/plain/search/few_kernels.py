@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from fieldfare.matching.compiled import compiled, inlined, lowest_bit
-from fieldfare.matching.plain.layout import BITSET_WORDS, EXACT, SIMPLE, TILE_ROWS_MAX
+from fieldfare.matching.plain.layout import ALTERNATIVES, BITSET_WORDS, EXACT, TILE_ROWS_MAX
 from fieldfare.matching.plain.search.kernels import row_matches
-from fieldfare.matching.plain.search.lanes import is_inside, pass_bitsets, prefetch, reached
+from fieldfare.matching.plain.search.lanes import pass_bitsets, prefetch, reached
+from fieldfare.matching.plain.search.left_lanes import is_inside
 
 FEW_EVENTS = 16
 """For so many events row bits are faster than tables of events' bits."""
@@ -88,7 +89,7 @@ def _check(rows: Any, kinds: Any, cells: Any, pairs: Any, first: int, last: int,
         pairs[count, 1] = rows.subscription[row]
         if kinds[row] == EXACT:
             count += 1
-        elif kinds[row] == SIMPLE:
+        elif kinds[row] != ALTERNATIVES:
             count += is_inside(rows.pieces, rows.piece_start[row], rows.piece_start[row + 1], cells, event)
         else:
             count += row_matches(rows.piece_start, rows.pieces, row, cells, event)

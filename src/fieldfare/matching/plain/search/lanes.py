@@ -9,7 +9,6 @@ compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,67 +17,30 @@ from numba import config
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-BLOCK = 32
-"""Codes that fill a register: masks and arrays of codes have room for whole blocks."""
-GROUP_BLOCKS = 4
-"""Blocks that `fill_edges` compares at once: it may write so many, whole, at the end."""
-LANES = 512
-WORDS = LANES // 64
-WIDTHS = (1, 2, 4, 8)
-"""A bitset may have so many words; those of one table all have the same."""
+from fieldfare.matching.plain.search.vectors import (
+    BLOCK,
+    CODES,
+    GROUP_BLOCKS,
+    I8,
+    I16,
+    I32,
+    I64,
+    MASK,
+    WORDS,
+    data_of,
+    everywhere,
+    for_width,
+    load,
+    set_type,
+    store,
+    words_not_zero,
+    zeros,
+)
 
 HEAD_SETS = 3
 """`pass_first` looks at so many sets of a row."""
 SETS_AHEAD = 1024
 """Sets are asked for so many places before they are read: some two kilobytes."""
-
-_I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-_CODES = ir.VectorType(_I16, BLOCK)
-_MASK = ir.VectorType(_I1, BLOCK)
-
-
-def _set_type(words: int) -> Any:
-    """A bitset in a register."""
-    return ir.VectorType(_I64, words)
-
-
-def _zeros(words: int) -> Any:
-    return ir.Constant(_set_type(words), [0] * words)
-
-
-def _for_width(builder: Any, words: Any, write: Callable[[int], None]) -> None:
-    """Have the loop written once for each of WIDTHS, and the one chosen whose bitsets have so many words."""
-    for width in WIDTHS:
-        with builder.if_then(builder.icmp_unsigned("==", words, ir.Constant(_I64, width))):
-            write(width)
-
-
-def _words_not_zero(builder: Any, value: Any, words: int) -> Any:
-    """Which words of a bitset are not zero, as a mask in an integer of so many bits."""
-    nonzero = builder.icmp_unsigned("!=", value, _zeros(words))
-    return builder.bitcast(nonzero, ir.IntType(words))
-
-
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
-    return context.make_array(signature.args[i])(context, builder, value=arguments[i]).data
-
-
-def _load(builder: Any, data: Any, place: Any, vector: Any) -> Any:
-    loaded = builder.load(builder.bitcast(builder.gep(data, [place]), vector.as_pointer()))
-    loaded.align = vector.element.width // 8
-    return loaded
-
-
-def _store(builder: Any, value: Any, data: Any, place: Any) -> None:
-    pointer = builder.bitcast(builder.gep(data, [place]), value.type.as_pointer())
-    builder.store(value, pointer).align = value.type.element.width // 8
-
-
-def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
-    """A vector with one value in all places."""
-    single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(_I32, 0))
-    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
 
 
 def _keep_between(codes: Any, start: int, low: Any, high: Any, blocks: int, masks: Any) -> None:
@@ -93,14 +55,14 @@ def _keep_between_typing(
     _context: Any, codes: Any, start: Any, low: Any, high: Any, blocks: Any, masks: Any
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        codes_data, masks_data = (_data(context, builder, signature, arguments, i) for i in (0, 5))
+        codes_data, masks_data = (data_of(context, builder, signature, arguments, i) for i in (0, 5))
         _, start, low, high, blocks, _ = arguments
-        lows = _everywhere(builder, builder.trunc(low, _I16), _CODES)
-        spans = _everywhere(builder, builder.trunc(builder.sub(high, low), _I16), _CODES)
+        lows = everywhere(builder, builder.trunc(low, I16), CODES)
+        spans = everywhere(builder, builder.trunc(builder.sub(high, low), I16), CODES)
         with cgutils.for_range(builder, blocks) as loop:
-            place = builder.add(start, builder.mul(loop.index, ir.Constant(_I64, BLOCK)))
-            values = builder.sub(_load(builder, codes_data, place, _CODES), lows)
-            inside = builder.bitcast(builder.icmp_unsigned("<=", values, spans), _I32)
+            place = builder.add(start, builder.mul(loop.index, ir.Constant(I64, BLOCK)))
+            values = builder.sub(load(builder, codes_data, place, CODES), lows)
+            inside = builder.bitcast(builder.icmp_unsigned("<=", values, spans), I32)
             pointer = builder.gep(masks_data, [loop.index])
             builder.store(builder.and_(builder.load(pointer), inside), pointer)
         return context.get_dummy_value()
@@ -128,23 +90,23 @@ def _gather_typing(
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         codes_data, masks_data, out_data = (
-            _data(context, builder, signature, arguments, i) for i in (0, 3, 4)
+            data_of(context, builder, signature, arguments, i) for i in (0, 3, 4)
         )
         _, start, blocks, _, _, out_start = arguments
-        kind = ir.FunctionType(_CODES, [_CODES, _MASK, _CODES])
+        kind = ir.FunctionType(CODES, [CODES, MASK, CODES])
         compress = cgutils.get_or_insert_function(
             builder.module, kind, "llvm.experimental.vector.compress.v32i16"
         )
-        count = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        count = cgutils.alloca_once_value(builder, ir.Constant(I64, 0))
         with cgutils.for_range(builder, blocks) as loop:
-            place = builder.add(start, builder.mul(loop.index, ir.Constant(_I64, BLOCK)))
+            place = builder.add(start, builder.mul(loop.index, ir.Constant(I64, BLOCK)))
             mask = builder.load(builder.gep(masks_data, [loop.index]))
-            values = _load(builder, codes_data, place, _CODES)
-            undefined = ir.Constant(_CODES, ir.Undefined)
-            values = builder.call(compress, [values, builder.bitcast(mask, _MASK), undefined])
+            values = load(builder, codes_data, place, CODES)
+            undefined = ir.Constant(CODES, ir.Undefined)
+            values = builder.call(compress, [values, builder.bitcast(mask, MASK), undefined])
             before = builder.load(count)
-            _store(builder, values, out_data, builder.add(out_start, before))
-            builder.store(builder.add(before, builder.zext(builder.ctpop(mask), _I64)), count)
+            store(builder, values, out_data, builder.add(out_start, before))
+            builder.store(builder.add(before, builder.zext(builder.ctpop(mask), I64)), count)
         return builder.load(count)
 
     i64 = types.int64
@@ -184,34 +146,34 @@ def _fill_edges_typing(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         codes_data, edges_data, table_data = (
-            _data(context, builder, signature, arguments, i) for i in (0, 3, 6)
+            data_of(context, builder, signature, arguments, i) for i in (0, 3, 6)
         )
         _, start, lanes, _, first, last, _, entry, words = arguments
-        masks_data = builder.bitcast(table_data, _I32.as_pointer())
+        masks_data = builder.bitcast(table_data, I32.as_pointer())
 
         def write(width: int) -> None:
             blocks_of_set = 64 * width // BLOCK
             group_blocks = min(GROUP_BLOCKS, blocks_of_set)
-            size = ir.Constant(_I64, group_blocks * BLOCK)
-            groups = builder.udiv(builder.add(lanes, ir.Constant(_I64, group_blocks * BLOCK - 1)), size)
+            size = ir.Constant(I64, group_blocks * BLOCK)
+            groups = builder.udiv(builder.add(lanes, ir.Constant(I64, group_blocks * BLOCK - 1)), size)
             with cgutils.for_range(builder, groups) as group:
                 place = builder.add(start, builder.mul(group.index, size))
                 blocks = [
-                    _load(builder, codes_data, builder.add(place, ir.Constant(_I64, BLOCK * b)), _CODES)
+                    load(builder, codes_data, builder.add(place, ir.Constant(I64, BLOCK * b)), CODES)
                     for b in range(group_blocks)
                 ]
-                into = builder.mul(group.index, ir.Constant(_I64, group_blocks))
+                into = builder.mul(group.index, ir.Constant(I64, group_blocks))
                 with cgutils.for_range(builder, builder.sub(last, first)) as loop:
                     edge = builder.load(builder.gep(edges_data, [builder.add(first, loop.index)]))
-                    edge = _everywhere(builder, edge, _CODES)
+                    edge = everywhere(builder, edge, CODES)
                     number = builder.add(entry, loop.index)
-                    target = builder.add(into, builder.mul(number, ir.Constant(_I64, blocks_of_set)))
+                    target = builder.add(into, builder.mul(number, ir.Constant(I64, blocks_of_set)))
                     for b, block in enumerate(blocks):
-                        reached = builder.bitcast(builder.icmp_unsigned(">=", block, edge), _I32)
-                        pointer = builder.gep(masks_data, [builder.add(target, ir.Constant(_I64, b))])
+                        reached = builder.bitcast(builder.icmp_unsigned(">=", block, edge), I32)
+                        pointer = builder.gep(masks_data, [builder.add(target, ir.Constant(I64, b))])
                         builder.store(reached, pointer)
 
-        _for_width(builder, words, write)
+        for_width(builder, words, write)
         return context.get_dummy_value()
 
     i64 = types.int64
@@ -238,19 +200,19 @@ def _fill_sets_typing(
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, set_data, gates_data = (
-            _data(context, builder, signature, arguments, i) for i in range(3)
+            data_of(context, builder, signature, arguments, i) for i in range(3)
         )
         _, _, _, first, last, entry, words = arguments
-        one = ir.Constant(_I64, 1)
+        one = ir.Constant(I64, 1)
 
         def write(width: int) -> None:
-            ones = ir.Constant(_set_type(width), [-1] * width)
-            union = cgutils.alloca_once(builder, _set_type(width))
+            ones = ir.Constant(set_type(width), [-1] * width)
+            union = cgutils.alloca_once(builder, set_type(width))
             with cgutils.for_range(builder, builder.sub(last, first)) as loop:
                 number = builder.add(first, loop.index)
                 start = builder.load(builder.gep(set_data, [number]))
                 end = builder.load(builder.gep(set_data, [builder.add(number, one)]))
-                builder.store(_zeros(width), union)
+                builder.store(zeros(width), union)
                 with cgutils.for_range(builder, builder.sub(end, start)) as gate:
                     place = builder.shl(builder.add(start, gate.index), one)
                     opened, shut = (
@@ -258,17 +220,17 @@ def _fill_sets_typing(
                             builder,
                             table_data,
                             gates_data,
-                            builder.add(place, ir.Constant(_I64, side)),
+                            builder.add(place, ir.Constant(I64, side)),
                             width,
                         )
                         for side in range(2)
                     )
                     passing = builder.and_(opened, builder.xor(shut, ones))
                     builder.store(builder.or_(builder.load(union), passing), union)
-                target = builder.mul(builder.add(entry, loop.index), ir.Constant(_I64, width))
-                _store(builder, builder.load(union), table_data, target)
+                target = builder.mul(builder.add(entry, loop.index), ir.Constant(I64, width))
+                store(builder, builder.load(union), table_data, target)
 
-        _for_width(builder, words, write)
+        for_width(builder, words, write)
         return context.get_dummy_value()
 
     i64 = types.int64
@@ -277,8 +239,8 @@ def _fill_sets_typing(
 
 def _bitset(builder: Any, table_data: Any, numbers_data: Any, place: Any, words: int) -> Any:
     """The bitset of a table whose number stands at a place of an array."""
-    number = builder.zext(builder.load(builder.gep(numbers_data, [place])), _I64)
-    return _load(builder, table_data, builder.mul(number, ir.Constant(_I64, words)), _set_type(words))
+    number = builder.zext(builder.load(builder.gep(numbers_data, [place])), I64)
+    return load(builder, table_data, builder.mul(number, ir.Constant(I64, words)), set_type(words))
 
 
 def _pass_sets(
@@ -330,14 +292,14 @@ def _pass_sets_typing(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, sets_data, left_data, passed_data = (
-            _data(context, builder, signature, arguments, i) for i in (0, 1, 7, 8)
+            data_of(context, builder, signature, arguments, i) for i in (0, 1, 7, 8)
         )
         _, _, start, step, width, rows, first, _, _, count, words = arguments
         found = cgutils.alloca_once_value(builder, count)
 
         def write(size: int) -> None:
-            everything = _load(builder, table_data, ir.Constant(_I64, 0), _set_type(size))
-            conjunction = cgutils.alloca_once(builder, _set_type(size))
+            everything = load(builder, table_data, ir.Constant(I64, 0), set_type(size))
+            conjunction = cgutils.alloca_once(builder, set_type(size))
             with cgutils.for_range(builder, rows) as loop:
                 builder.store(everything, conjunction)
                 place = builder.add(start, builder.mul(loop.index, step))
@@ -345,14 +307,14 @@ def _pass_sets_typing(
                     bitset = _bitset(builder, table_data, sets_data, builder.add(place, member.index), size)
                     builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
                 result, k = builder.load(conjunction), builder.load(found)
-                _store(builder, result, left_data, builder.mul(k, ir.Constant(_I64, size)))
-                number = builder.trunc(builder.add(first, loop.index), _I32)
+                store(builder, result, left_data, builder.mul(k, ir.Constant(I64, size)))
+                number = builder.trunc(builder.add(first, loop.index), I32)
                 builder.store(number, builder.gep(passed_data, [k]))
-                mask = _words_not_zero(builder, result, size)
+                mask = words_not_zero(builder, result, size)
                 any_left = builder.icmp_unsigned("!=", mask, ir.Constant(mask.type, 0))
-                builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
+                builder.store(builder.add(k, builder.zext(any_left, I64)), found)
 
-        _for_width(builder, words, write)
+        for_width(builder, words, write)
         return builder.load(found)
 
     i64 = types.int64
@@ -379,54 +341,28 @@ def _pass_first_typing(
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table_data, sets_data, left_data, passed_data = (
-            _data(context, builder, signature, arguments, i) for i in (0, 1, 6, 7)
+            data_of(context, builder, signature, arguments, i) for i in (0, 1, 6, 7)
         )
         _, _, start, step, rows, first, _, _ = arguments
-        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        found = cgutils.alloca_once_value(builder, ir.Constant(I64, 0))
         every = builder.load(table_data)
         with cgutils.for_range(builder, rows) as loop:
             place = builder.add(start, builder.mul(loop.index, step))
-            _ask_for(builder, builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, SETS_AHEAD))]))
+            _ask_for(builder, builder.gep(sets_data, [builder.add(place, ir.Constant(I64, SETS_AHEAD))]))
             word = every
             for i in range(HEAD_SETS):
-                number = builder.load(builder.gep(sets_data, [builder.add(place, ir.Constant(_I64, i))]))
-                word = builder.and_(word, builder.load(builder.gep(table_data, [builder.zext(number, _I64)])))
+                number = builder.load(builder.gep(sets_data, [builder.add(place, ir.Constant(I64, i))]))
+                word = builder.and_(word, builder.load(builder.gep(table_data, [builder.zext(number, I64)])))
             k = builder.load(found)
             builder.store(word, builder.gep(left_data, [k]))
-            number = builder.trunc(builder.add(first, loop.index), _I32)
+            number = builder.trunc(builder.add(first, loop.index), I32)
             builder.store(number, builder.gep(passed_data, [k]))
-            any_left = builder.icmp_unsigned("!=", word, ir.Constant(_I64, 0))
-            builder.store(builder.add(k, builder.zext(any_left, _I64)), found)
+            any_left = builder.icmp_unsigned("!=", word, ir.Constant(I64, 0))
+            builder.store(builder.add(k, builder.zext(any_left, I64)), found)
         return builder.load(found)
 
     i64 = types.int64
     return i64(table, sets, i64, i64, i64, i64, left, passed), generate
-
-
-def _words_set(bitsets: Any, number: int, words: int) -> int:
-    """Which words of a bitset are not zero, as a mask."""
-    mask = 0
-    for w in range(words):
-        mask |= int(bitsets[number * words + w] != 0) << w
-    return mask
-
-
-def _words_set_typing(_context: Any, bitsets: Any, number: Any, words: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = _data(context, builder, signature, arguments, 0)
-        _, number, words = arguments
-        found = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
-
-        def write(width: int) -> None:
-            place = builder.mul(number, ir.Constant(_I64, width))
-            value = _load(builder, data, place, _set_type(width))
-            builder.store(builder.zext(_words_not_zero(builder, value, width), _I64), found)
-
-        _for_width(builder, words, write)
-        return builder.load(found)
-
-    i64 = types.int64
-    return i64(bitsets, i64, i64), generate
 
 
 def _reached(edges: Any, first: int, last: int, code: Any) -> int:
@@ -436,17 +372,17 @@ def _reached(edges: Any, first: int, last: int, code: Any) -> int:
 
 def _reached_typing(_context: Any, edges: Any, first: Any, last: Any, code: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        edges_data = _data(context, builder, signature, arguments, 0)
+        edges_data = data_of(context, builder, signature, arguments, 0)
         _, first, last, code = arguments
-        codes = _everywhere(builder, builder.trunc(code, _I16), _CODES)
-        block, one = ir.Constant(_I64, BLOCK), ir.Constant(_I64, 1)
-        count = cgutils.alloca_once_value(builder, ir.Constant(_I64, 0))
+        codes = everywhere(builder, builder.trunc(code, I16), CODES)
+        block, one = ir.Constant(I64, BLOCK), ir.Constant(I64, 1)
+        count = cgutils.alloca_once_value(builder, ir.Constant(I64, 0))
         size = builder.sub(last, first)
-        blocks = builder.udiv(builder.add(size, ir.Constant(_I64, BLOCK - 1)), block)
+        blocks = builder.udiv(builder.add(size, ir.Constant(I64, BLOCK - 1)), block)
         with cgutils.for_range(builder, blocks) as loop:
             before = builder.mul(loop.index, block)
-            values = _load(builder, edges_data, builder.add(first, before), _CODES)
-            mask = builder.zext(builder.bitcast(builder.icmp_unsigned("<=", values, codes), _I32), _I64)
+            values = load(builder, edges_data, builder.add(first, before), CODES)
+            mask = builder.zext(builder.bitcast(builder.icmp_unsigned("<=", values, codes), I32), I64)
             left = builder.sub(size, before)
             left = builder.select(builder.icmp_unsigned("<", left, block), left, block)
             mask = builder.and_(mask, builder.sub(builder.shl(one, left), one))
@@ -474,59 +410,28 @@ def _pass_bitsets(words: Any, places: Any, count: int, width: int, out: Any) -> 
 def _pass_bitsets_typing(_context: Any, words: Any, places: Any, count: Any, width: Any, out: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words_data, places_data, out_data = (
-            _data(context, builder, signature, arguments, i) for i in (0, 1, 4)
+            data_of(context, builder, signature, arguments, i) for i in (0, 1, 4)
         )
         _, _, count, width, _ = arguments
-        zero, one, size = (ir.Constant(_I64, value) for value in (0, 1, WORDS))
+        zero, one, size = (ir.Constant(I64, value) for value in (0, 1, WORDS))
         found = cgutils.alloca_once_value(builder, zero)
-        conjunction = cgutils.alloca_once(builder, _set_type(WORDS))
+        conjunction = cgutils.alloca_once(builder, set_type(WORDS))
         with cgutils.for_range(builder, builder.udiv(width, size)) as part:
             offset = builder.mul(part.index, size)
             place = builder.add(builder.load(places_data), offset)
-            builder.store(_load(builder, words_data, place, _set_type(WORDS)), conjunction)
+            builder.store(load(builder, words_data, place, set_type(WORDS)), conjunction)
             with cgutils.for_range(builder, builder.sub(count, one)) as member:
                 place = builder.load(builder.gep(places_data, [builder.add(member.index, one)]))
-                bitset = _load(builder, words_data, builder.add(place, offset), _set_type(WORDS))
+                bitset = load(builder, words_data, builder.add(place, offset), set_type(WORDS))
                 builder.store(builder.and_(builder.load(conjunction), bitset), conjunction)
             result = builder.load(conjunction)
-            _store(builder, result, out_data, offset)
-            mask = builder.zext(_words_not_zero(builder, result, WORDS), _I64)
+            store(builder, result, out_data, offset)
+            mask = builder.zext(words_not_zero(builder, result, WORDS), I64)
             builder.store(builder.or_(builder.load(found), builder.shl(mask, offset)), found)
         return builder.load(found)
 
     i64 = types.int64
     return i64(words, places, i64, i64, out), generate
-
-
-def _is_inside(pieces: Any, first: int, last: int, cells: Any, event: Any) -> int:
-    """1 if an event's cells lie in all pieces [first, last), each (attribute, first cell, last cell)."""
-    inside = 1
-    for i in range(first, last):
-        inside &= int(pieces[i, 1] <= cells[event, pieces[i, 0]] <= pieces[i, 2])
-    return inside
-
-
-def _is_inside_typing(_context: Any, pieces: Any, first: Any, last: Any, cells: Any, event: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pieces_data = _data(context, builder, signature, arguments, 0)
-        cells_array = context.make_array(signature.args[3])(context, builder, value=arguments[3])
-        _, first, last, _, event = arguments
-        width = builder.extract_value(cells_array.shape, 1)
-        cells_data = builder.gep(cells_array.data, [builder.mul(event, width)])
-        inside = cgutils.alloca_once_value(builder, ir.Constant(_I1, 1))
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            place = builder.mul(builder.add(first, loop.index), ir.Constant(_I64, 3))
-            attribute, low, high = (
-                builder.load(builder.gep(pieces_data, [builder.add(place, ir.Constant(_I64, i))]))
-                for i in range(3)
-            )
-            cell = builder.load(builder.gep(cells_data, [builder.zext(attribute, _I64)]))
-            is_in = builder.icmp_unsigned("<=", builder.sub(cell, low), builder.sub(high, low))
-            builder.store(builder.and_(builder.load(inside), is_in), inside)
-        return builder.zext(builder.load(inside), _I64)
-
-    i64 = types.int64
-    return i64(pieces, i64, i64, cells, i64), generate
 
 
 def _prefetch(array: Any, place: int) -> None:
@@ -535,7 +440,7 @@ def _prefetch(array: Any, place: int) -> None:
 
 def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = _data(context, builder, signature, arguments, 0)
+        data = data_of(context, builder, signature, arguments, 0)
         _ask_for(builder, builder.gep(data, [arguments[1]]))
         return context.get_dummy_value()
 
@@ -544,10 +449,10 @@ def _prefetch_typing(_context: Any, array: Any, place: Any) -> Any:
 
 def _ask_for(builder: Any, pointer: Any) -> None:
     """Have what a pointer points to brought into the caches; it need not be mapped."""
-    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    read, all_caches, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
-    builder.call(function, [builder.bitcast(pointer, _I8.as_pointer()), read, all_caches, of_data])
+    read, all_caches, of_data = (ir.Constant(I32, value) for value in (0, 3, 1))
+    builder.call(function, [builder.bitcast(pointer, I8.as_pointer()), read, all_caches, of_data])
 
 
 keep_between = _keep_between if config.DISABLE_JIT else intrinsic(_keep_between_typing)
@@ -558,6 +463,4 @@ pass_sets = _pass_sets if config.DISABLE_JIT else intrinsic(_pass_sets_typing)
 pass_first = _pass_first if config.DISABLE_JIT else intrinsic(_pass_first_typing)
 reached = _reached if config.DISABLE_JIT else intrinsic(_reached_typing)
 pass_bitsets = _pass_bitsets if config.DISABLE_JIT else intrinsic(_pass_bitsets_typing)
-words_set = _words_set if config.DISABLE_JIT else intrinsic(_words_set_typing)
 prefetch = _prefetch if config.DISABLE_JIT else intrinsic(_prefetch_typing)
-is_inside = _is_inside if config.DISABLE_JIT else intrinsic(_is_inside_typing)

@@ -24,7 +24,7 @@ from fieldfare.matching.plain.layout import (
     Tiles,
     starts_of,
 )
-from fieldfare.matching.plain.search.lanes import BLOCK, LANES
+from fieldfare.matching.plain.search.vectors import BLOCK, LANES
 
 TILES_AT_ONCE = 8
 """So many tiles are derived with a small batch."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.compiled import compiled, lowest_bit
+from fieldfare.matching.compiled import compiled, inlined, lowest_bit
+from fieldfare.matching.grouping import run_slots
 from fieldfare.matching.plain.layout import (
     ALL_LANES,
+    ALTERNATIVES,
     BITSET_WORDS,
     EXACT,
     FIRST_EDGE,
@@ -18,20 +20,23 @@ from fieldfare.matching.plain.layout import (
 )
 from fieldfare.matching.plain.search.kernels import row_matches
 from fieldfare.matching.plain.search.lanes import (
-    BLOCK,
-    GROUP_BLOCKS,
     HEAD_SETS,
-    LANES,
     fill_edges,
     fill_sets,
     gather,
-    is_inside,
     keep_between,
     pass_first,
     pass_sets,
     prefetch,
+)
+from fieldfare.matching.plain.search.left_lanes import (
+    UNROLLED,
+    flatten,
+    is_inside,
+    lanes_set,
     words_set,
 )
+from fieldfare.matching.plain.search.vectors import BLOCK, GROUP_BLOCKS, LANES
 
 LINE = 16
 """Numbers of 32 bits in a cache line."""
@@ -40,6 +45,9 @@ AHEAD = 12
 
 FEW_LANES = 4
 """For so few events most rows are out after HEAD_SETS of their sets; only the others' are read further."""
+
+RUN_MATCHES = 4
+"""A row that so many of some events match gives a run (see ``grouping``)."""
 
 _BIT = np.uint64(1) << np.arange(64, dtype=np.uint64)
 _ROOM = BLOCK * GROUP_BLOCKS
@@ -154,6 +162,43 @@ def _bitsets_max(tiles: Any) -> Any:
     return most
 
 
+@inlined
+def _write_singles(
+    rows: Any,
+    row: Any,
+    kind: Any,
+    subscription: Any,
+    first: Any,
+    last: Any,
+    left: Any,
+    i: int,
+    words: int,
+    events: Any,
+    cells: Any,
+    pairs: Any,
+    count: int,
+) -> Any:
+    """Append (event, subscription) for those lanes of a row that match it; return how many slots now."""
+    mask = words_set(left, i, words)
+    while mask != 0:
+        w = lowest_bit(mask)
+        mask &= mask - 1
+        remaining = np.int64(left[i * words + w])
+        while remaining != 0:
+            bit = lowest_bit(remaining)
+            remaining &= remaining - 1
+            event: Any = np.int64(events[64 * w + bit])
+            pairs[count, 0] = event
+            pairs[count, 1] = subscription
+            if kind == EXACT:
+                count += 1
+            elif kind == ALTERNATIVES:
+                count += row_matches(rows.piece_start, rows.pieces, row, cells, event)
+            else:
+                count += is_inside(rows.pieces, first, last, cells, event)
+    return count
+
+
 @compiled
 def _write_pairs(
     rows: Any,
@@ -167,35 +212,33 @@ def _write_pairs(
     pairs: Any,
     count: int,
 ) -> Any:
-    """Append (event, subscription) for the rows that passed and those of their lanes that match them.
+    """Append what the rows that passed match of their lanes: runs, or (event, subscription).
 
-    Returns how many pairs there are then; `pairs` has room for all.
+    Returns how many slots are written then; `pairs` has room for all, and for what `flatten` writes behind.
     """
+    numbers = pairs.reshape(-1).view(np.uint16)
     for i in range(passed_count):
         row = passed[i]
         soon = passed[min(i + AHEAD, passed_count - 1)]
-        first, last = 3 * rows.piece_start[soon], 3 * rows.piece_start[soon + 1]
-        for place in range(first, last, LINE):
-            prefetch(rows.pieces, place)
+        for near in range(3 * rows.piece_start[soon], 3 * rows.piece_start[soon + 1], LINE):
+            prefetch(rows.pieces, near)
         subscription, kind = rows.subscription[row], kinds[row]
         first, last = rows.piece_start[row], rows.piece_start[row + 1]
-        mask = words_set(left, i, words)
-        while mask != 0:
-            w = lowest_bit(mask)
-            mask &= mask - 1
-            remaining = np.int64(left[i * words + w])
-            while remaining != 0:
-                bit = lowest_bit(remaining)
-                remaining &= remaining - 1
-                event: Any = np.int64(events[64 * w + bit])
-                pairs[count, 0] = event
-                pairs[count, 1] = subscription
-                if kind == EXACT:
-                    count += 1
-                elif kind == SIMPLE:
-                    count += is_inside(rows.pieces, first, last, cells, event)
-                else:
-                    count += row_matches(rows.piece_start, rows.pieces, row, cells, event)
+        if kind == ALTERNATIVES or subscription < 0 or lanes_set(left, i, words) < RUN_MATCHES:
+            count = _write_singles(
+                rows, row, kind, subscription, first, last, left, i, words, events, cells, pairs, count
+            )
+            continue
+        begin = 4 * count + 4
+        end = begin + flatten(left, i, words, events, 0, numbers, begin)
+        if kind == SIMPLE:
+            candidates, end = end, begin
+            for place in range(begin, candidates):
+                numbers[end] = numbers[place]
+                end += is_inside(rows.pieces, first, last, cells, np.int64(numbers[place]))
+        if end > begin:
+            pairs[count, 0], pairs[count, 1] = begin - end, subscription
+            count += 1 + run_slots(end - begin)
     return count
 
 
@@ -209,7 +252,7 @@ def scan_tiles(
     bitsets; those of its edges are written for these, and each row is a few instructions on them.
 
     It begins with a tile and stops before one for which there may not be room. Returns that tile, or how
-    many there are, the number of pairs, and for how many the tile needs room. Where the pairs of each tile
+    many there are, the number of slots, and for how many the tile needs room. Where the slots of each tile
     end is written to `ends`.
     """
     all_masks = np.empty(codes.shape[1] // BLOCK, np.uint32)
@@ -223,14 +266,8 @@ def scan_tiles(
         masks[:] = all_masks
         for z in range(tiles.zone_start[t], tiles.zone_start[t + 1]):
             attribute, low, high = tiles.zones[z]
-            keep_between(
-                codes.reshape(-1),
-                attribute * codes.shape[1],
-                np.int64(low),
-                np.int64(high),
-                len(masks),
-                masks,
-            )
+            place, span = attribute * codes.shape[1], (np.int64(low), np.int64(high))
+            keep_between(codes.reshape(-1), place, span[0], span[1], len(masks), masks)
         live_count = _gather_columns(tiles, t, codes, masks, live)
         for first_lane in range(0, live_count, LANES):
             lanes = min(LANES, live_count - first_lane)
@@ -238,7 +275,7 @@ def scan_tiles(
             _fill_table(tiles, t, live, first_lane, lanes, table, words)
             passed_count = _pass_rows(tiles, t, table, lanes, left, passed, words)
             events = live[0, first_lane:]
-            needed = count + passed_count * lanes
+            needed = count + passed_count * lanes + UNROLLED
             if needed > len(pairs):
                 return t, count_before, needed
             count = _write_pairs(

@@ -36,7 +36,7 @@ from fieldfare.pipeline.slices import Slices
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.runtimes.spark.range_task import (
     BLOCK_EVENTS_MAX,
-    HELD_MATCHES,
+    HELD_SLOTS,
     SUMMARY,
     WORK,
     Block,
@@ -335,7 +335,7 @@ class WriteBlocks:
                     before = block.held
                     block.add_lists(_lists(row), _array(row, "given_up", np.uint32))
                     held += block.held - before
-                    while held > HELD_MATCHES:
+                    while held > HELD_SLOTS:
                         largest = max(blocks.values(), key=lambda block: block.held)
                         held -= largest.held
                         largest.put_away()
