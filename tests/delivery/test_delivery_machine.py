@@ -81,7 +81,7 @@ def test_a_lease_that_runs_out_gives_the_message_again_and_an_ack_still_counts()
 def test_a_nack_gives_again_before_what_is_new_and_only_once():
     delivery, session = fed(1, 2, 3), Session(10)
     delivery.take(session, 2, 0.0, 30.0)
-    assert delivery.nack([2, 2, 99]) == 1
+    assert delivery.nack([2, 2, 99], 0.0) == 1
     assert delivery.take(session, 10, 0.0, 30.0) == [2, 3]
 
 
@@ -255,7 +255,7 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def nack(self, data: st.DataObject) -> None:
         chosen = data.draw(st.sampled_from(sorted(self.held)))
-        assert self.delivery.nack([chosen]) == 1
+        assert self.delivery.nack([chosen], self.now_s) == 1
         del self.held[chosen]
 
     @rule()

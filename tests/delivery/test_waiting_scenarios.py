@@ -72,7 +72,7 @@ class Story(Readers):
             delivery = self.deliveries[int(words[0])]
             self.frontier.bring(delivery)
             keys_said = [key_said(word) for word in words[1:]]
-            count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said)
+            count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said, self.now)
             cursors = self._said(delivery.cursor_keys).strip("[]")
             self.lines.append(f"         {count}; the cursor is {cursors}")
         elif verb == "wait":

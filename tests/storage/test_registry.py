@@ -327,19 +327,29 @@ def test_several_partitions_have_a_place_each(registry: Registry, open_the_regis
 FORMAT_1 = """
 CREATE TABLE cursors_1 (number BIGINT NOT NULL PRIMARY KEY, "partition" BIGINT NOT NULL,
     "offset" BIGINT NOT NULL, "index" BIGINT NOT NULL, acked BLOB NOT NULL);
-INSERT INTO cursors_1 SELECT * FROM cursors;
+INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM cursors;
 DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
+DROP TABLE letters;
+ALTER TABLE subscriptions DROP COLUMN delivery;
 ALTER TABLE subscriptions DROP COLUMN further;
 DELETE FROM counters WHERE name LIKE 'end %';
 UPDATE counters SET value = 1 WHERE name = 'format';
 """
 """What makes of today's tables those of the first format."""
 
+FORMAT_2 = """
+DROP TABLE letters;
+ALTER TABLE cursors DROP COLUMN attempts;
+ALTER TABLE subscriptions DROP COLUMN delivery;
+UPDATE counters SET value = 2 WHERE name = 'format';
+"""
+"""The same for the second."""
 
-@pytest.fixture
-def old_registry(tmp_path: Path) -> str:
-    """A registry of the first format, with three subscriptions, one of them removed, and a cursor."""
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=["first", "second"])
+def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
     registry = open_registry(url)
     registry.create_space("birds")
@@ -348,7 +358,7 @@ def old_registry(tmp_path: Path) -> str:
     registry.save_cursors([(1, Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)))])
     registry.close()
     with sqlite3.connect(tmp_path / "old.db") as old:
-        old.executescript(FORMAT_1)
+        old.executescript(request.param)
     old.close()
     return url
 
@@ -360,7 +370,7 @@ def check_upgraded(registry: Registry) -> None:
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
 
 
-def test_a_registry_of_the_first_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
+def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
     registry = open_registry(old_registry)
     check_upgraded(registry)
     check_upgraded(open_registry(old_registry))
@@ -369,7 +379,7 @@ def test_a_registry_of_the_first_format_is_upgraded_and_loses_nothing(old_regist
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("steps", range(12))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -377,9 +387,9 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         import os
         from fieldfare.storage import open_registry
         from fieldfare.storage.sql import tables
-        tables._FROM_1 = tables._FROM_1[:{steps}]
+        tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
         upgrade = tables.upgrade
-        tables.upgrade = lambda connection: (upgrade(connection), os._exit(9))
+        tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
     """)
     assert status == 9
@@ -388,7 +398,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 3 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 4 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 2"):
+    with pytest.raises(RegistryError, match="not a registry of format 3"):
         open_registry(old_registry)
