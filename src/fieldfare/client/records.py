@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.client.encoding import decode_event
@@ -15,7 +15,7 @@ class SubscriptionInfo:
     """A subscription as the service describes it.
 
     ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
-    version of the filter.
+    version of the filter. ``delivery`` says how its messages are given.
     """
 
     id: str
@@ -24,7 +24,7 @@ class SubscriptionInfo:
     dialect: str
     revision: int
     valid_from: tuple[Position, ...]
-    delivery: DeliverySettings = DeliverySettings()
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
 
 
 @dataclass(frozen=True, slots=True)

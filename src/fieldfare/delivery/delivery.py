@@ -227,10 +227,10 @@ class Delivery:
         before = len(keys)
         for lane in self._turns:
             self._version += lane.give(keys, room)
+        if self._is_recalling:
+            self._recall(keys, before, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
-        if self._is_recalling:
-            keys = self._recalled(keys, before)
         if keys:
             self._lease(session, keys, now_s + lease_s)
             self._version += 1
@@ -271,21 +271,30 @@ class Delivery:
         if passed:
             self._advance()
 
-    def _recalled(self, keys: list[int], first: int) -> list[int]:
-        """Count what a lane gives that was given before a restart."""
-        again = keys[:first]
-        for key in keys[first:]:
-            if key >= self.lanes[key >> PARTITION_SHIFT].known_to:
-                again.append(key)
-            elif self._is_used_up(key):
-                self._give_up(key, UNSETTLED)
-            else:
-                self.tries.add(key, 1)
-                again.append(key)
+    def _recall(self, keys: list[int], first: int, room: int) -> None:
+        """Count what lanes gave that was given before a restart; others come for what is given up."""
+        passed = 0
+        while self._is_recalling:
+            fresh = keys[first:]
+            del keys[first:]
+            for key in fresh:
+                if key < self.lanes[key >> PARTITION_SHIFT].known_to:
+                    if self._is_used_up(key):
+                        self._give_up(key, UNSETTLED)
+                        passed += 1
+                        continue
+                    self.tries.add(key, 1)
+                keys.append(key)
+            self._is_recalling = self._recalls()
+            first = len(keys)
+            if first == room or passed >= EXPIRED_AT_ONCE:
+                break
+            for lane in self._turns:
+                self._version += lane.give(keys, room)
+            if len(keys) == first:
+                break
         self._advance()
-        self._urgent_version = self._version + bool(again)
-        self._is_recalling = self._recalls()
-        return again
+        self._urgent_version = self._version + bool(keys)
 
     def _recalls(self) -> bool:
         return any(lane.next_key < lane.known_to for lane in self._turns)

@@ -25,7 +25,7 @@ from fieldfare.gateway.problems import (
     problem_response,
 )
 from fieldfare.gateway.publishing.events import Limits
-from fieldfare.gateway.routes.deliveries import Deliveries
+from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
@@ -47,7 +47,7 @@ def create_app(gateway: Gateway) -> Starlette:
     g, settings = gateway, gateway.settings
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
-    deliveries = Deliveries(g.subscriptions, g.pump)
+    deliveries = DeliveryFinder(g.subscriptions, g.pump)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.metrics, limits),

@@ -14,7 +14,7 @@ from fieldfare.model import Subscription
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries:
+class DeliveryFinder:
     """Finds deliveries by the path of a request."""
 
     subscriptions: Subscriptions

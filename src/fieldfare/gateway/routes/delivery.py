@@ -20,7 +20,7 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.deliveries import Deliveries, deleted
+from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.requests import json_response, query_int, query_text
 from fieldfare.gateway.writer import Writer
@@ -54,7 +54,7 @@ _retry_body = msgspec.json.Decoder(RetryBody)
 class DeliveryRoutes:
     """Below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
 
-    deliveries: Deliveries
+    deliveries: DeliveryFinder
     positions: Positions
     bodies: Bodies
     log: EventReader

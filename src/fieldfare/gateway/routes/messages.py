@@ -20,7 +20,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.routes.deliveries import Deliveries, deleted
+from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import SETTLED_AT_ONCE, Positions
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
 from fieldfare.gateway.settings import GatewaySettings
@@ -74,7 +74,7 @@ _terminate_body = msgspec.json.Decoder(TerminateBody)
 class MessageRoutes:
     """A subscription's messages."""
 
-    deliveries: Deliveries
+    deliveries: DeliveryFinder
     pump: Pump
     positions: Positions
     bodies: Bodies
