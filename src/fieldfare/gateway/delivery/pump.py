@@ -47,6 +47,9 @@ SAVED_AT_ONCE = 1_000
 """Cursors of one transaction. Of those that only passed over what did not match so many are saved a round:
 what is not saved is read again after a crash, by all of them together."""
 
+MARKED_AT_ONCE = 200
+"""Cursors that are urgent of one transaction: to see where so many stand is little work."""
+
 LOOKED_AT_ONCE = 500
 """After so many deliveries the lazy saving of cursors lets others have their turn."""
 
@@ -376,9 +379,8 @@ class Pump:
         """One transaction after the other: whatever is urgent meanwhile goes in the next."""
         try:
             while self._urgent:
-                some = [(each, each.mark()) for each in self._urgent if not each.deleted]
-                self._urgent.clear()
-                await self._save_some(some)
+                some = [self._urgent.pop() for _ in range(min(len(self._urgent), MARKED_AT_ONCE))]
+                await self._save_some([(each, each.mark()) for each in some if not each.deleted])
         except WriterClosed:
             pass
         finally:

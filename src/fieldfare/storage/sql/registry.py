@@ -42,6 +42,7 @@ _PURGED_AT_ONCE = 1_000
 
 _further_decoder = msgspec.msgpack.Decoder(list[int])
 _delivery_decoder = msgspec.json.Decoder(DeliverySettings)
+_NO_SETTINGS = DeliverySettings()
 
 
 class SqlRegistry:
@@ -469,7 +470,7 @@ def _subscription_of(row: Any) -> Subscription:
     return Subscription(
         **dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=True)),
         valid_from=valid_from,
-        delivery=_delivery_decoder.decode(delivery) if delivery else DeliverySettings(),
+        delivery=_delivery_decoder.decode(delivery) if delivery else _NO_SETTINGS,
     )
 
 
