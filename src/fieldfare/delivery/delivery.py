@@ -135,11 +135,13 @@ class Delivery:
         self._saved_version = max(self._saved_version, mark.version)
         if mark.letters or mark.settled:
             self.tries.saved(mark.letters, mark.settled)
+            self.configure(self.settings)
 
     def configure(self, settings: DeliverySettings) -> None:
         """Give messages in this way from now on; leases that are out stay as they are."""
         self.settings = settings
-        self._is_held_back = settings.paused or settings.max_in_flight is not None
+        is_full = len(self.tries.letters) >= LETTERS_MAX
+        self._is_held_back = is_full or settings.paused or settings.max_in_flight is not None
 
     @property
     def is_saved(self) -> bool:
@@ -199,7 +201,7 @@ class Delivery:
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
-        if self._room(session) <= 0:
+        if (self._room(session) if self._is_held_back else session.room) <= 0:
             return False
         if self._again:
             self._drop_settled()
@@ -220,7 +222,7 @@ class Delivery:
         Those of a partition are in order, but for those given again, which come first.
         """
         self.expire(now_s)
-        room = min(limit, self._room(session))
+        room = min(limit, self._room(session) if self._is_held_back else session.room)
         keys: list[int] = []
         if self._again:
             self._take_again(keys, room)
@@ -239,14 +241,13 @@ class Delivery:
         return keys
 
     def _room(self, session: Session) -> int:
-        """How many messages more a session may have."""
-        room = session.window - session.held
-        if self._is_held_back and room > 0:
-            if self.settings.paused:
-                return 0
-            if self.settings.max_in_flight is not None and not session.is_auto:
-                room = min(room, self.settings.max_in_flight - len(self._leases))
-        return room if len(self.tries.letters) < LETTERS_MAX else 0
+        """How many messages more a session may have, where more than its window holds it back."""
+        room, settings = session.room, self.settings
+        if settings.paused or len(self.tries.letters) >= LETTERS_MAX:
+            return 0
+        if settings.max_in_flight is not None and not session.is_auto:
+            room = min(room, settings.max_in_flight - len(self._leases))
+        return room
 
     def _lease(self, session: Session, keys: list[int], deadline_s: float) -> None:
         lease = Lease(session, deadline_s, keys)
@@ -307,6 +308,7 @@ class Delivery:
         """A message that is not leased is not given any more; the lanes are to be advanced."""
         self.lanes[key >> PARTITION_SHIFT].given.ack(key)
         self.tries.give_up(key, reason, is_kept=self.settings.dead_letter)
+        self._is_held_back |= len(self.tries.letters) >= LETTERS_MAX
         self._version += 1
         self._urgent_version = self._version
 
