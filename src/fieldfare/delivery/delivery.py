@@ -67,6 +67,7 @@ class Delivery:
         """Goes up when it is set to another place: sessions hold nothing then of what they were given."""
         self.settings = DeliverySettings()
         self.tries = Tries() if tries is None else tries
+        self._counts = self.tries.counts
         self._version = self._saved_version = self._urgent_version = 0
         runs: dict[int, list[Run]] = {}
         for run in acked:
@@ -88,7 +89,7 @@ class Delivery:
         """Those to be given again, and when."""
         self._is_recalling = self._recalls()
         """Whether something may come that was given before this was made."""
-        self._is_held_back = False
+        self._is_bounded = self._is_held_back = False
         self._push_retried(list(self.tries.retried))
 
     @classmethod
@@ -140,6 +141,7 @@ class Delivery:
     def configure(self, settings: DeliverySettings) -> None:
         """Give messages in this way from now on; leases that are out stay as they are."""
         self.settings = settings
+        self._is_bounded = settings.max_attempts is not None
         is_full = len(self.tries.letters) >= LETTERS_MAX
         self._is_held_back = is_full or settings.paused or settings.max_in_flight is not None
 
@@ -221,12 +223,11 @@ class Delivery:
 
         Those of a partition are in order, but for those given again, which come first.
         """
-        self.expire(now_s)
-        room = min(limit, self._room(session) if self._is_held_back else session.room)
+        if self._later or (self._deadlines and self._deadlines[0].deadline_s <= now_s):
+            self.expire(now_s)
+        room = min(limit, self._room(session) if self._is_held_back else session.window - session.held)
         keys: list[int] = []
-        if self._again:
-            self._take_again(keys, room)
-        before = len(keys)
+        before = self._take_again(keys, room) if self._again else 0
         for lane in self._turns:
             self._version += lane.give(keys, room)
         if self._is_recalling:
@@ -234,9 +235,13 @@ class Delivery:
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
         if keys:
-            self._lease(session, keys, now_s + lease_s)
+            lease = Lease(session, now_s + lease_s, keys)
+            self._leases.update(dict.fromkeys(keys, lease))
+            if lease.deadline_s != math.inf:
+                heapq.heappush(self._deadlines, lease)
+            session.held += len(keys)
             self._version += 1
-            if before or self.settings.max_attempts is not None:
+            if before or self._is_bounded:
                 self._urgent_version = self._version
         return keys
 
@@ -249,15 +254,8 @@ class Delivery:
             room = min(room, settings.max_in_flight - len(self._leases))
         return room
 
-    def _lease(self, session: Session, keys: list[int], deadline_s: float) -> None:
-        lease = Lease(session, deadline_s, keys)
-        self._leases.update(dict.fromkeys(keys, lease))
-        if deadline_s != math.inf:
-            heapq.heappush(self._deadlines, lease)
-        session.held += len(keys)
-
-    def _take_again(self, keys: list[int], room: int) -> None:
-        """Take of those to be given again; those that were given often enough are given up instead."""
+    def _take_again(self, keys: list[int], room: int) -> int:
+        """Take of those to be given again, how many; those given often enough are given up instead."""
         passed = 0
         while self._again and len(keys) < room and passed < EXPIRED_AT_ONCE:
             key = heapq.heappop(self._again)
@@ -271,6 +269,7 @@ class Delivery:
                 keys.append(key)
         if passed:
             self._advance()
+        return len(keys)
 
     def _recall(self, keys: list[int], first: int, room: int) -> None:
         """Count what lanes gave that was given before a restart; others come for what is given up."""
@@ -342,9 +341,12 @@ class Delivery:
                 lane.advance()
         for lane, early in others.items() if others else ():
             count += self._ack_early(lane, early)
-        if self.tries.counts:
-            self.tries.settle(key for key in keys if key not in self.tries.retried)
+        if self._counts:
+            self._forget_counts(keys)
         return count
+
+    def _forget_counts(self, keys: Iterable[int]) -> None:
+        self.tries.settle([key for key in keys if key not in self.tries.retried])
 
     def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
         count = lane.ack_early(keys)
@@ -441,7 +443,10 @@ class Delivery:
                 self._end_lease(key)
                 found.setdefault(lease.session, []).append(key)
         for session, extended in found.items():
-            self._lease(session, extended, now_s + lease_s)
+            lease = Lease(session, now_s + lease_s, extended)
+            self._leases.update(dict.fromkeys(extended, lease))
+            heapq.heappush(self._deadlines, lease)
+            session.held += len(extended)
         return sum(map(len, found.values()))
 
     def terminate(self, keys: Iterable[int], reason: str) -> int:

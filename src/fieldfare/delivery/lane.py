@@ -65,15 +65,15 @@ class Lane:
         Where the cursor stands, and up to where matches were fed.
     given
         What was given and is not behind the cursor.
-    known_to, given_to
-        What was given before this lane was made, and what is by now.
+    known_to
+        Up to where matches were given before this lane was made.
     """
 
-    __slots__ = ("_early", "_fed", "_fed_at", "cursor_key", "given", "given_to", "known_to", "read_to")
+    __slots__ = ("_early", "_fed", "_fed_at", "cursor_key", "given", "known_to", "read_to")
 
     def __init__(self, cursor: int, acked: Iterable[Run] = (), given_to: int = 0) -> None:
         self.cursor_key = self.read_to = cursor
-        self.known_to = self.given_to = max(cursor, given_to)
+        self.known_to = max(cursor, given_to)
         self.given = Given()
         self._early: list[Run] = united(acked)
         self._fed = NO_KEYS
@@ -88,6 +88,11 @@ class Lane:
     def can_give(self) -> bool:
         """Whether `give` would give something."""
         return self._fed_at < len(self._fed) and len(self.given) < SPREAD_MAX
+
+    @property
+    def given_to(self) -> int:
+        """What is not acked and lies before it was given, once at least."""
+        return max(self.cursor_key, self.known_to, self.given.end)
 
     @property
     def next_key(self) -> int:
@@ -121,8 +126,6 @@ class Lane:
                 break
             fresh: list[int] = self._fed[self._fed_at : self._fed_at + count].tolist()
             self._fed_at += len(fresh)
-            if fresh[-1] >= self.given_to:
-                self.given_to = fresh[-1] + 1
             if self._early:  # Acked before a restart, or before it was read.
                 fresh = [key for key in fresh if not self._is_early(key)]
             self.given.extend(fresh)
