@@ -8,8 +8,10 @@ from pathlib import Path
 
 from gateway_support import SUBSCRIPTIONS, Running, run, running, until_async
 from test_delivery_settings import FILTER, A, change, positions, some
+from test_overtaken import held_up
 from test_publish_http import problem
 
+from fieldfare.delivery import delivery as delivery_module
 from fieldfare.gateway.delivery.records import write_sse
 
 
@@ -314,6 +316,25 @@ def test_an_attempt_of_a_bounded_subscription_is_on_disk_though_nobody_acks(tmp_
                 async with running(crashed(data, tmp_path / str(number))) as again:
                     assert await attempts(again) == [(place, number + 1)]
                 await post(r, "nack", place)
+
+    run(work)
+
+
+def test_who_waits_while_too_much_that_was_given_up_is_unsaved_goes_on_when_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(delivery_module, "LETTERS_MAX", 1)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            first, second = await some(r, 2)
+            await r.pull("a", max=1)
+            begun, through = held_up(monkeypatch, r.gateway.registry)
+            giving_up = asyncio.ensure_future(post(r, "terminate", first))
+            await until_async(lambda: begun.acquire(blocking=False))
+            waiting = asyncio.ensure_future(r.pull("a", wait_s=10))
+            await until_async(lambda: r.gateway.pump._waiting)
+            through.set()
+            assert positions(await waiting) == [second] and await giving_up == {"terminated": 1}
 
     run(work)
 

@@ -325,8 +325,13 @@ class Pump:
         """Save the delivery's cursor; what is durable on return."""
         mark = delivery.mark()
         await self._writer.save_cursors([(delivery.number, mark)])
-        delivery.saved(mark)
+        self._saved(delivery, mark)
         return mark
+
+    def _saved(self, delivery: Delivery, mark: Mark) -> None:
+        delivery.saved(mark)
+        if mark.letters:
+            self._wake(delivery)  # with too many of them unsaved nothing is given
 
     async def save_progress(self) -> None:
         """Save the cursors that moved over events that did not match, and forget who has gone.
@@ -393,7 +398,7 @@ class Pump:
             logger.error("some of %d cursors could not be saved: %s", len(some), error)
             return
         for each, mark in some:
-            each.saved(mark)
+            self._saved(each, mark)
 
     # What the machine asks for
 
