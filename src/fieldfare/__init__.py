@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         RetrySettings,
         SubscriptionInfo,
     )
-    from fieldfare.model import Position
+    from fieldfare.model import DeliverySettings, Position
 
 __all__ = [
     "ApiError",
@@ -30,6 +30,7 @@ __all__ = [
     "BatchSettings",
     "Client",
     "ConnectionFailed",
+    "DeliverySettings",
     "FieldfareError",
     "Message",
     "OutboxSettings",
@@ -43,10 +44,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Loaded when first asked for: Spark's workers import this package too, and need no HTTP client.
-    if name == "Position":
-        from fieldfare.model import Position
+    if name in ("DeliverySettings", "Position"):
+        from fieldfare import model
 
-        return Position
+        return getattr(model, name)
     if name in __all__:
         from fieldfare import client
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 Event = Mapping[str, Any]
@@ -85,6 +85,48 @@ def positions_of(text: str) -> tuple[Position, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """How a subscription's messages are given; to change it takes no revision.
+
+    Attributes
+    ----------
+    ack_deadline_s
+        Seconds until a message that was not acked comes again, where its reader names none. Up: slow handlers
+        see fewer repeats. Down: a dead handler's messages move on sooner. None: as the service is set.
+    max_attempts
+        How often a message is given before it is given up. Up: longer troubles are survived. Down: a message
+        that nobody can handle is out of the way sooner. None: for ever.
+    retry_delays_s
+        Seconds before a message that failed comes again: the first time, the second, and so on; the last one
+        counts for all later times. None at all: at once.
+    max_in_flight
+        Messages that all readers together may hold unacked. Up: faster. Down: gentler to what is behind the
+        readers, and fewer attempts are used up by readers that die. None: as many as windows allow.
+    dead_letter
+        Whether what is given up is kept in a list. Else nothing is left of it.
+    paused
+        Whether nothing is given for the time being.
+    """
+
+    ack_deadline_s: float | None = None
+    max_attempts: int | None = None
+    retry_delays_s: tuple[float, ...] = ()
+    max_in_flight: int | None = None
+    dead_letter: bool = True
+    paused: bool = False
+
+    def changed(self) -> dict[str, Any]:
+        """Those that are not what they are by themselves."""
+        given = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in given.items() if value != default}
+
+    def retry_delay_s(self, attempt: int) -> float:
+        """How long a message waits after this attempt, from 1, has failed."""
+        delays = self.retry_delays_s
+        return delays[min(attempt, len(delays)) - 1] if delays else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
     """One standing filter as it stands now.
 
@@ -99,6 +141,17 @@ class Subscription:
     number: int
     revision: int
     valid_from: Offsets
+    delivery: DeliverySettings = DeliverySettings()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up: after how many attempts, why, and when (milliseconds since 1970)."""
+
+    position: Position
+    attempts: int
+    reason: str
+    dead_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +161,24 @@ class Cursor:
     All its matches before its partition's place in ``positions`` are; of those at or after it, the ones that
     lie in a run of ``acked``, each given by its first and its last position. Both in order; of a partition
     without a place nothing was read.
+
+    Attributes
+    ----------
+    given
+        By partition: what lies before and is not acked was given once, unless ``attempts`` says how often.
+    attempts
+        Of messages that were not given just once, how often they were.
+    retried
+        Messages that were given up, and are to be given all the same.
+    letters, settled
+        Only where a cursor is saved, in the same transaction: messages that were given up since, and those
+        of all given up that nothing is to be kept of any more.
     """
 
     positions: tuple[Position, ...]
     acked: tuple[tuple[Position, Position], ...] = ()
+    given: tuple[Position, ...] = ()
+    attempts: tuple[tuple[Position, int], ...] = ()
+    retried: tuple[Position, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+    settled: tuple[Position, ...] = ()

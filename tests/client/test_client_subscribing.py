@@ -17,6 +17,7 @@ from fieldfare.client import (
     SubscriptionsRefused,
 )
 from fieldfare.client.session import AckBatch, describe_acks
+from fieldfare.client.verdict import Verdict
 
 
 def publish(client: Client, count: int, start: int = 0) -> list[Position]:
@@ -267,7 +268,7 @@ def test_very_many_acks_are_sent_in_requests_that_the_service_takes(service: Fau
     for verb, count in (("ack", 4), ("nack", 3)):
         path = f"/v1/spaces/default/subscriptions/mine/{verb}"
         assert sum(each == path for _, each in service.requests) == count
-    calls = describe_acks("default", "mine", AckBatch(positions, positions[:1]))
+    calls = describe_acks("default", "mine", AckBatch(positions, {positions[0]: Verdict("nack")}))
     assert [call.path.rpartition("/")[2] for call in calls] == ["ack", "ack", "ack", "nack"]
 
 

@@ -12,8 +12,9 @@ from client_support import SOON
 from faulty_service import wait_until
 from real_gateway import RealGateway, running_gateway
 
-from fieldfare import ApiError, AsyncClient, BatchSettings, Client, Position, PublishError
+from fieldfare import ApiError, AsyncClient, BatchSettings, Client, DeliverySettings, Position, PublishError
 from fieldfare.client import SubscriptionDeleted, SubscriptionsRefused
+from fieldfare.client.verdict import Verdict
 
 pytestmark = pytest.mark.long
 
@@ -102,6 +103,54 @@ def test_pull_ack_and_nack(client: Client) -> None:
     assert again[0].position == found[1]
     client.ack_up_to("pulled", found[2])
     assert client.pull("pulled", wait_s=0) == []
+
+
+def test_what_fails_is_counted_given_up_listed_and_given_all_the_same(client: Client) -> None:
+    settings = DeliverySettings(max_attempts=3, retry_delays_s=(0.0, 600.0))
+    created = client.create_subscription("data.price = 88", "failing", delivery=settings)
+    assert created.delivery == settings == client.get_subscription("failing").delivery
+    first, second = client.publish_many(quotes(88, 88))
+    with client.subscribe("failing") as messages:
+        assert [next(messages).position for _ in range(2)] == [first, second]
+        messages.take_verdict(first, Verdict("nack"))
+        again = next(messages)
+        assert (again.position, again.attempt) == (first, 2)
+        again.extend(600)
+        again.nack(0)
+        last = next(messages)
+        assert (last.position, last.attempt) == (first, 3)
+        last.nack()
+        messages.take_verdict(second, Verdict("terminate", "no such price"))
+    dead = list(client.dead_letters("failing", page_size=1))
+    assert [(each.position, each.attempts, each.reason) for each in dead] == [
+        (first, 3, "nacked"),
+        (second, 1, "no such price"),
+    ]
+    assert dead[0].event is not None and dead[0].event["data"]["price"] == 88
+    assert client.retry_dead_letters("failing", [second]) == 1
+    (found,) = client.pull("failing", wait_s=10)
+    assert (found.position, found.attempt) == (second, 1)
+    client.extend("failing", [second], 600)
+    client.terminate("failing", [second], "still not")
+    assert client.retry_dead_letters("failing") == 2
+    client.ack("failing", [first, second])
+    assert client.clear_dead_letters("failing") == 0
+    configured = client.configure_subscription("failing", paused=True, max_attempts=None)
+    assert configured.delivery == DeliverySettings(retry_delays_s=(0.0, 600.0), paused=True)
+    with pytest.raises(ApiError, match="max_attempts must be"):
+        client.configure_subscription("failing", max_attempts=0)
+
+
+def test_who_follows_a_subscription_that_is_set_back_gets_again_what_it_has_acked(client: Client) -> None:
+    client.create_subscription("data.price = 99", "sought")
+    (found,) = client.publish_many(quotes(99))
+    with client.subscribe("sought") as messages:
+        next(messages).ack()
+        messages.flush()
+        assert client.seek("sought", found) == (found,)
+        again = next(messages)
+        assert (again.position, again.attempt) == (found, 1)
+        again.ack()
 
 
 def test_deleting_a_subscription_ends_its_stream(client: Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.doses import drawn
 
+from fieldfare.delivery import delivery as delivery_module
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.delivery.keys import INDEX_BITS, PARTITION_SHIFT, key_at, key_of, keys_at, position_of
-from fieldfare.model import Cursor, Position
+from fieldfare.model import Cursor, DeliverySettings, Position
 
 
 def keys(*values: int) -> np.ndarray:
@@ -81,7 +84,7 @@ def test_a_lease_that_runs_out_gives_the_message_again_and_an_ack_still_counts()
 def test_a_nack_gives_again_before_what_is_new_and_only_once():
     delivery, session = fed(1, 2, 3), Session(10)
     delivery.take(session, 2, 0.0, 30.0)
-    assert delivery.nack([2, 2, 99]) == 1
+    assert delivery.nack([2, 2, 99], 0.0) == 1
     assert delivery.take(session, 10, 0.0, 30.0) == [2, 3]
 
 
@@ -171,15 +174,87 @@ def test_a_partition_that_a_cursor_has_no_place_for_is_read_from_where_the_subsc
     assert Delivery.from_cursor(1, None, (3, 7)).cursor_keys == (key_at(0, 3), key_at(1, 7))
 
 
+def test_attempts_are_counted_and_what_was_not_sent_was_none():
+    delivery, session = fed(1, 2, 3), Session(10)
+    assert delivery.take(session, 3, 0.0, 30.0) == [1, 2, 3]
+    delivery.give_back(session, [3])
+    delivery.nack([1], 0.0)
+    assert delivery.take(session, 3, 0.0, 30.0) == [1, 3]
+    assert [delivery.tries.count_of(key) for key in (1, 2, 3)] == [2, 1, 1]
+    delivery.give_back(Session(5), [1])
+    assert delivery.in_flight == 3, "another's messages are not given back"
+    delivery.ack([1, 2, 3])
+    assert delivery.tries.counts == {}, "nothing is remembered of what is settled"
+
+
+def test_delays_hold_up_nobody_but_the_message_that_failed():
+    delivery, session = fed(1, 2, 3), Session(10)
+    delivery.configure(DeliverySettings(retry_delays_s=(1.0, 5.0)))
+    delivery.take(session, 1, 0.0, 30.0)
+    delivery.nack([1], 0.0)
+    assert delivery.next_deadline_s == 1.0
+    assert delivery.take(session, 1, 0.5, 30.0) == [2]
+    assert delivery.take(session, 9, 1.0, 2.0) == [1, 3]
+    assert delivery.expire(3.0), "not acked in time is failed, too"
+    assert delivery.next_deadline_s == 4.0, "the first attempt of the one"
+    assert delivery.take(session, 9, 7.9, 30.0) == [3]
+    assert delivery.take(session, 9, 8.0, 30.0) == [1], "the second of the other"
+    delivery.nack([1], 8.0, 0.0)
+    assert delivery.take(session, 9, 8.0, 30.0) == [1]
+    assert not delivery.is_idle
+
+
+def test_one_that_waits_for_its_time_and_is_acked_meanwhile_does_not_come():
+    delivery, session = fed(1, 2), Session(10)
+    delivery.take(session, 1, 0.0, 30.0)
+    delivery.nack([1], 0.0, 5.0)
+    assert delivery.ack([1]) == 1
+    assert delivery.take(session, 9, 9.0, 30.0) == [2]
+
+
+def test_settings_bound_what_all_sessions_hold_but_for_those_that_settle_by_order():
+    delivery, first, second = fed(*range(10)), Session(10), Session(10)
+    delivery.configure(DeliverySettings(max_in_flight=3))
+    assert delivery.take(first, 2, 0.0, 30.0) == [0, 1]
+    assert delivery.take(second, 9, 0.0, 30.0) == [2] and not delivery.has_message(second)
+    assert delivery.take(Session(2, is_auto=True), 9, 0.0, 30.0) == [3, 4]
+    delivery.configure(DeliverySettings(paused=True))
+    assert delivery.take(first, 9, 0.0, 30.0) == [] and delivery.to_read() == []
+    delivery.configure(DeliverySettings())
+    assert delivery.take(first, 2, 0.0, 30.0) == [5, 6]
+
+
+def test_an_extended_lease_ends_later_and_only_for_who_has_one():
+    delivery, session = fed(1, 2), Session(10)
+    delivery.take(session, 2, 0.0, 10.0)
+    assert delivery.extend([1, 1, 7], 5.0, 10.0) == 1
+    assert delivery.expire(10.0) and delivery.take(session, 9, 10.0, 10.0) == [2]
+    assert delivery.expire(15.0) and delivery.take(session, 9, 15.0, 10.0) == [1]
+    assert session.held == 2
+
+
+def test_while_very_many_that_were_given_up_are_not_saved_nothing_is_given(monkeypatch):
+    monkeypatch.setattr(delivery_module, "LETTERS_MAX", 2)
+    delivery, session = fed(1, 2, 3), Session(10)
+    delivery.take(session, 2, 0.0, 30.0)
+    assert delivery.terminate([1, 2, 3], "bad") == 2
+    assert delivery.take(session, 9, 0.0, 30.0) == []
+    delivery.saved(delivery.mark())
+    assert delivery.take(session, 9, 0.0, 30.0) == [3]
+
+
 class DeliveryAgainstModel(RuleBasedStateMachine):
     """Random feeds, takes, acks, nacks, lapses of time and restarts, held against plain sets."""
 
     partitions = 1
 
+    settings = DeliverySettings()
+
     def __init__(self) -> None:
         super().__init__()
         self.begins = (0,) * self.partitions
         self.delivery = Delivery(1, keys_at(self.begins))
+        self.delivery.configure(self.settings)
         self.sessions = [Session(4), Session(100)]
         self.now_s = 0.0
         self.matches: set[int] = set()
@@ -255,12 +330,13 @@ class DeliveryAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def nack(self, data: st.DataObject) -> None:
         chosen = data.draw(st.sampled_from(sorted(self.held)))
-        assert self.delivery.nack([chosen]) == 1
+        assert self.delivery.nack([chosen], self.now_s) == 1
         del self.held[chosen]
 
     @rule()
     def restart(self) -> None:
         self.delivery = Delivery.from_cursor(1, self.delivery.cursor(), self.begins)
+        self.delivery.configure(self.settings)
         self.sessions = [Session(4), Session(100)]
         self.held = {}
         self._feed_all()
@@ -287,8 +363,187 @@ class PartitionsAgainstModel(DeliveryAgainstModel):
     partitions = 3
 
 
+class AttemptsAgainstModel(RuleBasedStateMachine):
+    """Attempts, delays, what is given up and tried again, with saves and crashes between any two steps.
+
+    A message is due now or at a time, held, acked, or in the list. What is on disk is what the registry would
+    hold: a cursor, and letters. A crash takes the machine back to it.
+    """
+
+    settings = DeliverySettings(max_attempts=2, retry_delays_s=(0.0, 3.0), max_in_flight=5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delivery = Delivery(1, [0])
+        self.delivery.configure(self.settings)
+        self.session = Session(100)
+        self.now_s = 0.0
+        self.matches: list[int] = []
+        self.attempts: dict[int, int] = {}
+        self.held: dict[int, float] = {}
+        self.later: dict[int, float] = {}
+        self.acked: set[int] = set()
+        self.dead: set[int] = set()
+        self.disk_cursor = self.delivery.cursor()
+        self.disk_letters: dict[int, int] = {}
+        self.disk_retried: set[int] = set()
+        self.acked_on_disk: set[int] = set()
+
+    @rule(count=st.integers(1, 4))
+    def feed(self, count: int) -> None:
+        first = self.matches[-1] + 2 if self.matches else 0
+        self.matches += range(first, first + 2 * count, 2)
+        self.delivery.feed(keys(*self.matches), self.matches[-1] + 2)
+
+    @rule(limit=st.integers(0, 6), lease_s=st.sampled_from([2, 50]))
+    def take(self, limit: int, lease_s: int) -> None:
+        self._lapse()
+        given = self.delivery.take(self.session, limit, self.now_s, lease_s)
+        self._note_dead()
+        for key in given:
+            assert key not in self.held and key not in self.acked and key not in self.dead
+            assert self.later.pop(key, 0.0) <= self.now_s, "it comes no sooner than it may"
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+            assert self.delivery.tries.count_of(key) == self.attempts[key] <= 2
+            self.held[key] = self.now_s + lease_s
+        assert len(self.held) <= 5
+        due = [each for each in self.matches if self._is_due(each)]
+        room = min(limit, 5 - len(self.held) + len(given)) - len(given)
+        assert room <= 0 or not due, "nothing that may be given is held back"
+
+    def _is_due(self, key: int) -> bool:
+        if key in self.held or key in self.acked or key in self.dead:
+            return False
+        return self.later.get(key, 0.0) <= self.now_s
+
+    @rule(seconds=st.integers(1, 6))
+    def pass_time(self, seconds: int) -> None:
+        self.now_s += seconds
+        self._lapse()
+
+    def _lapse(self) -> None:
+        self.delivery.expire(self.now_s)
+        for key, end_s in sorted(self.held.items(), key=lambda item: item[1]):
+            if end_s <= self.now_s:
+                self._fail(key, None)
+
+    def _fail(self, key: int, delay_s: float | None) -> None:
+        del self.held[key]
+        if self.attempts[key] >= 2:
+            self.dead.add(key)
+        else:
+            after_s = self.settings.retry_delay_s(self.attempts[key]) if delay_s is None else delay_s
+            self.later[key] = self.now_s + after_s
+
+    def _note_dead(self) -> None:
+        """What was given as often as it may be before a crash is given up when its turn comes."""
+        for key in self.delivery.tries.letters.keys() - self.dead:
+            assert key not in self.held and key not in self.acked
+            assert self.delivery.tries.letters[key].attempts >= 2
+            self.dead.add(key)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), delay_s=st.sampled_from([None, 0.0, 4.0]))
+    def nack(self, data: st.DataObject, delay_s: float | None) -> None:
+        self._lapse()
+        if self.held:
+            chosen = data.draw(st.sampled_from(sorted(self.held)))
+            assert self.delivery.nack([chosen], self.now_s, delay_s) == 1
+            self._fail(chosen, delay_s)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """One that is held is acked, terminated, extended, or could not be sent."""
+        self._lapse()
+        if not self.held:
+            return
+        chosen = data.draw(st.sampled_from(sorted(self.held)))
+        verb = data.draw(st.sampled_from(["ack", "terminate", "extend", "give_back"]))
+        if verb == "ack":
+            assert self.delivery.ack([chosen]) == 1
+            self.acked.add(chosen)
+        elif verb == "terminate":
+            assert self.delivery.terminate([chosen], "bad") == 1
+            self.dead.add(chosen)
+        elif verb == "extend":
+            assert self.delivery.extend([chosen], self.now_s, 50) == 1
+            self.held[chosen] = self.now_s + 50
+            return
+        else:
+            self.delivery.give_back(self.session, [chosen])
+            self.attempts[chosen] -= 1
+        del self.held[chosen]
+
+    @rule()
+    def save(self) -> None:
+        mark = self.delivery.mark()
+        self.disk_cursor = mark.cursor()
+        for letter in self.disk_cursor.letters:
+            self.disk_letters[key_of(letter.position)] = letter.attempts
+            self.disk_retried.discard(key_of(letter.position))
+        self.disk_retried -= set(map(key_of, self.disk_cursor.settled))
+        self.delivery.saved(mark)
+        self.acked_on_disk = set(self.acked)
+        assert self.delivery.is_saved and not self.delivery.is_urgent
+
+    @precondition(lambda self: self.disk_letters)
+    @rule(data=st.data(), crash=st.booleans())
+    def retry(self, data: st.DataObject, crash: bool) -> None:
+        chosen = data.draw(st.sampled_from(sorted(self.disk_letters)))
+        del self.disk_letters[chosen]
+        self.disk_retried.add(chosen)
+        if crash:
+            self.crash()
+        else:
+            self.delivery.retry([chosen])
+            self.dead.discard(chosen)
+            self.attempts[chosen] = 0
+            self.later.pop(chosen, None)
+
+    @rule()
+    def crash(self) -> None:
+        """Nothing acked on disk comes again, nothing in the list is lost, no count is too high."""
+        saved = replace(self.disk_cursor, retried=tuple(map(position_of, sorted(self.disk_retried))))
+        self.delivery = Delivery.from_cursor(1, saved, (0,))
+        self.delivery.configure(self.settings)
+        self.session = Session(100)
+        self.held, self.later = {}, {}
+        self.acked = set(self.acked_on_disk)
+        self.dead = set(self.disk_letters)
+        if self.matches:
+            self.delivery.feed(keys(*self.matches), self.matches[-1] + 2)
+        lane = self.delivery.lanes[0]
+        for key in self.matches:
+            before = self.attempts.get(key, 0)
+            known = 1 if key < lane.known_to else 0
+            if key in self.delivery.tries.counts or key in self.disk_retried:
+                known = self.delivery.tries.counts.get(key, 0)
+            if key not in self.acked and key not in self.dead:
+                assert known <= max(before, 2)
+                self.attempts[key] = known
+
+    @invariant()
+    def letters_are_those_given_up(self) -> None:
+        self._lapse()
+        assert set(self.delivery.tries.letters) | set(self.disk_letters) >= self.dead
+        assert self.delivery.in_flight == len(self.held) == self.session.held
+
+    def teardown(self) -> None:
+        """In the end everything that was not acked comes, or is in the list."""
+        self.settings = DeliverySettings()
+        self.delivery.configure(self.settings)
+        self.now_s += 1_000
+        given = {
+            *self.held,
+            *self.delivery.take(Session(1 << 20), 1 << 20, self.now_s, 1.0),
+        }
+        assert given | self.acked | self.dead == set(self.matches)
+
+
 TestDeliveryAgainstModel = DeliveryAgainstModel.TestCase
 TestPartitionsAgainstModel = PartitionsAgainstModel.TestCase
-for case in (TestDeliveryAgainstModel, TestPartitionsAgainstModel):
+TestAttemptsAgainstModel = AttemptsAgainstModel.TestCase
+for case in (TestDeliveryAgainstModel, TestPartitionsAgainstModel, TestAttemptsAgainstModel):
     case.settings = settings(max_examples=drawn(80), stateful_step_count=40, derandomize=True, deadline=None)
 del case  # or pytest collects it, too

@@ -12,6 +12,11 @@ A story is commands, one a line:
     looks read who waits, and nobody hears of it yet; looks come to their end
 ``take NUMBER COUNT [LEASE]``, ``ack NUMBER OFFSET ...``, ``nack NUMBER OFFSET ...``, ``pass SECONDS``
     what readers do, and time
+``set NUMBER NAME=VALUE ...``
+    settings of a delivery, in JSON, and no others
+``terminate NUMBER OFFSET ...``, ``retry NUMBER OFFSET ...``, ``seek NUMBER OFFSET``, ``letters NUMBER``
+    a reader gives messages up; a person has them given all the same, sets the delivery to another place, or
+    looks at what was given up (which nobody saves here)
 ``break OFFSET``, ``mend``, ``keep OFFSET``
     the block that begins there cannot be read; it can again; retention takes what lies before
 ``fronts``
@@ -24,8 +29,9 @@ review the diff.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,7 +43,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from delivery_support import Readers
 
 from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import StopWaiting
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
+from fieldfare.model import DeliverySettings
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -72,9 +80,11 @@ class Story(Readers):
             delivery = self.deliveries[int(words[0])]
             self.frontier.bring(delivery)
             keys_said = [key_said(word) for word in words[1:]]
-            count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said)
+            count = delivery.ack(keys_said) if verb == "ack" else delivery.nack(keys_said, self.now)
             cursors = self._said(delivery.cursor_keys).strip("[]")
             self.lines.append(f"         {count}; the cursor is {cursors}")
+        elif verb in ("set", "terminate", "retry", "seek", "letters"):
+            self._settle(verb, self.deliveries[int(words[0])], words[1:])
         elif verb == "wait":
             self.wait(int(words[0]), *(offset_of(key_said(word)) for word in words[1:]))
         elif verb == "fronts":
@@ -91,6 +101,24 @@ class Story(Readers):
             )
         if self.looked > before:
             self.lines.append(f"         {self.looked - before} looks")
+
+    def _settle(self, verb: str, delivery: Delivery, words: Sequence[str]) -> None:
+        if verb == "set":
+            settings = {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
+            delivery.configure(DeliverySettings(**settings))
+        elif verb == "letters":
+            for letter in delivery.tries.letters.values():
+                place = self._said([letter.key]).strip("[]")
+                self.lines.append(f"         {place}: {letter.reason}, attempt {letter.attempts}")
+        elif verb == "terminate":
+            count = delivery.terminate(map(key_said, words), "bad")
+            self.lines.append(f"         {count} given up")
+        elif verb == "retry":
+            delivery.saved(delivery.mark())
+            delivery.retry(map(key_said, words))
+        else:
+            self.hand_in(StopWaiting(delivery))
+            delivery.seek([key_said(words[0])])
 
     def _said(self, keys: Iterable[int]) -> str:
         if self.partitions == 1:

@@ -112,6 +112,13 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
         yield "POST", f"{path}/pull", {"max": 2}, known
         yield "POST", f"{path}/ack", {"positions": ["0-0-0"]}, known
         yield "POST", f"{path}/nack", {"positions": ["0-2-0"]}, known
+        yield "POST", f"{path}/extend", {"positions": ["0-2-0"]}, known
+        yield "POST", f"{path}/terminate", {"positions": ["0-2-0"]}, known
+        yield "GET", f"{path}/dead-letters", None, known
+        yield "POST", f"{path}/dead-letters/retry", {}, known
+        yield "DELETE", f"{path}/dead-letters", None, known
+        yield "POST", f"{path}/seek", {"to": "2020-01-01T00:00:00Z"}, known
+        yield "PATCH", path, {"delivery": {"max_attempts": 5}}, known
     yield "POST", f"{a}/ack", {"up_to": "0-3-0"}, 200
     yield "POST", f"{a}/ack", {"up_to": "0-99-0"}, 400
     yield "POST", f"{a}/ack", {"positions": ["0-99-0"]}, 400

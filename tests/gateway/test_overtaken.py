@@ -18,10 +18,10 @@ def held_up(monkeypatch, registry):
     through, begun = threading.Event(), threading.Semaphore(0)
     save = registry.save_cursors
 
-    def save_later(cursors):
+    def save_later(cursors, now_ms):
         begun.release()
         assert through.wait(10)
-        save(cursors)
+        save(cursors, now_ms)
 
     monkeypatch.setattr(registry, "save_cursors", save_later)
     return begun, through

@@ -233,7 +233,10 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
             Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
-                key=lambda each: (each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
+                key=lambda each: (
+                    *(each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
+                    -len(each[1]) if each[0] == "delete" else 0,
+                ),
             )
             for method, path in order:
                 if method == "parameters" or path.endswith("/stream"):

@@ -66,6 +66,10 @@ class MemoryPartition:
             yield record
         self._check(start)
 
+    def first_since(self, time_ms: int) -> int:
+        found = (record.offset for record in self._records if record.appended_ms >= time_ms)
+        return next(found, self._end)
+
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         self._check(start)
         kept = self._records[-20:]

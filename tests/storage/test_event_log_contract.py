@@ -208,6 +208,18 @@ def test_pieces_of_a_range_are_the_whole_range(log: EventLog) -> None:
             assert all(first < last for first, last in ranges)
 
 
+def test_a_time_leads_to_the_first_record_since(log: EventLog) -> None:
+    for appended_ms in (100, 100, 200, 300, 300, 400):
+        log.append([record(appended_ms=appended_ms) for _ in log.partitions])
+    for partition in log.partitions:
+        own = [(found.offset, found.appended_ms) for found in partition.read(0, partition.end())]
+        for time_ms in (0, 100, 101, 200, 300, 301, 400, 401):
+            since = partition.first_since(time_ms)
+            assert {offset >= since for offset, appended_ms in own if appended_ms >= time_ms} <= {True}
+            assert {offset < since for offset, appended_ms in own if appended_ms < time_ms} <= {True}
+            assert partition.start() <= since <= partition.end()
+
+
 def test_figures_are_near_enough_to_go_by(log: EventLog) -> None:
     """Some go by how far matching is behind; others by which history no record can need any more."""
     chance = random.Random(5)

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from fieldfare.model import OPEN_END, Cursor, Position, Subscription
+from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Position, Subscription
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
 
 OpenRegistry = Callable[[], Registry]
 
@@ -324,22 +324,101 @@ def test_several_partitions_have_a_place_each(registry: Registry, open_the_regis
     assert other.load_cursor(2) is None
 
 
+def test_how_messages_are_given_is_set_without_a_revision(registry: Registry) -> None:
+    settings = DeliverySettings(2.5, 3, (0.0, 1.5), 7, dead_letter=False, paused=True)
+    [made, other] = registry.apply([replace(put("x"), delivery=settings), put("y")], (5,), 0)
+    assert isinstance(made, Subscription) and made.delivery == settings
+    assert registry.get("birds", "x") == made
+    fewer = replace(settings, max_attempts=None, paused=False)
+    assert registry.apply([Configure("birds", "x", fewer), Configure("birds", "z", fewer)], (6,), 0) == [
+        replace(made, delivery=fewer),
+        None,
+    ]
+    assert registry.revision() == 2 and registry.get("birds", "y") == other
+    [again] = registry.apply([put("x", "a = 2")], (7,), 0)
+    assert isinstance(again, Subscription)
+    assert (again.revision, again.delivery) == (3, fewer), "another filter leaves it"
+    registry.apply([Remove("birds", "x")], (7,), 0)
+    [fresh] = registry.apply([put("x")], (7,), 0)
+    assert isinstance(fresh, Subscription) and fresh.delivery == DeliverySettings()
+
+
+def test_what_was_given_up_is_saved_with_its_cursor_and_goes_with_its_subscription(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    registry.apply([put("x"), put("y")], (0,), 0)
+    places = [Position(0, 2, 7), Position(0, 10, 0), Position(0, 10, 3)]
+    letters = tuple(DeadLetter(place, n, "bad") for n, place in enumerate(places, 1))
+    cursor = Cursor(
+        (Position(0, 3, 0), Position(1, 4, 1)),
+        given=(Position(0, 11, 0), Position(1, 4, 1)),
+        attempts=((Position(0, 5, 1), 3), (Position(1, 6, 0), 0)),
+    )
+    registry.save_cursors([(1, replace(cursor, letters=letters[:2])), (2, Cursor((places[0],)))], 50)
+    registry.save_cursors([(1, replace(cursor, letters=letters))], 60)
+    other = open_the_registry()
+    assert other.load_cursor(1) == cursor
+    assert list(other.letters(1)) == [replace(each, dead_ms=60) for each in letters]
+    assert [each.position for each in other.letters(1, places[0], 1)] == [places[1]]
+    assert list(other.letters(2)) == [] and other.count_letters(1) == 3
+    assert registry.retry_letters(1, [places[1], Position(0, 9, 9), places[1]]) == [places[1]]
+    assert registry.retry_letters(2, [places[0]]) == []
+    cursor = replace(cursor, retried=(places[1],))
+    assert other.load_cursor(1) == cursor and other.count_letters(1) == 2
+    for bad in (
+        replace(cursor, letters=(DeadLetter(Position(0, -1, 0), 1, ""),)),
+        Cursor((Position(0, -1, 0),)),
+    ):
+        with pytest.raises(ValueError, match="cannot be stored"):
+            registry.save_cursors([(1, replace(bad, settled=(places[1],)))])
+    assert other.load_cursor(1) == cursor, "neither or both"
+    registry.save_cursors([(1, replace(cursor, settled=(places[1],)))], 70)
+    assert other.load_cursor(1) == replace(cursor, retried=())
+    assert registry.retry_letters(1, places[:1]) == places[:1]
+    registry.save_cursors([(1, replace(cursor, letters=letters[:1]))], 80)
+    assert [each.dead_ms for each in other.letters(1)] == [80, 60], "it was given up again"
+    registry.retry_letters(1, places[2:])
+    assert registry.clear_letters(1) == 1, "but what is to be given all the same"
+    registry.apply([Remove("birds", "x")], (6,), 0)
+    registry.purge(99)
+    assert other.load_cursor(1) is None and registry.retry_letters(1, places) == []
+
+
+def test_a_cursor_that_is_set_back_knows_nothing_of_what_was_given_beyond(registry: Registry) -> None:
+    far = Position(0, 9, 0)
+    registry.save_cursors(
+        [(1, Cursor((far,), given=(Position(0, 12, 0),), attempts=((Position(0, 10, 0), 3),)))]
+    )
+    assert registry.set_cursors_back((6,)) == 1
+    assert registry.load_cursor(1) == Cursor((Position(0, 6, 0),))
+
+
 FORMAT_1 = """
 CREATE TABLE cursors_1 (number BIGINT NOT NULL PRIMARY KEY, "partition" BIGINT NOT NULL,
     "offset" BIGINT NOT NULL, "index" BIGINT NOT NULL, acked BLOB NOT NULL);
-INSERT INTO cursors_1 SELECT * FROM cursors;
+INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM cursors;
 DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
+DROP TABLE letters;
+ALTER TABLE subscriptions DROP COLUMN delivery;
 ALTER TABLE subscriptions DROP COLUMN further;
 DELETE FROM counters WHERE name LIKE 'end %';
 UPDATE counters SET value = 1 WHERE name = 'format';
 """
 """What makes of today's tables those of the first format."""
 
+FORMAT_2 = """
+DROP TABLE letters;
+ALTER TABLE cursors DROP COLUMN attempts;
+ALTER TABLE subscriptions DROP COLUMN delivery;
+UPDATE counters SET value = 2 WHERE name = 'format';
+"""
+"""The same for the second."""
 
-@pytest.fixture
-def old_registry(tmp_path: Path) -> str:
-    """A registry of the first format, with three subscriptions, one of them removed, and a cursor."""
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=["first", "second"])
+def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
     registry = open_registry(url)
     registry.create_space("birds")
@@ -348,7 +427,7 @@ def old_registry(tmp_path: Path) -> str:
     registry.save_cursors([(1, Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)))])
     registry.close()
     with sqlite3.connect(tmp_path / "old.db") as old:
-        old.executescript(FORMAT_1)
+        old.executescript(request.param)
     old.close()
     return url
 
@@ -360,7 +439,7 @@ def check_upgraded(registry: Registry) -> None:
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
 
 
-def test_a_registry_of_the_first_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
+def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
     registry = open_registry(old_registry)
     check_upgraded(registry)
     check_upgraded(open_registry(old_registry))
@@ -369,7 +448,7 @@ def test_a_registry_of_the_first_format_is_upgraded_and_loses_nothing(old_regist
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("steps", range(12))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -377,9 +456,9 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         import os
         from fieldfare.storage import open_registry
         from fieldfare.storage.sql import tables
-        tables._FROM_1 = tables._FROM_1[:{steps}]
+        tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
         upgrade = tables.upgrade
-        tables.upgrade = lambda connection: (upgrade(connection), os._exit(9))
+        tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
     """)
     assert status == 9
@@ -388,7 +467,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 3 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 4 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 2"):
+    with pytest.raises(RegistryError, match="not a registry of format 3"):
         open_registry(old_registry)

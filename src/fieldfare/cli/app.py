@@ -31,6 +31,13 @@ COMMANDS = {
         "Match a year of real departures against 100,000 travellers' alerts, and check every word.",
     ),
     "subscriptions": ("subscriptions:app", "Create, list, get and delete standing filters."),
+    "dead-letters": (
+        "delivery:app",
+        "Messages that were given up: list them, give them all the same, clear the list.",
+    ),
+    "seek": ("delivery:seek", "Let a subscription go on from another place: a time, a position, an end."),
+    "pause": ("delivery:pause", "Give a subscription's readers nothing for the time being."),
+    "resume": ("delivery:resume", "Give a subscription's readers messages again."),
     "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
     "quarantine": (

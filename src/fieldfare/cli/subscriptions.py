@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -128,11 +129,81 @@ def get(
     """Show one filter as it stands."""
     with connect(url, space) as client:
         info = client.get_subscription(id)
+    _show(info, as_json)
+
+
+def _show(info: SubscriptionInfo, as_json: bool) -> None:
+    described = _describe(info)
     if as_json:
-        print_json(_describe(info))
+        print_json(described)
         return
-    for name, value in _describe(info).items():
-        out().print(Text(f"{name.replace('_', ' '):<12}{value}"))
+    delivery = described.pop("delivery", {})
+    for name, value in (*described.items(), *delivery.items()):
+        width = 16 if name in delivery else 12
+        out().print(Text(f"{name.replace('_', ' '):<{width}}{value}"))
+
+
+@app.command("set", epilog="Example: `fieldfare subscriptions set cheap --max-attempts 5`")
+def change(
+    id: IdArgument,
+    ack_deadline: Annotated[
+        str | None, typer.Option(help="Seconds until a message that was not acked comes again.")
+    ] = None,
+    max_attempts: Annotated[
+        str | None, typer.Option(help="How often a message is given before it is given up.")
+    ] = None,
+    retry_delays: Annotated[
+        str | None,
+        typer.Option(metavar="S,S,...", help="Seconds until a message that failed comes again, by attempt."),
+    ] = None,
+    max_in_flight: Annotated[
+        str | None, typer.Option(help="Messages that all readers together may hold unacked.")
+    ] = None,
+    dead_letter: Annotated[
+        bool | None,
+        typer.Option("--dead-letter/--no-dead-letter", help="Whether what is given up is listed."),
+    ] = None,
+    url: UrlOption = None,
+    space: SpaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set how a subscription's messages are given; "none" makes a setting what it is by itself."""
+    settings = {
+        "ack_deadline_s": _number(ack_deadline),
+        "max_attempts": _number(max_attempts),
+        "retry_delays_s": None
+        if retry_delays is None
+        else _none(retry_delays) or list(map(_read_number, retry_delays.split(","))),
+        "max_in_flight": _number(max_in_flight),
+        "dead_letter": dead_letter,
+    }
+    given = {name: None if value is _NONE else value for name, value in settings.items() if value is not None}
+    if not given:
+        fail("say what to set: see --help", EXIT_USAGE)
+    with connect(url, space) as client:
+        info = client.configure_subscription(id, **given)
+    _show(info, as_json)
+
+
+_NONE = "none"
+
+
+def _none(text: str) -> str | None:
+    return _NONE if text == _NONE else None
+
+
+def _number(text: str | None) -> Any:
+    return None if text is None else _none(text) or _read_number(text)
+
+
+def _read_number(text: str) -> int | float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        fail(f"{text!r} is no number", EXIT_USAGE)
+    return int(value) if value.is_integer() else value
 
 
 @app.command(epilog="Example: `fieldfare subscriptions delete cheap`")
@@ -187,12 +258,15 @@ def _read_items(file: Path, dialect: str) -> list[dict[str, Any]]:
         if not isinstance(item, dict) or not isinstance(item.get("filter"), str):
             hint = '{"id": "cheap", "filter": "data.price < 18.5"}'
             fail(f"{file}, line {number} is not a subscription\nhint: one looks like {hint}")
-        known = {name: item[name] for name in ("id", "filter", "dialect") if item.get(name) is not None}
+        known = {
+            name: item[name] for name in ("id", "filter", "dialect", "delivery") if item.get(name) is not None
+        }
         items.append({"dialect": dialect, **known})
     return items
 
 
 def _describe(info: SubscriptionInfo) -> dict[str, Any]:
+    delivery = info.delivery.changed()
     return {
         "id": info.id,
         "space": info.space,
@@ -200,4 +274,5 @@ def _describe(info: SubscriptionInfo) -> dict[str, Any]:
         "dialect": info.dialect,
         "revision": info.revision,
         "valid_from": positions_text(info.valid_from),
+        **({"delivery": delivery} if delivery else {}),
     }

@@ -14,11 +14,15 @@ from fieldfare.model import Position
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One server-sent event, as bytes; ``kind`` is its ``event:`` field, empty where it has none."""
+    """One server-sent event, as bytes; ``kind`` is its ``event:`` field, empty where it has none.
+
+    ``attempt`` says which time a message is given.
+    """
 
     id: bytes
     data: bytes
     kind: bytes = b""
+    attempt: int = 1
 
 
 class EventStreamParser:
@@ -56,6 +60,7 @@ class EventStreamParser:
 def _read_frame(part: bytes) -> Frame | None:
     """One frame by the whole of the format's rules; None when it has no data."""
     identifier = kind = b""
+    attempt = 1
     data: list[bytes] = []
     for line in part.split(b"\n"):
         name, _, value = line.partition(b":")
@@ -66,7 +71,13 @@ def _read_frame(part: bytes) -> Frame | None:
             identifier = value
         elif name == b"event":
             kind = value
-    return Frame(identifier, b"\n".join(data), kind) if data else None
+        elif name == b"attempt" and value.isdigit():
+            attempt = int(value[:9])
+    return Frame(identifier, b"\n".join(data), kind, attempt) if data else None
+
+
+SOUGHT = b"sought"
+"""The kind of the frame that says that what was acked may come again."""
 
 
 def read_position(id: str, frame: Frame) -> Position | None:

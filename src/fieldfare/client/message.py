@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from fieldfare.client.encoding import decode_event
+from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 
@@ -12,7 +13,7 @@ class AckTaker(Protocol):
     """Whoever takes a message's ack: a subscriber, sync or async."""
 
     def take_ack(self, position: Position) -> None: ...
-    def take_nack(self, position: Position) -> None: ...
+    def take_verdict(self, position: Position, verdict: Verdict) -> None: ...
 
 
 class Message:
@@ -24,12 +25,15 @@ class Message:
         Where the event stands in the log; its identity.
     raw : bytes
         The event's JSON as it was published.
+    attempt : int
+        Which time this is that the service gives it, from 1.
     """
 
-    __slots__ = ("_event", "_taker", "position", "raw")
+    __slots__ = ("_event", "_taker", "attempt", "position", "raw")
 
-    def __init__(self, position: Position, raw: bytes, taker: AckTaker) -> None:
+    def __init__(self, position: Position, raw: bytes, taker: AckTaker, attempt: int = 1) -> None:
         self.position = position
+        self.attempt = attempt
         self.raw = raw
         self._taker = taker
         self._event: dict[str, Any] | None = None
@@ -45,9 +49,23 @@ class Message:
         """Say that the program is done with this message. Returns at once; sent in the background."""
         self._taker.take_ack(self.position)
 
-    def nack(self) -> None:
-        """Ask for this message again. Returns at once; sent in the background."""
-        self._taker.take_nack(self.position)
+    def nack(self, delay_s: float | None = None) -> None:
+        """Ask for this message again. Returns at once; sent in the background.
+
+        Parameters
+        ----------
+        delay_s
+            Seconds until then; by default as the subscription's settings say.
+        """
+        self._taker.take_verdict(self.position, Verdict("nack", delay_s))
+
+    def extend(self, ack_deadline_s: float | None = None) -> None:
+        """Have this message for so long from now on. Returns at once; sent in the background."""
+        self._taker.take_verdict(self.position, Verdict("extend", ack_deadline_s))
+
+    def terminate(self, reason: str = "") -> None:
+        """Give this message up: nobody is given it again. Returns at once; sent in the background."""
+        self._taker.take_verdict(self.position, Verdict("terminate", reason))
 
     def __repr__(self) -> str:
         return f"Message({self.position}, {self.raw[:60]!r}{'...' if len(self.raw) > 60 else ''})"

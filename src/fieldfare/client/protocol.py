@@ -15,8 +15,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from fieldfare.client.errors import ApiError, Refusal, SubscriptionsRefused, UnexpectedAnswer, read_refusal
-from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
-from fieldfare.model import Position, positions_of
+from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.verdict import Verdict
+from fieldfare.model import DeliverySettings, Position, positions_of
 
 Result = TypeVar("Result")
 
@@ -188,14 +189,10 @@ def _read_bulk(answer: Answer) -> int:
     return stored
 
 
-def put_subscription(space: str, id: str, filter: str, dialect: str) -> ApiCall[SubscriptionInfo]:
+def put_subscription(space: str, id: str, new: NewSubscription) -> ApiCall[SubscriptionInfo]:
     """Create or replace the subscription of this id."""
-    return ApiCall(
-        "PUT",
-        _subscription_path(space, id),
-        _read_subscription,
-        *_json({"filter": filter, "dialect": dialect}),
-    )
+    body = _describe_new(new)
+    return ApiCall("PUT", _subscription_path(space, id), _read_subscription, *_json(body))
 
 
 def get_subscription(space: str, id: str) -> ApiCall[SubscriptionInfo]:
@@ -222,10 +219,12 @@ def _read_page(answer: Answer) -> tuple[list[SubscriptionInfo], str | None]:
 
 
 def pull(
-    space: str, id: str, max_messages: int, wait_s: float, ack_deadline_s: float
+    space: str, id: str, max_messages: int, wait_s: float, ack_deadline_s: float | None
 ) -> ApiCall[list[PulledMessage]]:
     """Take up to so many messages; the service waits up to ``wait_s`` for the first."""
-    body = {"max": max_messages, "wait_s": wait_s, "ack_deadline_s": ack_deadline_s}
+    body = {"max": max_messages, "wait_s": wait_s}
+    if ack_deadline_s is not None:
+        body["ack_deadline_s"] = ack_deadline_s
     return ApiCall(
         "POST", f"{_subscription_path(space, id)}/pull", _read_pull, *_json(body), extra_wait_s=wait_s
     )
@@ -234,6 +233,7 @@ def pull(
 class _PulledItem(msgspec.Struct):
     position: str
     event: msgspec.Raw
+    attempt: int = 1
 
 
 class _PullBody(msgspec.Struct):
@@ -245,7 +245,7 @@ _pull_decoder = msgspec.json.Decoder(_PullBody)
 
 def _read_pull(answer: Answer) -> list[PulledMessage]:
     items = _pull_decoder.decode(answer.body).messages
-    return [PulledMessage(Position.parse(item.position), bytes(item.event)) for item in items]
+    return [PulledMessage(Position.parse(item.position), bytes(item.event), item.attempt) for item in items]
 
 
 def cut_positions(positions: Sequence[Position]) -> Iterator[Sequence[Position]]:
@@ -268,10 +268,93 @@ def acknowledge_up_to(space: str, id: str, position: Position) -> ApiCall[None]:
     )
 
 
-def negative_acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
-    """Ask for these messages again."""
-    body = {"positions": [str(position) for position in positions]}
-    return ApiCall("POST", f"{_subscription_path(space, id)}/nack", lambda answer: None, *_json(body))
+_SETTINGS = {"nack": "delay_s", "extend": "ack_deadline_s", "terminate": "reason"}
+
+
+def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -> ApiCall[None]:
+    """Say something else of messages than that they are done."""
+    body: dict[str, Any] = {"positions": [str(position) for position in positions]}
+    if verdict.value is not None:
+        body[_SETTINGS[verdict.verb]] = verdict.value
+    return ApiCall(
+        "POST", f"{_subscription_path(space, id)}/{verdict.verb}", lambda answer: None, *_json(body)
+    )
+
+
+def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[SubscriptionInfo]:
+    """Change how a subscription's messages are given."""
+    return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
+
+
+def seek(space: str, id: str, to: str) -> ApiCall[tuple[Position, ...]]:
+    """Go on from another place; where that is."""
+    return ApiCall(
+        "POST",
+        f"{_subscription_path(space, id)}/seek",
+        lambda answer: positions_of(_read_object(answer)["cursor"]),
+        *_json({"to": to}),
+    )
+
+
+def list_dead_letters(
+    space: str, id: str, after: str | None, limit: int
+) -> ApiCall[tuple[list[DeadMessage], str | None]]:
+    """One page of what was given up, and the position after which the next page starts."""
+    query = {"limit": str(limit)} | ({"after": after} if after is not None else {})
+    return ApiCall("GET", f"{_dead_letters_path(space, id)}?{urlencode(query)}", _read_dead_letters)
+
+
+class _DeadItem(msgspec.Struct):
+    position: str
+    attempts: int
+    reason: str
+    dead_ms: int
+    event: msgspec.Raw
+
+
+class _DeadPage(msgspec.Struct):
+    dead_letters: list[_DeadItem]
+    next: str | None
+
+
+_dead_decoder = msgspec.json.Decoder(_DeadPage)
+
+
+def _read_dead_letters(answer: Answer) -> tuple[list[DeadMessage], str | None]:
+    page = _dead_decoder.decode(answer.body)
+    found = [
+        DeadMessage(
+            Position.parse(item.position),
+            None if bytes(item.event) == b"null" else bytes(item.event),
+            item.attempts,
+            item.reason,
+            item.dead_ms,
+        )
+        for item in page.dead_letters
+    ]
+    return found, page.next
+
+
+def retry_dead_letters(space: str, id: str, positions: Sequence[Position] | None) -> ApiCall[tuple[int, int]]:
+    """Give what was given up all the same: how many, and how many are left."""
+    body = {} if positions is None else {"positions": [str(position) for position in positions]}
+    return ApiCall("POST", f"{_dead_letters_path(space, id)}/retry", _read_retried, *_json(body))
+
+
+def _read_retried(answer: Answer) -> tuple[int, int]:
+    value = _read_object(answer)
+    return int(value["retried"]), int(value["left"])
+
+
+def clear_dead_letters(space: str, id: str) -> ApiCall[int]:
+    """Forget what was given up: how many."""
+    return ApiCall(
+        "DELETE", _dead_letters_path(space, id), lambda answer: int(_read_object(answer)["removed"])
+    )
+
+
+def _dead_letters_path(space: str, id: str) -> str:
+    return f"{_subscription_path(space, id)}/dead-letters"
 
 
 def stream_path(space: str, id: str, window: int, ack_deadline_s: float | None) -> str:
@@ -319,8 +402,11 @@ def _json(value: object) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     return msgspec.json.encode(value), (JSON_CONTENT,)
 
 
-def _describe_new(new: NewSubscription) -> dict[str, str]:
-    body = {"filter": new.filter, "dialect": new.dialect}
+def _describe_new(new: NewSubscription) -> dict[str, Any]:
+    body: dict[str, Any] = {"filter": new.filter, "dialect": new.dialect}
+    if new.delivery is not None:
+        given = new.delivery
+        body["delivery"] = given.changed() if isinstance(given, DeliverySettings) else dict(given)
     return body if new.id is None else {"id": new.id, **body}
 
 
@@ -336,6 +422,7 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         dialect=value["dialect"],
         revision=value["revision"],
         valid_from=positions_of(value["valid_from"]),
+        delivery=msgspec.convert(value.get("delivery", {}), DeliverySettings),
     )
 
 

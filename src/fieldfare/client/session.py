@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from fieldfare.client.protocol import ApiCall, acknowledge, cut_positions, negative_acknowledge
+from fieldfare.client.protocol import ApiCall, acknowledge, cut_positions, tell
+from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 ACK_EVERY_S = 0.05
@@ -20,35 +21,43 @@ ACK_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class AckBatch:
-    """Positions to tell the service about in one go."""
+    """Positions to tell the service about in one go; ``said`` is of those that are not acked."""
 
     acks: list[Position] = field(default_factory=list)
-    nacks: list[Position] = field(default_factory=list)
+    said: dict[Position, Verdict] = field(default_factory=dict)
+
+    @property
+    def nacks(self) -> list[Position]:
+        """Those to be given again."""
+        return [position for position, verdict in self.said.items() if verdict.verb == "nack"]
 
     def __bool__(self) -> bool:
-        return bool(self.acks or self.nacks)
+        return bool(self.acks or self.said)
 
 
 class AckBuffer:
-    """Gathers acks and nacks; the last word on a position counts."""
+    """Gathers acks, and what else is said of messages; the last word on one counts, and an ack most."""
 
     def __init__(self) -> None:
         self._acks: dict[Position, None] = {}
-        self._nacks: dict[Position, None] = {}
+        self._said: dict[Position, Verdict] = {}
         self._oldest_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._acks) + len(self._nacks)
+        return len(self._acks) + len(self._said)
 
     def ack(self, position: Position, now_s: float) -> None:
         self._note_time(now_s)
-        self._nacks.pop(position, None)
+        self._said.pop(position, None)
         self._acks[position] = None
 
     def nack(self, position: Position, now_s: float) -> None:
+        self.say(position, Verdict("nack"), now_s)
+
+    def say(self, position: Position, verdict: Verdict, now_s: float) -> None:
         self._note_time(now_s)
         if position not in self._acks:
-            self._nacks[position] = None
+            self._said[position] = verdict
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until they should be sent: 0 is now, None is never (there are none)."""
@@ -60,17 +69,18 @@ class AckBuffer:
 
     def take(self) -> AckBatch:
         """All that are there."""
-        batch = AckBatch(list(self._acks), list(self._nacks))
+        batch = AckBatch(list(self._acks), dict(self._said))
         self._acks.clear()
-        self._nacks.clear()
+        self._said.clear()
         return batch
 
     def put_back(self, batch: AckBatch, now_s: float) -> None:
-        """Sending failed: they are to be sent with the next ones."""
+        """Sending failed: they are to be sent with the next ones, but where something newer is said."""
         for position in batch.acks:
             self.ack(position, now_s)
-        for position in batch.nacks:
-            self.nack(position, now_s)
+        for position, verdict in batch.said.items():
+            if position not in self._said:
+                self.say(position, verdict, now_s)
 
     def _note_time(self, now_s: float) -> None:
         if not len(self):
@@ -115,6 +125,11 @@ class SeenPositions:
         self._queued.discard(position)
         self._shown[position] = self._connection
 
+    def sought(self) -> None:
+        """The subscription was set to another place: whatever comes now is new."""
+        self._shown.clear()
+        self._acked.clear()
+
     def acked(self, position: Position) -> None:
         """The program is done with it."""
         self._shown.pop(position, None)
@@ -132,6 +147,9 @@ def describe_acks(space: str, id: str, batch: AckBatch) -> list[ApiCall[None]]:
     calls: list[ApiCall[None]] = []
     if batch.acks:
         calls += [acknowledge(space, id, some) for some in cut_positions(batch.acks)]
-    if batch.nacks:
-        calls += [negative_acknowledge(space, id, some) for some in cut_positions(batch.nacks)]
+    same: dict[Verdict, list[Position]] = {}
+    for position, verdict in batch.said.items():
+        same.setdefault(verdict, []).append(position)
+    for verdict, positions in same.items():
+        calls += [tell(space, id, some, verdict) for some in cut_positions(positions)]
     return calls

@@ -10,8 +10,8 @@ from fieldfare.client.protocol import MAX_BULK
 from fieldfare.client.records import NewSubscription
 
 Subscribable = NewSubscription | Mapping[str, Any] | tuple[str, str]
-"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and perhaps ``id`` and ``dialect``, or
-(id, filter)."""
+"""An item of a bulk call: a NewSubscription, a mapping with ``filter`` and perhaps ``id``, ``dialect`` and
+``delivery``, or (id, filter)."""
 
 MAX_BULK_CHARS = 2 << 20
 """Filters of one bulk request, in characters: safely below the service's bound on a request's bytes."""
@@ -22,12 +22,15 @@ def read_subscribable(item: Subscribable) -> NewSubscription:
     if isinstance(item, NewSubscription):
         return item
     if isinstance(item, Mapping):
-        unknown = set(item) - {"id", "filter", "dialect"}
+        unknown = set(item) - {"id", "filter", "dialect", "delivery"}
         if "filter" not in item or unknown:
             raise ValueError(
-                f"a subscription has a filter, and perhaps id and dialect, not {sorted(map(str, item))}"
+                "a subscription has a filter, and perhaps id, dialect and delivery, not"
+                f" {sorted(map(str, item))}"
             )
-        return NewSubscription(item["filter"], item.get("id"), item.get("dialect") or "sql")
+        return NewSubscription(
+            item["filter"], item.get("id"), item.get("dialect") or "sql", item.get("delivery")
+        )
     if isinstance(item, tuple) and len(item) == 2:
         return NewSubscription(item[1], item[0])
     raise ValueError(f"a subscription is (id, filter), a mapping or a NewSubscription, not {item!r}")

@@ -1,8 +1,9 @@
 """The delivery of one subscription: a machine without I/O.
 
 Matches are *fed* in order, *given* to sessions under a lease, and *acked*. A match that is nacked, or
-whose lease runs out, or whose session ends is given *again*. Each partition of the log is a *lane* with a
-cursor of its own (`lane`); lanes give in turn, so none with a backlog keeps another waiting.
+whose lease runs out, or whose session ends is given *again*: at once, or later; after so many attempts it is
+*given up* (`tries`). Each partition of the log is a *lane* with a cursor of its own (`lane`); lanes give in
+turn, so none with a backlog keeps another waiting.
 
 Positions are keys here (`keys`). Time is passed in as seconds of a clock that never goes back.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
-from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks, united
-from fieldfare.model import Cursor, Offsets
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at
+from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks
+from fieldfare.delivery.mark import Mark
+from fieldfare.delivery.sessions import Lease, Session
+from fieldfare.delivery.tries import LETTERS_MAX, Tries
+from fieldfare.model import Cursor, DeliverySettings, Offsets
 
 __all__ = ["Delivery", "Mark", "Session", "TooManyEarlyAcks"]
 
@@ -29,60 +32,8 @@ SETTLED_AT_ONCE = 2_000
 EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
 
-
-class Session:
-    """Somebody who takes messages: one stream, or all pulls of a subscription.
-
-    Parameters
-    ----------
-    window
-        How many messages the session may hold unacked.
-    """
-
-    __slots__ = ("ended", "held", "window")
-
-    def __init__(self, window: int) -> None:
-        self.window = window
-        self.held = 0
-        self.ended = False
-        """Whether another session has taken its place: it is to take nothing more."""
-
-    @property
-    def room(self) -> int:
-        return self.window - self.held
-
-
-class _Lease:
-    """Messages given to one session at one time; ``open`` counts those that are not settled."""
-
-    __slots__ = ("deadline_s", "keys", "open", "session")
-
-    def __init__(self, session: Session, deadline_s: float, keys: Sequence[int]) -> None:
-        self.session = session
-        self.deadline_s = deadline_s
-        self.keys = keys
-        self.open = len(keys)
-
-    def __lt__(self, other: _Lease) -> bool:
-        return self.deadline_s < other.deadline_s
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Where a delivery stood at one moment: cheap to take, made into a `Cursor` where there is time."""
-
-    version: int
-    cursor_keys: tuple[int, ...]
-    runs: tuple[Run, ...]
-
-    def cursor(self) -> Cursor:
-        """What must be saved so that no acked message ever comes again."""
-        cursors = {key >> PARTITION_SHIFT: key for key in self.cursor_keys}
-        runs = united(run for run in self.runs if run[1] >= cursors[run[1] >> PARTITION_SHIFT])
-        return Cursor(
-            tuple(map(position_of, self.cursor_keys)),
-            tuple((position_of(first), position_of(last)) for first, last in runs),
-        )
+NACKED, LATE, UNSETTLED = "nacked", "not acked in time", "given as often as it may be"
+"""Why a message is given up, where nobody says why."""
 
 
 class Delivery:
@@ -96,25 +47,50 @@ class Delivery:
         A key of each partition: everything before is acked (or is older than the subscription).
     acked
         Runs of keys at or beyond the cursors of which every match was acked.
+    given_to
+        A key of each partition, if not its cursor: everything before was given, once at least.
+    tries
+        How often, where that was not once.
     """
 
-    def __init__(self, number: int, cursors: Iterable[int], acked: Iterable[Run] = ()) -> None:
+    def __init__(
+        self,
+        number: int,
+        cursors: Iterable[int],
+        acked: Iterable[Run] = (),
+        given_to: Iterable[int] = (),
+        tries: Tries | None = None,
+    ) -> None:
         self.number = number
         self.deleted = False
-        self._version = self._saved_version = 0
+        self.round = 0
+        """Goes up when it is set to another place: sessions hold nothing then of what they were given."""
+        self.settings = DeliverySettings()
+        self.tries = Tries() if tries is None else tries
+        self._counts = self.tries.counts
+        self._version = self._saved_version = self._urgent_version = 0
         runs: dict[int, list[Run]] = {}
         for run in acked:
             runs.setdefault(run[0] >> PARTITION_SHIFT, []).append(run)
+        ends = {key >> PARTITION_SHIFT: key for key in given_to}
         self.lanes = {
-            (partition := cursor >> PARTITION_SHIFT): Lane(cursor, runs.get(partition, ()))
+            (partition := cursor >> PARTITION_SHIFT): Lane(
+                cursor, runs.get(partition, ()), ends.get(partition, 0)
+            )
             for cursor in cursors
         }
         """By partition."""
         self._turns = list(self.lanes.values())
-        self._leases: dict[int, _Lease] = {}
-        self._deadlines: list[_Lease] = []
+        self._leases: dict[int, Lease] = {}
+        self._deadlines: list[Lease] = []
         self._settled_leases = 0
         self._again: list[int] = []
+        self._later: list[tuple[float, int]] = []
+        """Those to be given again, and when."""
+        self._is_recalling = self._recalls()
+        """Whether something may come that was given before this was made."""
+        self._is_bounded = self._is_held_back = False
+        self._push_retried(list(self.tries.retried))
 
     @classmethod
     def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
@@ -127,7 +103,10 @@ class Delivery:
             return cls(number, keys.values())
         keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}
         runs = [(key_of(first), key_of(last)) for first, last in cursor.acked]
-        return cls(number, keys.values(), runs)
+        tries = Tries(
+            ((key_of(place), count) for place, count in cursor.attempts), map(key_of, cursor.retried)
+        )
+        return cls(number, keys.values(), runs, map(key_of, cursor.given), tries)
 
     @property
     def cursor_keys(self) -> tuple[int, ...]:
@@ -135,17 +114,36 @@ class Delivery:
         return tuple(lane.cursor_key for lane in self.lanes.values())
 
     def cursor(self) -> Cursor:
-        """What must be saved so that no acked message ever comes again."""
+        """What must be saved so that no acked message ever comes again, and none is given too often."""
         return self.mark().cursor()
 
     def mark(self) -> Mark:
         """The same, to be worked out later."""
         runs = tuple(run for lane in self.lanes.values() for run in lane.runs())
-        return Mark(self._version, self.cursor_keys, runs)
+        tries = self.tries
+        return Mark(
+            self._version,
+            self.cursor_keys,
+            runs,
+            tuple(lane.given_to for lane in self.lanes.values()),
+            tuple(tries.counts.items()),
+            tuple(tries.letters.values()),
+            tuple(tries.settled.items()),
+        )
 
     def saved(self, mark: Mark) -> None:
         """A mark is durable."""
         self._saved_version = max(self._saved_version, mark.version)
+        if mark.letters or mark.settled:
+            self.tries.saved(mark.letters, mark.settled)
+            self.configure(self.settings)
+
+    def configure(self, settings: DeliverySettings) -> None:
+        """Give messages in this way from now on; leases that are out stay as they are."""
+        self.settings = settings
+        self._is_bounded = settings.max_attempts is not None
+        is_full = len(self.tries.letters) >= LETTERS_MAX
+        self._is_held_back = is_full or settings.paused or settings.max_in_flight is not None
 
     @property
     def is_saved(self) -> bool:
@@ -153,14 +151,27 @@ class Delivery:
         return self._saved_version == self._version
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether attempts, or what was given up, are to be saved soon: a crash would have them repeated."""
+        return self._urgent_version > self._saved_version
+
+    @property
     def in_flight(self) -> int:
         """How many messages are leased."""
         return len(self._leases)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is leased, and nothing waits for its time."""
+        return not self._leases and not self._later
+
+    @property
     def next_deadline_s(self) -> float | None:
-        """When the next lease runs out; one whose messages are all settled may still be named."""
-        return self._deadlines[0].deadline_s if self._deadlines else None
+        """When the next lease or delay runs out; one whose messages are all settled may still be named."""
+        if not self._later:
+            return self._deadlines[0].deadline_s if self._deadlines else None
+        due_s = self._later[0][0]
+        return min(due_s, self._deadlines[0].deadline_s) if self._deadlines else due_s
 
     @property
     def wants_feed(self) -> bool:
@@ -178,7 +189,11 @@ class Delivery:
         """From which keys on the match log is to be read for it, one a partition at most."""
         if self._again:
             self._drop_settled()
-        return [] if self._again else [lane.read_to for lane in self._turns if lane.wants_feed]
+        return (
+            []
+            if self._again or self.settings.paused
+            else [lane.read_to for lane in self._turns if lane.wants_feed]
+        )
 
     def is_to_read(self, partition: int) -> bool:
         """Whether a partition is to be read for it."""
@@ -188,7 +203,7 @@ class Delivery:
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
-        if session.room <= 0:
+        if (self._room(session) if self._is_held_back else session.room) <= 0:
             return False
         if self._again:
             self._drop_settled()
@@ -208,26 +223,95 @@ class Delivery:
 
         Those of a partition are in order, but for those given again, which come first.
         """
-        self.expire(now_s)
-        room = min(limit, session.room)
+        if self._later or (self._deadlines and self._deadlines[0].deadline_s <= now_s):
+            self.expire(now_s)
+        room = min(limit, self._room(session) if self._is_held_back else session.window - session.held)
         keys: list[int] = []
-        while self._again and len(keys) < room:
-            key = heapq.heappop(self._again)
-            if self._is_to_come_again(key):
-                keys.append(key)
+        before = self._take_again(keys, room) if self._again else 0
         for lane in self._turns:
             self._version += lane.give(keys, room)
+        if self._is_recalling:
+            self._recall(keys, before, room)
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
         if keys:
-            lease = _Lease(session, now_s + lease_s, keys)
+            lease = Lease(session, now_s + lease_s, keys)
             self._leases.update(dict.fromkeys(keys, lease))
             if lease.deadline_s != math.inf:
                 heapq.heappush(self._deadlines, lease)
             session.held += len(keys)
+            self._version += 1
+            if before or self._is_bounded:
+                self._urgent_version = self._version
         return keys
 
-    def ack(self, keys: Iterable[int]) -> int:
+    def _room(self, session: Session) -> int:
+        """How many messages more a session may have, where more than its window holds it back."""
+        room, settings = session.room, self.settings
+        if settings.paused or len(self.tries.letters) >= LETTERS_MAX:
+            return 0
+        if settings.max_in_flight is not None and not session.is_auto:
+            room = min(room, settings.max_in_flight - len(self._leases))
+        return room
+
+    def _take_again(self, keys: list[int], room: int) -> int:
+        """Take of those to be given again, how many; those given often enough are given up instead."""
+        passed = 0
+        while self._again and len(keys) < room and passed < EXPIRED_AT_ONCE:
+            key = heapq.heappop(self._again)
+            if not self._is_to_come_again(key):
+                continue
+            if self._is_used_up(key):
+                self._give_up(key, UNSETTLED)
+                passed += 1
+            else:
+                self.tries.add(key, 1)
+                keys.append(key)
+        if passed:
+            self._advance()
+        return len(keys)
+
+    def _recall(self, keys: list[int], first: int, room: int) -> None:
+        """Count what lanes gave that was given before a restart; others come for what is given up."""
+        passed = 0
+        while self._is_recalling:
+            fresh = keys[first:]
+            del keys[first:]
+            for key in fresh:
+                if key < self.lanes[key >> PARTITION_SHIFT].known_to:
+                    if self._is_used_up(key):
+                        self._give_up(key, UNSETTLED)
+                        passed += 1
+                        continue
+                    self.tries.add(key, 1)
+                keys.append(key)
+            self._is_recalling = self._recalls()
+            first = len(keys)
+            if first == room or passed >= EXPIRED_AT_ONCE:
+                break
+            for lane in self._turns:
+                self._version += lane.give(keys, room)
+            if len(keys) == first:
+                break
+        self._advance()
+        self._urgent_version = self._version + bool(keys)
+
+    def _recalls(self) -> bool:
+        return any(lane.next_key < lane.known_to for lane in self._turns)
+
+    def _is_used_up(self, key: int) -> bool:
+        most = self.settings.max_attempts
+        return most is not None and self.tries.count_of(key) >= most
+
+    def _give_up(self, key: int, reason: str) -> None:
+        """A message that is not leased is not given any more; the lanes are to be advanced."""
+        self.lanes[key >> PARTITION_SHIFT].given.ack(key)
+        self.tries.give_up(key, reason, is_kept=self.settings.dead_letter)
+        self._is_held_back |= len(self.tries.letters) >= LETTERS_MAX
+        self._version += 1
+        self._urgent_version = self._version
+
+    def ack(self, keys: Sequence[int]) -> int:
         """Settle messages for good; how many of them were not settled before.
 
         Raises
@@ -244,6 +328,10 @@ class Delivery:
             if lane.given.ack(key):
                 self._end_lease(key)
                 count += 1
+            elif key in self.tries.retried:
+                self._end_lease(key)
+                self.tries.settle_retried(key)
+                count += 1
             elif key >= lane.cursor_key:
                 others = {} if others is None else others
                 others.setdefault(lane, []).append(key)
@@ -253,7 +341,12 @@ class Delivery:
                 lane.advance()
         for lane, early in others.items() if others else ():
             count += self._ack_early(lane, early)
+        if self._counts:
+            self._forget_counts(keys)
         return count
+
+    def _forget_counts(self, keys: Iterable[int]) -> None:
+        self.tries.settle([key for key in keys if key not in self.tries.retried])
 
     def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
         count = lane.ack_early(keys)
@@ -269,14 +362,27 @@ class Delivery:
             How many those were, as far as read.
         """
         lane = self.lanes.get(key >> PARTITION_SHIFT)
-        if lane is None or key < lane.cursor_key:
+        if lane is None:
             return 0
+        if key < lane.cursor_key:
+            return self._settle_tries(key) if self.tries.retried else 0
         open_keys, passed = lane.ack_up_to(key)
         for each in open_keys:
             self._end_lease(each)
         self._version += 1
         self._advance()
-        return len(open_keys) + passed
+        return len(open_keys) + passed + self._settle_tries(key)
+
+    def _settle_tries(self, up_to: int) -> int:
+        """What is tried again, and has been given since, is settled too; how many those were."""
+        tries, begin = self.tries, up_to >> PARTITION_SHIFT << PARTITION_SHIFT
+        done = [key for key in tries.retried if begin <= key <= up_to and tries.counts[key] > 0]
+        for key in done:
+            self._end_lease(key)
+            tries.settle_retried(key)
+        if tries.counts:
+            tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
+        return len(done)
 
     def skip_to(self, begins: Offsets) -> None:
         """Settle whatever lies before these records."""
@@ -290,14 +396,110 @@ class Delivery:
         lane = self.lanes.get(key >> PARTITION_SHIFT)
         return [*(lane.given.every(SETTLED_AT_ONCE, key) if lane is not None else ()), key]
 
-    def nack(self, keys: Iterable[int]) -> int:
-        """Give leased messages again, at once; how many those are."""
+    def nack(self, keys: Iterable[int], now_s: float, delay_s: float | None = None) -> int:
+        """Leased messages have failed: they come again after so long, or as the settings say; how many.
+
+        Those that were given as often as they may be are given up.
+        """
+        count = self._fail(keys, now_s, delay_s, NACKED)
+        if self.is_urgent:
+            self._advance()
+        return count
+
+    def _fail(self, keys: Iterable[int], now_s: float, delay_s: float | None, reason: str) -> int:
         count = 0
         for key in keys:
-            if self._end_lease(key):
+            if not self._end_lease(key):
+                continue
+            count += 1
+            if self._is_used_up(key):
+                self._give_up(key, reason)
+                continue
+            after_s = delay_s
+            if after_s is None:
+                after_s = self.settings.retry_delay_s(self.tries.count_of(key))
+            if after_s > 0:
+                heapq.heappush(self._later, (now_s + after_s, key))
+            else:
                 heapq.heappush(self._again, key)
-                count += 1
         return count
+
+    def give_back(self, session: Session, keys: Iterable[int]) -> None:
+        """A session has taken messages and could not be given them: they come at once. It was no attempt."""
+        for key in keys:
+            lease = self._leases.get(key)
+            if lease is not None and lease.session is session:
+                self._end_lease(key)
+                self.tries.add(key, -1)
+                heapq.heappush(self._again, key)
+                self._version += 1
+
+    def extend(self, keys: Iterable[int], now_s: float, lease_s: float) -> int:
+        """Lease messages to who has them for so long from now on; how many those are."""
+        found: dict[Session, list[int]] = {}
+        for key in keys:
+            lease = self._leases.get(key)
+            if lease is not None and not lease.session.is_auto:
+                self._end_lease(key)
+                found.setdefault(lease.session, []).append(key)
+        for session, extended in found.items():
+            lease = Lease(session, now_s + lease_s, extended)
+            self._leases.update(dict.fromkeys(extended, lease))
+            heapq.heappush(self._deadlines, lease)
+            session.held += len(extended)
+        return sum(map(len, found.values()))
+
+    def terminate(self, keys: Iterable[int], reason: str) -> int:
+        """Give up messages that were given and are not acked; how many those are."""
+        count = 0
+        for key in keys:
+            lane = self.lanes.get(key >> PARTITION_SHIFT)
+            if lane is not None and (lane.given.is_open(key) or key in self.tries.retried):
+                self._end_lease(key)
+                self._give_up(key, reason)
+                count += 1
+        self._advance()
+        return count
+
+    def retry(self, keys: Iterable[int]) -> None:
+        """Give messages all the same that were given up, as if for the first time."""
+        fresh = [key for key in keys if key >> PARTITION_SHIFT in self.lanes and key not in self._leases]
+        self.tries.retry(fresh)
+        self._push_retried(fresh)
+
+    def _push_retried(self, keys: Iterable[int]) -> None:
+        """Give these again, but those that their lane gives anyway: they need no letter any more."""
+        for key in keys:
+            lane = self.lanes.get(key >> PARTITION_SHIFT)
+            if lane is None or lane.owes(key):
+                self.tries.settle_retried(key)
+                self._version += 1
+                self._urgent_version = self._version
+            elif key not in self._leases:
+                heapq.heappush(self._again, key)
+
+    def seek(self, keys: Sequence[int]) -> None:
+        """Set cursors to these keys: what lies before is settled, what lies behind is owed, acked or not.
+
+        What is tried again, and what is owed of other partitions, is given again. Sessions hold nothing more.
+        """
+        sought = {key >> PARTITION_SHIFT for key in keys}
+        owed = [*self._leases, *self._again, *(key for _, key in self._later)]
+        for lease in {id(lease): lease for lease in self._leases.values()}.values():
+            lease.session.held = lease.open = 0
+            lease.keys = ()
+        self.round += 1
+        self._leases.clear()
+        self._deadlines, self._later, self._settled_leases = [], [], 0
+        self._again = [key for key in owed if key >> PARTITION_SHIFT not in sought]
+        heapq.heapify(self._again)
+        self.tries.settle([key for key in self.tries.counts if key >> PARTITION_SHIFT in sought])
+        for key in keys:
+            self.lanes[key >> PARTITION_SHIFT] = Lane(key)
+        self._turns = list(self.lanes.values())
+        self._is_recalling = self._recalls()
+        self.retry(list(self.tries.retried))
+        self._version += 1
 
     def release(self, session: Session) -> None:
         """A session has ended: what it held unacked is to be given again.
@@ -322,13 +524,19 @@ class Delivery:
         Of very many only the first: the next call goes on.
         """
         count = 0
+        while self._later and self._later[0][0] <= now_s and count < EXPIRED_AT_ONCE:
+            heapq.heappush(self._again, heapq.heappop(self._later)[1])
+            count += 1
         while self._deadlines and self._deadlines[0].deadline_s <= now_s and count < EXPIRED_AT_ONCE:
             lease = heapq.heappop(self._deadlines)
             if lease.open == 0:
                 self._settled_leases -= 1
                 continue
             lease.deadline_s = math.inf  # it is not among the deadlines any more
-            count += self.nack([key for key in lease.keys if self._leases.get(key) is lease])
+            mine = [key for key in lease.keys if self._leases.get(key) is lease]
+            count += self._fail(mine, now_s, None, LATE)
+        if count and self.is_urgent:
+            self._advance()
         return count > 0
 
     def forget_unread(self) -> None:
@@ -357,7 +565,9 @@ class Delivery:
 
     def _is_to_come_again(self, key: int) -> bool:
         """Whether a message to be given again still should be."""
-        return key not in self._leases and self.lanes[key >> PARTITION_SHIFT].given.is_open(key)
+        if key in self._leases:
+            return False
+        return self.lanes[key >> PARTITION_SHIFT].given.is_open(key) or key in self.tries.retried
 
     def _drop_settled(self) -> None:
         while self._again and not self._is_to_come_again(self._again[0]):

@@ -40,6 +40,11 @@ class Given:
         """The oldest that is not acked, if there is one."""
         return self._keys[self._first] if self._first < len(self._keys) else None
 
+    @property
+    def end(self) -> int:
+        """Behind the last one; 0 where none is held."""
+        return self._keys[-1] + 1 if self._keys else 0
+
     def extend(self, keys: Sequence[int]) -> None:
         """These were given, in order, after all before."""
         self._keys += keys

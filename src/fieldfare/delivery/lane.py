@@ -56,6 +56,8 @@ class Lane:
         The key that everything before is acked (or is older than the subscription).
     acked
         Runs of keys at or beyond the cursor of which every match was acked.
+    given_to
+        The key that everything before was given, once at least, before this lane was made.
 
     Attributes
     ----------
@@ -63,12 +65,15 @@ class Lane:
         Where the cursor stands, and up to where matches were fed.
     given
         What was given and is not behind the cursor.
+    known_to
+        Up to where matches were given before this lane was made.
     """
 
-    __slots__ = ("_early", "_fed", "_fed_at", "cursor_key", "given", "read_to")
+    __slots__ = ("_early", "_fed", "_fed_at", "cursor_key", "given", "known_to", "read_to")
 
-    def __init__(self, cursor: int, acked: Iterable[Run] = ()) -> None:
+    def __init__(self, cursor: int, acked: Iterable[Run] = (), given_to: int = 0) -> None:
         self.cursor_key = self.read_to = cursor
+        self.known_to = max(cursor, given_to)
         self.given = Given()
         self._early: list[Run] = united(acked)
         self._fed = NO_KEYS
@@ -83,6 +88,16 @@ class Lane:
     def can_give(self) -> bool:
         """Whether `give` would give something."""
         return self._fed_at < len(self._fed) and len(self.given) < SPREAD_MAX
+
+    @property
+    def given_to(self) -> int:
+        """What is not acked and lies before it was given, once at least."""
+        return max(self.cursor_key, self.known_to, self.given.end)
+
+    @property
+    def next_key(self) -> int:
+        """No new match before it is to be given."""
+        return self.read_to if self.wants_feed else int(self._fed[self._fed_at])
 
     def runs(self) -> tuple[Run, ...]:
         """What is acked beyond the cursor, in no order."""
@@ -131,7 +146,7 @@ class Lane:
 
         How many of them are new; TooManyEarlyAcks when there is no room.
         """
-        beyond = self.read_to if self.wants_feed else int(self._fed[self._fed_at])
+        beyond = self.next_key
         fresh = sorted({key for key in keys if key >= beyond and not self._is_early(key)})
         # What was read is known: what is not among the matches there is none, and is not remembered.
         fresh = [key for key in fresh if key >= self.read_to or self._is_fed(key)]
@@ -141,10 +156,13 @@ class Lane:
             self._early = sorted([*self._early, *((key, key) for key in fresh)])
         return len(fresh)
 
+    def owes(self, key: int) -> bool:
+        """Whether a match is given and not acked, or still to be given."""
+        return self.given.is_open(key) or (key >= self.next_key and not self._is_early(key))
+
     def forget_unread(self) -> None:
         """Let go of matches read but not given: nobody is there to take them; they are read again later."""
-        if self._fed_at < len(self._fed):
-            self.read_to = int(self._fed[self._fed_at])
+        self.read_to = self.next_key
         self._fed, self._fed_at = NO_KEYS, 0
 
     def advance(self) -> bool:

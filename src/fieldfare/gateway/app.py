@@ -25,6 +25,8 @@ from fieldfare.gateway.problems import (
     problem_response,
 )
 from fieldfare.gateway.publishing.events import Limits
+from fieldfare.gateway.routes.deliveries import DeliveryFinder
+from fieldfare.gateway.routes.delivery import DeliveryRoutes
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
 from fieldfare.gateway.routes.messages import MessageRoutes
@@ -45,18 +47,15 @@ def create_app(gateway: Gateway) -> Starlette:
     g, settings = gateway, gateway.settings
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
+    deliveries = DeliveryFinder(g.subscriptions, g.pump)
+    positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.metrics, limits),
         SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
         MessageRoutes(
-            g.subscriptions,
-            g.pump,
-            Positions(g.log, lambda: g.writer.log_ends, g.tail),
-            g.bodies,
-            g.metrics,
-            Beats(settings.heartbeat_s),
-            settings,
+            deliveries, g.pump, positions, g.bodies, g.metrics, Beats(settings.heartbeat_s), settings
         ),
+        DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
         filters,
         QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
@@ -89,7 +88,7 @@ def create_app(gateway: Gateway) -> Starlette:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
             expose_headers=("Location", "Retry-After"),
@@ -102,6 +101,7 @@ def routes_of(
     events: EventRoutes,
     subscriptions: SubscriptionRoutes,
     messages: MessageRoutes,
+    delivery: DeliveryRoutes,
     filters: FilterRoutes,
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
@@ -117,10 +117,17 @@ def routes_of(
         Route(space + "/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
         Route(subscription, subscriptions.get_subscription, methods=["GET"]),
         Route(subscription, subscriptions.put_subscription, methods=["PUT"]),
+        Route(subscription, subscriptions.patch_subscription, methods=["PATCH"]),
         Route(subscription, subscriptions.delete_subscription, methods=["DELETE"]),
         Route(subscription + "/pull", messages.pull, methods=["POST"]),
         Route(subscription + "/ack", messages.ack, methods=["POST"]),
         Route(subscription + "/nack", messages.nack, methods=["POST"]),
+        Route(subscription + "/extend", messages.extend, methods=["POST"]),
+        Route(subscription + "/terminate", messages.terminate, methods=["POST"]),
+        Route(subscription + "/seek", delivery.seek, methods=["POST"]),
+        Route(subscription + "/dead-letters", delivery.list_dead_letters, methods=["GET"]),
+        Route(subscription + "/dead-letters", delivery.clear_dead_letters, methods=["DELETE"]),
+        Route(subscription + "/dead-letters/retry", delivery.retry_dead_letters, methods=["POST"]),
         # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
         Route(subscription + "/stream", messages.head_of_stream, methods=["HEAD"]),
         Route(subscription + "/stream", messages.stream, methods=["GET"]),

@@ -43,6 +43,11 @@ class Metrics:
         self.given_up_by: dict[int, int] = {}
         self.delivered = Counter("fieldfare_deliveries", "Messages given to subscribers.", registry=registry)
         self.acked = Counter("fieldfare_acks", "Messages acknowledged.", registry=registry)
+        self.given_up_messages = Counter(
+            "fieldfare_given_up_messages",
+            "Messages given up: after their last attempt, or because a reader said so.",
+            registry=registry,
+        )
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)

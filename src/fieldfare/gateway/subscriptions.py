@@ -19,11 +19,12 @@ import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
+from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import Offsets, Position, Subscription, positions_text
+from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
 from fieldfare.storage.errors import SpaceExistsError
-from fieldfare.storage.registry import Conflict, Registry, Remove
+from fieldfare.storage.registry import Configure, Conflict, Registry, Remove
 from fieldfare.storage.registry import Put as Change
 
 COMPILE_AT_ONCE = 50
@@ -44,11 +45,15 @@ NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the fi
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one."""
+    """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one.
+
+    Where ``delivery`` is None nothing is said of it.
+    """
 
     id: Any
     filter: Any
     dialect: Any = "sql"
+    delivery: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +302,28 @@ class Subscriptions:
         assert isinstance(removed, Subscription)
         return removed
 
+    async def configure(self, space: str, id: str, changes: Any) -> Subscription:
+        """Change some settings of a subscription's delivery; Problem 404 when there is none."""
+        self.check_space(space)
+
+        def configure(ends: Offsets) -> Any:
+            existing = self._registry.get(space, id)
+            if existing is None:
+                return None
+            delivery = changed_settings(existing.delivery, changes)
+            return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
+
+        try:
+            with self._queued(0):
+                configured = await self._writer.change(configure)
+        except BadSetting as bad:
+            raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
+        if configured is None:
+            raise await self._unknown(space, id)
+        assert isinstance(configured, Subscription)
+        await self._take_in([Stored(configured, created=False, replaced=False)])
+        return configured
+
     async def probe(self) -> None:
         """Return when the registry can be written."""
         await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
@@ -330,7 +357,13 @@ class Subscriptions:
         found = compile_checked(text, dialect, self._filter_max_bytes)
         if isinstance(found, RefusedFilter):
             return found
-        put = Change(space, id, found.text, dialect, found.compiled, if_absent=True)
+        delivery = None
+        if wanted.delivery is not None:
+            try:
+                delivery = changed_settings(DeliverySettings(), wanted.delivery)
+            except BadSetting as bad:
+                return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
+        put = Change(space, id, found.text, dialect, found.compiled, if_absent=True, delivery=delivery)
         return Checked(put, is_named=wanted.id is not None)
 
     def _hold(self, subscription: Subscription) -> None:
@@ -430,8 +463,9 @@ def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]
             puts[index] = replace_fields(puts[index], id=make_up_id())
             answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
-            held = answer.existing
-            differs = (held.filter, held.dialect) != (puts[index].filter, puts[index].dialect)
+            held, put = answer.existing, puts[index]
+            differs = (held.filter, held.dialect) != (put.filter, put.dialect)
+            differs |= put.delivery not in (None, held.delivery)
             stored.append(Stored(held, created=False, replaced=False, differs=differs))
             if differs:
                 others.append(index)
@@ -439,15 +473,23 @@ def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]
             assert isinstance(answer, Subscription)
             stored.append(Stored(answer, created=True, replaced=False))
     if result.replace and others:
-        changes = [replace_fields(puts[index], if_absent=False) for index in others]
+        changes = [_replacing(stored[index].subscription, puts[index]) for index in others]
         for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
             assert isinstance(answer, Subscription)
             stored[index] = Stored(answer, created=False, replaced=True)
     return stored
 
 
+def _replacing(held: Subscription, put: Change) -> Change | Configure:
+    """What makes of a subscription that stands what is asked for; the same filter takes no revision."""
+    if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
+        return Configure(put.space, put.id, put.delivery)
+    return replace_fields(put, if_absent=False)
+
+
 def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
-    """A subscription as clients see it."""
+    """A subscription as clients see it; of its delivery, what was set."""
+    delivery = subscription.delivery.changed()
     return {
         "id": subscription.id,
         "space": subscription.space,
@@ -457,6 +499,7 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
         "valid_from": positions_text(
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
+        **({"delivery": delivery} if delivery else {}),
     }
 
 

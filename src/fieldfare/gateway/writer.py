@@ -16,6 +16,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -240,7 +241,8 @@ class _Saves(_Thread[_Save]):
                 [
                     (number, cursor.cursor() if isinstance(cursor, Mark) else cursor)
                     for number, cursor in newest.items()
-                ]
+                ],
+                time.time_ns() // 1_000_000,
             )
         except StorageError as error:
             logger.exception("the registry refused %d cursors", len(newest))

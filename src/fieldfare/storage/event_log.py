@@ -180,6 +180,13 @@ class LogPartition(Protocol):
         """
         ...
 
+    def first_since(self, time_ms: int) -> int:
+        """An offset that all records from it on were appended at this time or later, and none before it.
+
+        As far as clocks go forward: where one was set back it is one of those that would do.
+        """
+        ...
+
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         """Where to end a range from ``start`` on so that it holds no more than either bound.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.model import Cursor, Offsets, Subscription
+from fieldfare.model import Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
     ``compiled`` is the filter's encoded normal form. With ``if_absent`` an id that exists is a conflict.
+    Without ``delivery`` what was set stays.
     """
 
     space: str
@@ -27,6 +28,16 @@ class Put:
     dialect: str
     compiled: bytes
     if_absent: bool = False
+    delivery: DeliverySettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Set how a subscription's messages are given; its filter and its revision stay as they are."""
+
+    space: str
+    id: str
+    delivery: DeliverySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Registry(Protocol):
         ...
 
     def apply(
-        self, changes: Sequence[Put | Remove], ends: Offsets, now_ms: int
+        self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         """Apply changes in order, in one transaction; durable on return.
 
@@ -107,8 +118,9 @@ class Registry(Protocol):
         Returns
         -------
         list
-            For every change: what was put, or removed; a Conflict, or None for the removal of an id that
-            does not exist. The last two change nothing and take no revision; all others take one each.
+            For every change: what was put, configured or removed; a Conflict, or None for an id that does not
+            exist. The last two change nothing and take no revision, nor does `Configure`; all others take one
+            each.
 
         Raises
         ------
@@ -155,7 +167,8 @@ class Registry(Protocol):
         """Remove the versions that count for no stamp from ``before`` on; returns how many those were.
 
         Afterwards `versions` answers for revisions and stamps from ``before`` on, and `changes` for changes
-        after it. The cursor of a subscription goes with the last of its history. To be called by the process
+        after it. The cursor of a subscription, and its messages given up,
+        go with the last of its history. To be called by the process
         that changes the registry; others of its threads may change it meanwhile.
         """
         ...
@@ -164,14 +177,43 @@ class Registry(Protocol):
         """The cursor last saved for a subscription's number, or None."""
         ...
 
-    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
-        """Save cursors by number, all or none; durable on return.
+    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
+        """Save cursors by number, and what they say of messages given up, all or none; durable on return.
+
+        Parameters
+        ----------
+        cursors
+            Of one number the last counts: it is to say all that those before it said.
+        now_ms
+            When messages were given up, in milliseconds since 1970.
 
         Raises
         ------
         ValueError
             A cursor holds a number that cannot be stored.
         """
+        ...
+
+    def letters(self, number: int, after: Position | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        """Up to ``limit`` messages of a subscription that were given up, behind ``after``, by position.
+
+        Those that are to be given all the same are not among them.
+        """
+        ...
+
+    def count_letters(self, number: int) -> int:
+        """How many there are in all."""
+        ...
+
+    def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
+        """Have these of them be given all the same: the subscription's cursor names them from now on.
+
+        Those of them that there are; durable on return.
+        """
+        ...
+
+    def clear_letters(self, number: int) -> int:
+        """Forget all of them; how many those were."""
         ...
 
     def known_ends(self) -> Offsets:

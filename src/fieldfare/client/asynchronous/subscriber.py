@@ -24,7 +24,7 @@ from fieldfare.client.asynchronous.concurrency import (
     AsyncWorkers,
 )
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
-from fieldfare.client.event_stream import EventStreamParser, Frame, read_position
+from fieldfare.client.event_stream import SOUGHT, EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
 from fieldfare.client.protocol import ApiCall, stream_path
 from fieldfare.client.retry import STAY_CONNECTED, Backoff, is_passing
@@ -36,6 +36,7 @@ from fieldfare.client.transport import (
     check_stream,
     raise_translated,
 )
+from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 logger = logging.getLogger("fieldfare.client")
@@ -62,8 +63,8 @@ class AsyncAckSender:
     def ack(self, position: Position) -> None:
         self._add(self._buffer.ack, position)
 
-    def nack(self, position: Position) -> None:
-        self._add(self._buffer.nack, position)
+    def say(self, position: Position, verdict: Verdict) -> None:
+        self._add(lambda position, now_s: self._buffer.say(position, verdict, now_s), position)
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all that was added is durable; raises what the service refused since the last flush."""
@@ -234,18 +235,21 @@ class AsyncSubscriber:
         with self._guard:
             self._seen.acked(position)
 
-    def take_nack(self, position: Position) -> None:
-        """`Message.nack` ends here."""
-        self._acks.nack(position)
-        with self._guard:
-            self._seen.nacked(position)
+    def take_verdict(self, position: Position, verdict: Verdict) -> None:
+        """`Message.nack`, `Message.extend` and `Message.terminate` end here."""
+        self._acks.say(position, verdict)
+        if verdict.verb != "extend":
+            with self._guard:
+                self._seen.nacked(position)
 
     def _keep_new(self, frames: list[Frame]) -> None:
         with self._guard:
             for frame in frames:
+                if frame.kind == SOUGHT:
+                    self._seen.sought()
                 position = read_position(self.id, frame)
                 if position is not None and self._seen.is_new(position):
-                    self._ready.append(Message(position, frame.data, self))
+                    self._ready.append(Message(position, frame.data, self, frame.attempt))
 
     async def _read_forever(self) -> AsyncGenerator[list[Frame], None]:
         backoff: Backoff | None = None

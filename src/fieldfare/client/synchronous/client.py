@@ -15,7 +15,7 @@ from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
-from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.concurrency import Future, Guard, open_early
 from fieldfare.client.synchronous.publisher import Publisher
@@ -30,7 +30,8 @@ from fieldfare.client.transport import (
     read_answer,
 )
 from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
-from fieldfare.model import Position
+from fieldfare.client.verdict import Verdict
+from fieldfare.model import DeliverySettings, Position
 
 
 class Client:
@@ -151,16 +152,24 @@ class Client:
     # Subscriptions
 
     def create_subscription(
-        self, filter: str, id: str | None = None, dialect: str = "sql"
+        self,
+        filter: str,
+        id: str | None = None,
+        dialect: str = "sql",
+        delivery: DeliverySettings | None = None,
     ) -> SubscriptionInfo:
         """Store a filter; every event published from now on meets it. Without an id, one is generated.
+
+        ``delivery`` says how its messages are given.
 
         Raises
         ------
         ApiError
             The filter has an error (`place` and `hint` say where and what), or the id exists (status 409).
         """
-        return self._perform(protocol.create_subscription(self.space, NewSubscription(filter, id, dialect)))
+        return self._perform(
+            protocol.create_subscription(self.space, NewSubscription(filter, id, dialect, delivery))
+        )
 
     def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
         """Store many filters, 10,000 a request; gives how many.
@@ -178,9 +187,22 @@ class Client:
                 tally.partly_stored(piece, error)
         return tally.result()
 
-    def replace_subscription(self, id: str, filter: str, dialect: str = "sql") -> SubscriptionInfo:
-        """Give a subscription this filter from now on; creates it where there is none."""
-        return self._perform(protocol.put_subscription(self.space, id, filter, dialect))
+    def replace_subscription(
+        self, id: str, filter: str, dialect: str = "sql", delivery: DeliverySettings | None = None
+    ) -> SubscriptionInfo:
+        """Give a subscription this filter from now on; creates it where there is none.
+
+        Without ``delivery`` its messages are given as before.
+        """
+        new = NewSubscription(filter, id, dialect, delivery)
+        return self._perform(protocol.put_subscription(self.space, id, new))
+
+    def configure_subscription(self, id: str, **settings: Any) -> SubscriptionInfo:
+        """Change how a subscription's messages are given: the fields of `DeliverySettings`, by name.
+
+        What is not named stays; None makes a setting what it is by itself.
+        """
+        return self._perform(protocol.configure(self.space, id, settings))
 
     def delete_subscription(self, id: str) -> None:
         """Remove a subscription; ApiError (404) where there is none."""
@@ -234,7 +256,8 @@ class Client:
         window : int
             How many messages may be under way without ack.
         ack_deadline_s : float, optional
-            A message that is not acked for so long comes again; by default as the service is set (30 s).
+            A message that is not acked for so long comes again; by default as the subscription, or the
+            service, is set (30 s).
         auto_ack : bool
             Ack each message when the loop asks for the next one.
         """
@@ -264,11 +287,12 @@ class Client:
         return subscriber
 
     def pull(
-        self, id: str, max_messages: int = 100, wait_s: float = 20.0, ack_deadline_s: float = 30.0
+        self, id: str, max_messages: int = 100, wait_s: float = 20.0, ack_deadline_s: float | None = None
     ) -> list[PulledMessage]:
         """Take up to so many messages, waiting up to ``wait_s`` for the first.
 
-        What is not acked (`ack`) within ``ack_deadline_s`` comes again.
+        What is not acked (`ack`) within ``ack_deadline_s`` comes again; by default as the subscription, or
+        the service, is set.
         """
         return self._perform(protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s))
 
@@ -281,10 +305,61 @@ class Client:
         """Mark every message up to and with this position as done; durable on return."""
         self._perform(protocol.acknowledge_up_to(self.space, id, position))
 
-    def nack(self, id: str, positions: Sequence[Position]) -> None:
-        """Ask for pulled messages again."""
+    def nack(self, id: str, positions: Sequence[Position], delay_s: float | None = None) -> None:
+        """Ask for pulled messages again; by default when the subscription's settings say."""
+        self._tell(id, positions, Verdict("nack", delay_s))
+
+    def extend(self, id: str, positions: Sequence[Position], ack_deadline_s: float | None = None) -> None:
+        """Have pulled messages for so long from now on."""
+        self._tell(id, positions, Verdict("extend", ack_deadline_s))
+
+    def terminate(self, id: str, positions: Sequence[Position], reason: str = "") -> None:
+        """Give pulled messages up: nobody is given them again, and they are dead letters."""
+        self._tell(id, positions, Verdict("terminate", reason))
+
+    def seek(self, id: str, to: str | Position) -> tuple[Position, ...]:
+        """Go on from another place: "earliest", "latest", a position, or a time as RFC 3339 writes it.
+
+        What lies before it is settled; what matched from there on comes, also what was acked.
+        """
+        return self._perform(protocol.seek(self.space, id, str(to)))
+
+    def dead_letters(self, id: str, page_size: int = 100) -> Iterator[DeadMessage]:
+        """The messages of a subscription that were given up, by position, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = self._perform(protocol.list_dead_letters(self.space, id, after, page_size))
+            for message in page:
+                yield message
+            if after is None:
+                return
+
+    def retry_dead_letters(self, id: str, positions: Sequence[Position] | None = None) -> int:
+        """Give messages all the same that were given up, all or these; how many.
+
+        Those whose events retention has taken stay in the list.
+        """
+        if positions is not None:
+            total = 0
+            for some in protocol.cut_positions(positions):
+                total += (self._retry_dead(id, some))[0]
+            return total
+        total, retried, left = 0, 1, 1
+        while retried and left:
+            retried, left = self._retry_dead(id, None)
+            total += retried
+        return total
+
+    def clear_dead_letters(self, id: str) -> int:
+        """Forget the messages that were given up; how many those were."""
+        return self._perform(protocol.clear_dead_letters(self.space, id))
+
+    def _retry_dead(self, id: str, positions: Sequence[Position] | None) -> tuple[int, int]:
+        return self._perform(protocol.retry_dead_letters(self.space, id, positions))
+
+    def _tell(self, id: str, positions: Sequence[Position], verdict: Verdict) -> None:
         for some in protocol.cut_positions(positions):
-            self._perform(protocol.negative_acknowledge(self.space, id, some))
+            self._perform(protocol.tell(self.space, id, some, verdict))
 
     # The service
 

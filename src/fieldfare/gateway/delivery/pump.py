@@ -31,7 +31,7 @@ from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.records import RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.writer import Writer
+from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Cursor, Subscription
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader, starts_of
@@ -46,6 +46,9 @@ IDLE_FORGOTTEN_S = 60.0
 SAVED_AT_ONCE = 1_000
 """Cursors of one transaction. Of those that only passed over what did not match so many are saved a round:
 what is not saved is read again after a crash, by all of them together."""
+
+MARKED_AT_ONCE = 200
+"""Cursors that are urgent of one transaction: to see where so many stand is little work."""
 
 LOOKED_AT_ONCE = 500
 """After so many deliveries the lazy saving of cursors lets others have their turn."""
@@ -103,6 +106,8 @@ class Pump:
         """How many pulls are at work on a delivery."""
         self._to_bring: list[int] = []
         self._looks: set[asyncio.Task[None]] = set()
+        self._urgent: set[Delivery] = set()
+        self._saving: asyncio.Task[None] | None = None
         self.connected = 0
         """How many streams are open."""
         self.closing = False
@@ -124,7 +129,8 @@ class Pump:
         self._tail.close()
         for task in self._looks:
             task.cancel()
-        await asyncio.gather(*self._looks, *self._loading.values(), return_exceptions=True)
+        saving = [] if self._saving is None else [self._saving]
+        await asyncio.gather(*self._looks, *self._loading.values(), *saving, return_exceptions=True)
         for delivery in self._deliveries.values():
             self._frontier.bring(delivery)
         await self._save_all()
@@ -133,6 +139,8 @@ class Pump:
         """The delivery of a subscription; None when it has to be read with `load` first."""
         delivery = self._deliveries.get(subscription.number)
         if delivery is not None:
+            if delivery.settings is not subscription.delivery:
+                self.configure(subscription)
             self._frontier.bring(delivery)
             self._used(delivery)
         return delivery
@@ -159,8 +167,24 @@ class Pump:
                 # A partition that came later than the subscription is read from its start.
                 begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
                 begins = begins[: len(self._log.partitions)]
-                self._deliveries[number] = Delivery.from_cursor(number, loading.result(), begins)
-                self._used(self._deliveries[number])
+                delivery = Delivery.from_cursor(number, loading.result(), begins)
+                delivery.configure(subscription.delivery)
+                self._deliveries[number] = delivery
+                self._used(delivery)
+
+    def configure(self, subscription: Subscription) -> None:
+        """The settings of a subscription's delivery are these now."""
+        delivery = self._deliveries.get(subscription.number)
+        if delivery is None or delivery.settings is subscription.delivery:
+            return
+        delivery.configure(subscription.delivery)
+        self.wake(delivery)  # what was paused, or had as many in flight as it may, goes on
+
+    def seek(self, delivery: Delivery, keys: Sequence[int]) -> None:
+        """Set a delivery to another place."""
+        self._hand_in(StopWaiting(delivery))
+        delivery.seek(keys)
+        self.wake(delivery)
 
     def puller(self, delivery: Delivery) -> Session:
         """The session that all pulls of a subscription share."""
@@ -191,7 +215,7 @@ class Pump:
 
         One that is to be ``alone`` ends the one before it that was.
         """
-        session = Session(window)
+        session = Session(window, is_auto=alone)
         if alone:
             before = self._alone.get(delivery.number)
             if before is not None:
@@ -230,7 +254,7 @@ class Pump:
 
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
-        done, gone = await self._records.compose(keys, write, parts)
+        done, gone = await self._records.compose(keys, delivery.tries.counts, write, parts)
         if gone:
             # Retention took events that the delivery stood at: it goes on where the log begins.
             delivery.ack(gone)
@@ -239,6 +263,8 @@ class Pump:
 
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""
+        if delivery.is_urgent:
+            self._save_soon(delivery)
         if delivery in self._waiting:
             self._hand_in(Wait(delivery))
             self._wake(delivery)
@@ -290,12 +316,22 @@ class Pump:
                     is_end = False
                     delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
 
+    def expire(self, delivery: Delivery) -> None:
+        """End what has run out, though nobody waits: somebody wants to see what was given up."""
+        if delivery.expire(time.monotonic()):
+            self.wake(delivery)
+
     async def save(self, delivery: Delivery) -> Mark:
         """Save the delivery's cursor; what is durable on return."""
         mark = delivery.mark()
         await self._writer.save_cursors([(delivery.number, mark)])
-        delivery.saved(mark)
+        self._saved(delivery, mark)
         return mark
+
+    def _saved(self, delivery: Delivery, mark: Mark) -> None:
+        delivery.saved(mark)
+        if mark.letters:
+            self._wake(delivery)  # with too many of them unsaved nothing is given
 
     async def save_progress(self) -> None:
         """Save the cursors that moved over events that did not match, and forget who has gone.
@@ -312,7 +348,7 @@ class Pump:
             delivery.forget_unread()
             if now_s - idle_s > IDLE_FORGOTTEN_S:
                 delivery.expire(now_s)
-                if not delivery.in_flight and delivery.is_saved:
+                if delivery.is_idle and delivery.is_saved:
                     del self._deliveries[number], self._idle_s[number]
                     self._pullers.pop(number, None)
         await self._bring_some()
@@ -334,14 +370,35 @@ class Pump:
         unsaved = [each for each in self._deliveries.values() if not each.is_saved]
         for start in range(0, len(unsaved), SAVED_AT_ONCE):
             # Marked when it is their turn: what was acked and saved meanwhile is not saved over.
-            some = [(each, each.mark()) for each in unsaved[start : start + SAVED_AT_ONCE]]
-            try:
-                await self._writer.save_cursors([(each.number, mark) for each, mark in some])
-            except (StorageError, ValueError) as error:
-                logger.error("some of %d cursors could not be saved: %s", len(some), error)
-                continue
-            for each, mark in some:
-                each.saved(mark)
+            await self._save_some([(each, each.mark()) for each in unsaved[start : start + SAVED_AT_ONCE]])
+
+    def _save_soon(self, delivery: Delivery) -> None:
+        """Save, with all others that are as urgent, though nobody waits for it."""
+        self._metrics.given_up_messages.inc(delivery.tries.given_up)
+        delivery.tries.given_up = 0
+        self._urgent.add(delivery)
+        if self._saving is None and not self.closing:
+            self._saving = asyncio.get_running_loop().create_task(self._save_urgent())
+
+    async def _save_urgent(self) -> None:
+        """One transaction after the other: whatever is urgent meanwhile goes in the next."""
+        try:
+            while self._urgent:
+                some = [self._urgent.pop() for _ in range(min(len(self._urgent), MARKED_AT_ONCE))]
+                await self._save_some([(each, each.mark()) for each in some if not each.deleted])
+        except WriterClosed:
+            pass
+        finally:
+            self._saving = None
+
+    async def _save_some(self, some: Sequence[tuple[Delivery, Mark]]) -> None:
+        try:
+            await self._writer.save_cursors([(each.number, mark) for each, mark in some])
+        except (StorageError, ValueError) as error:
+            logger.error("some of %d cursors could not be saved: %s", len(some), error)
+            return
+        for each, mark in some:
+            self._saved(each, mark)
 
     # What the machine asks for
 
@@ -351,6 +408,8 @@ class Pump:
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Tell) and isinstance(effect.news, Ready):
+                if effect.news.delivery.is_urgent:
+                    self._save_soon(effect.news.delivery)
                 self._wake(effect.news.delivery)
             elif isinstance(effect, Timer) and isinstance(effect.message, Expire):
                 wait_s = max(0.0, effect.at_s - time.monotonic())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
@@ -22,7 +22,7 @@ PIECE_BYTES = 256 << 10
 
 READERS = 2
 
-Write = Callable[[list[bytes], int, int, bytes], None]
+Write = Callable[[list[bytes], int, int, int, bytes], None]
 
 
 class RecordCache:
@@ -55,8 +55,21 @@ class RecordCache:
         with self._lock:
             self._put(place, payload)
 
-    async def compose(self, keys: Sequence[int], write: Write, parts: list[bytes]) -> tuple[int, list[int]]:
+    async def compose(
+        self, keys: Sequence[int], counts: Mapping[int, int], write: Write, parts: list[bytes]
+    ) -> tuple[int, list[int]]:
         """Write the first messages of some keys to a list, three parts each.
+
+        Parameters
+        ----------
+        keys
+            Where their events stand.
+        counts
+            Which attempts they are, those that are not the first.
+        write
+            Writes one message.
+        parts
+            Where to.
 
         Returns
         -------
@@ -83,7 +96,7 @@ class RecordCache:
                 done += len(indexes)
                 continue
             for index, line in zip(indexes, lines, strict=True):
-                write(parts, place, index, line)
+                write(parts, place, index, counts.get(place << INDEX_BITS | index, 1) if counts else 1, line)
                 done += 1
                 size_bytes += len(line)
                 if size_bytes >= PIECE_BYTES:
@@ -156,12 +169,13 @@ class RecordCache:
             self._size_bytes -= self._sizes.pop(oldest)
 
 
-def write_sse(parts: list[bytes], place: int, index: int, line: bytes) -> None:
-    """One message as a server-sent event."""
-    parts += (b"id: %d-%d-%d\ndata: " % (place >> OFFSET_BITS, place & OFFSET_MASK, index), line, b"\n\n")
+def write_sse(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
+    """One message as a server-sent event; an attempt that is not the first is a field of its own."""
+    start = b"id: %d-%d-%d\ndata: " % (place >> OFFSET_BITS, place & OFFSET_MASK, index)
+    parts += (start if attempt == 1 else b"attempt: %d\n" % attempt + start, line, b"\n\n")
 
 
-def write_pulled(parts: list[bytes], place: int, index: int, line: bytes) -> None:
+def write_pulled(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
     """One message as an element of a pull's answer, after another one."""
-    start = b',{"position":"%d-%d-%d","event":' % (place >> OFFSET_BITS, place & OFFSET_MASK, index)
-    parts += (start, line, b"}")
+    position = (place >> OFFSET_BITS, place & OFFSET_MASK, index)
+    parts += (b',{"position":"%d-%d-%d","attempt":%d,"event":' % (*position, attempt), line, b"}")

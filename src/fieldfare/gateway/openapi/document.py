@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare import __version__
+from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
 from fieldfare.gateway.openapi.schemas import (
     APPENDED,
     DIALECT,
@@ -152,12 +153,21 @@ _SUBSCRIPTION = path(
     put=operation(
         "put_subscription",
         "Create a subscription or replace its filter",
-        "Events published after the answer meet exactly the new filter. The cursor stays.",
+        "Events published after the answer meet exactly the new filter. The cursor stays, and so do settings"
+        " of the delivery where none are sent.",
         takes=body(ref("Filter"), {"filter": SUBSCRIPTION["filter"], "dialect": "sql"}),
         answers={
             "200": answer("It was replaced, or stood so already.", ref("Subscription"), SUBSCRIPTION),
             "201": answer("It was created.", ref("Subscription"), SUBSCRIPTION),
         },
+        problems="400 404 429",
+    ),
+    patch=operation(
+        "patch_subscription",
+        "Change how a subscription's messages are given",
+        "Only what is named changes; its filter and its revision stay.",
+        takes=body(taken({"delivery": ref("Delivery")}), {"delivery": {"max_attempts": 5}}),
+        answers=answer("It is so now.", ref("Subscription"), SUBSCRIPTION),
         problems="400 404 429",
     ),
     delete=operation(
@@ -176,6 +186,22 @@ _PULL: Json = {
 }
 _SETTLED = taken({"positions": array(POSITION)})
 
+
+def _verb(name: str, summary: str, setting: str, schema: Json, counted: tuple[str, str]) -> Json:
+    """What is done to some messages, and to how many it was done."""
+    request = taken({"positions": array(POSITION), setting: schema}, ["positions"])
+    return path(
+        f"/v1/spaces/{{space}}/subscriptions/{{id}}/{name}",
+        post=operation(
+            name,
+            summary,
+            takes=body(request, {"positions": []}),
+            answers=answer(counted[1], record({counted[0]: integer()}), {counted[0]: 0}),
+            problems="400 404",
+        ),
+    )
+
+
 _MESSAGES: Json = {
     **path(
         "/v1/spaces/{space}/subscriptions/{id}/pull",
@@ -186,7 +212,7 @@ _MESSAGES: Json = {
             answers=answer(
                 "The messages, in order; none when the time was over.",
                 record({"messages": array(ref("Message"))}),
-                {"messages": [{"position": "0-5-0", "event": EVENT}]},
+                {"messages": [{"position": "0-5-0", "attempt": 1, "event": EVENT}]},
             ),
             problems="400 404",
         ),
@@ -203,15 +229,88 @@ _MESSAGES: Json = {
             problems="400 404",
         ),
     ),
+    **_verb(
+        "nack",
+        "Give messages back; they come again",
+        "delay_s",
+        number("Seconds until then; else as the settings say.", minimum=0, maximum=DEADLINE_MAX_S),
+        ("returned", "How many were leased and came back."),
+    ),
+    **_verb(
+        "extend",
+        "Have messages for longer",
+        "ack_deadline_s",
+        number("Seconds from now on.", exclusiveMinimum=0, maximum=DEADLINE_MAX_S),
+        ("extended", "How many were leased."),
+    ),
+    **_verb(
+        "terminate",
+        "Give messages up; nobody is given them again",
+        "reason",
+        string("Why, for those who read the list; the first 200 characters are kept."),
+        ("terminated", "How many were given and not acked."),
+    ),
     **path(
-        "/v1/spaces/{space}/subscriptions/{id}/nack",
+        "/v1/spaces/{space}/subscriptions/{id}/seek",
         post=operation(
-            "nack",
-            "Give messages back; they come again at once",
-            takes=body(_SETTLED, {"positions": []}),
-            answers=answer(
-                "How many were leased and came back.", record({"returned": integer()}), {"returned": 0}
+            "seek",
+            "Go on from another place",
+            "What lies before it is settled; what matched from it on comes, also what was acked.",
+            takes=body(
+                taken({"to": string("earliest, latest, a position, a cursor, or a time (RFC 3339).")}),
+                {"to": "latest"},
             ),
+            answers=answer("Durable.", record({"cursor": POSITION}), {"cursor": "0-6-0"}),
+            problems="400 404",
+        ),
+    ),
+}
+
+_DEAD_LETTERS: Json = {
+    **path(
+        "/v1/spaces/{space}/subscriptions/{id}/dead-letters",
+        get=operation(
+            "list_dead_letters",
+            "The messages that were given up, by position",
+            parameters=[
+                parameter("after", "query", POSITION, "Only those behind this one."),
+                parameter("limit", "query", integer(minimum=1, maximum=1000, default=100), "At most."),
+            ],
+            answers=answer(
+                "A page; next is the last position when there are more, total how many there are.",
+                record(
+                    {
+                        "dead_letters": array(ref("DeadLetter")),
+                        "next": {"type": ["string", "null"]},
+                        "total": integer(),
+                    }
+                ),
+            ),
+            problems="400 404",
+        ),
+        delete=operation(
+            "clear_dead_letters",
+            "Forget the messages that were given up",
+            answers=answer("How many those were.", record({"removed": integer()}), {"removed": 0}),
+            problems="404",
+        ),
+    ),
+    **path(
+        "/v1/spaces/{space}/subscriptions/{id}/dead-letters/retry",
+        post=operation(
+            "retry_dead_letters",
+            "Give messages all the same that were given up, their attempts counted anew",
+            "Without positions the first 1,000 of all.",
+            takes=body(taken({"positions": array(POSITION)}, []), {}, required=False),
+            answers={
+                "200": answer(
+                    "How many are given again, how many of the named ones retention has taken, and how many"
+                    " are left in the list.",
+                    record({"retried": integer(), "gone": integer(), "left": integer()}),
+                    {"retried": 0, "gone": 0, "left": 0},
+                ),
+                "429": problem("Too many are being tried again: see Retry-After."),
+            },
             problems="400 404",
         ),
     ),
@@ -222,9 +321,10 @@ _STREAM = path(
     get=operation(
         "stream",
         "Follow a subscription as server-sent events",
-        "id is the position, data the event as JSON. The stream goes on only while fewer than window messages"
-        " are unacked. A comment comes when there is nothing else to send; the event deleted ends the"
-        " stream.",
+        "id is the position, data the event as JSON; the field attempt says which time it is given, if not"
+        " the first. The stream goes on only while fewer than window messages are unacked. A comment comes"
+        " when there is nothing else to send. The event sought says that the delivery was set to another"
+        " place, and deleted ends the stream.",
         parameters=[
             parameter(
                 "window",
@@ -397,6 +497,7 @@ DOCUMENT: Json = {
     | _SUBSCRIPTIONS
     | _SUBSCRIPTION
     | _MESSAGES
+    | _DEAD_LETTERS
     | _STREAM
     | _FILTERS
     | _QUARANTINE

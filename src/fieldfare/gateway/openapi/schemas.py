@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.filters.filter import DIALECTS
+from fieldfare.gateway.delivery_settings import ATTEMPTS_MAX, DEADLINE_MAX_S, DELAYS_MAX, IN_FLIGHT_MAX
 from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
 
 FILTER: Json = {
@@ -107,6 +108,38 @@ SUBSCRIPTION: Json = {
     "revision": 1,
     "valid_from": "0-0-0",
 }
+_SECONDS_MAX = int(DEADLINE_MAX_S)
+DELIVERY: Json = {
+    "ack_deadline_s": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "maximum": _SECONDS_MAX,
+        "description": "Seconds until a message that was not acked comes again.",
+    },
+    "max_attempts": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "maximum": ATTEMPTS_MAX,
+        "description": "How often a message is given before it is given up.",
+    },
+    "retry_delays_s": {
+        "type": ["array", "null"],
+        "items": number(minimum=0, maximum=_SECONDS_MAX),
+        "maxItems": DELAYS_MAX,
+        "description": "Seconds until a message that failed comes again, by attempt; the last counts on.",
+    },
+    "max_in_flight": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "maximum": IN_FLIGHT_MAX,
+        "description": "Messages that all readers together may hold unacked.",
+    },
+    "dead_letter": {
+        "type": ["boolean", "null"],
+        "description": "Whether what is given up is kept in a list.",
+    },
+    "paused": {"type": ["boolean", "null"], "description": "Whether nothing is given for the time being."},
+}
 APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
 
 
@@ -188,9 +221,11 @@ SCHEMAS: Json = {
             "filter": FILTER,
             "dialect": DIALECT,
             "id": string(),
+            "delivery": ref("Delivery"),
         },
         ["filter"],
     ),
+    "Delivery": taken(DELIVERY, [], description="What is null is what it is by itself."),
     **FILTER_SCHEMAS,
     "Subscription": record(
         {
@@ -208,6 +243,7 @@ SCHEMAS: Json = {
                 "For so many events, since the gateway's start, the filter was too much work to evaluate; "
                 "they were not matched. Only where one subscription is read, and only if there are any."
             ),
+            "delivery": ref("Delivery"),
         },
         ["id", "space", "filter", "dialect", "revision", "valid_from"],
     ),
@@ -219,7 +255,25 @@ SCHEMAS: Json = {
             "refused": array(ref("Refused")),
         }
     ),
-    "Message": record({"position": POSITION, "event": ref("Event")}),
+    "Message": record(
+        {
+            "position": POSITION,
+            "attempt": integer("Which time this is that it is given.", minimum=1),
+            "event": ref("Event"),
+        }
+    ),
+    "DeadLetter": record(
+        {
+            "position": POSITION,
+            "attempts": integer("How often it was given.", minimum=0),
+            "reason": string("Why it was given up."),
+            "dead_ms": integer("When, in milliseconds since 1970."),
+            "event": {
+                "oneOf": [{"type": "null"}, ref("Event")],
+                "description": "null where retention has taken it.",
+            },
+        }
+    ),
     "Stats": record(
         {
             "log_end": integer("The offset that the next record gets."),

@@ -35,7 +35,7 @@ def query_int(request: Request, name: str, default: int, low: int, high: int) ->
     return int(text)
 
 
-def query_seconds(request: Request, name: str, default: float, high: float) -> float:
+def query_seconds(request: Request, name: str, default: float | None, high: float) -> float | None:
     """A time in seconds of the query, more than 0."""
     text = query_text(request, name)
     if text is None:

@@ -17,6 +17,9 @@ from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
 
+CONFIGURED_AT_ONCE = 500
+"""After so many subscriptions of one request others have their turn."""
+
 
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
@@ -26,6 +29,11 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     filter: str | dict[str, Any] | list[Any]
     dialect: str = "sql"
     id: str | None = None
+    delivery: dict[str, Any] | None = None
+
+
+class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    delivery: dict[str, Any]
 
 
 class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,11 +42,13 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     filter: str | dict[str, Any] | list[Any] | None = None
     dialect: str = "sql"
     id: str | None = None
+    delivery: dict[str, Any] | None = None
     subscriptions: list[Any] | None = None
 
 
 _space_body = msgspec.json.Decoder(SpaceBody)
 _filter_body = msgspec.json.Decoder(FilterBody)
+_changes_body = msgspec.json.Decoder(ChangesBody)
 _subscriptions_body = msgspec.json.Decoder(SubscriptionsBody)
 
 
@@ -71,10 +81,20 @@ class SubscriptionRoutes:
             if body.id not in (None, id):
                 detail = f"The body's id is {body.id!r}, the path's {id!r}."
                 raise HttpProblem(400, "bad-request", detail, pointer="/id")
-            return Asked([Wanted(id, body.filter, body.dialect)], replace=True)
+            return Asked([Wanted(id, body.filter, body.dialect, body.delivery)], replace=True)
 
         (stored,) = (await self.subscriptions.put(space, len(text), read)).stored
+        self.pump.configure(stored.subscription)
         return json_response(subscription_document(stored.subscription), 201 if stored.created else 200)
+
+    async def patch_subscription(self, request: Request) -> Response:
+        """Change settings of a subscription's delivery; its filter stays, and takes no new revision."""
+        space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.get(space, id)
+        body = await self.bodies.read_json(request, _changes_body)
+        configured = await self.subscriptions.configure(space, id, body.delivery)
+        self.pump.configure(configured)
+        return json_response(subscription_document(configured))
 
     async def post_subscriptions(self, request: Request) -> Response:
         """Create one subscription, or put many."""
@@ -83,11 +103,16 @@ class SubscriptionRoutes:
         text = await self.bodies.read_json_text(request)
         result = await self.subscriptions.put(space, len(text), lambda: self._asked(text))
         if result.is_bulk:
+            for at, stored in enumerate(result.stored):
+                if at % CONFIGURED_AT_ONCE == CONFIGURED_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                self.pump.configure(stored.subscription)
             return await asyncio.to_thread(_told, result)
         (stored,) = result.stored
         if stored.differs:
             detail = (
-                f"There is a subscription {stored.subscription.id!r} with another filter; PUT replaces it."
+                f"There is a subscription {stored.subscription.id!r} with another filter or other"
+                " settings; PUT replaces them."
             )
             raise HttpProblem(409, "subscription-exists", detail)
         headers = {"Location": f"/v1/spaces/{space}/subscriptions/{stored.subscription.id}"}
@@ -99,8 +124,8 @@ class SubscriptionRoutes:
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-            return Asked([Wanted(body.id, body.filter, body.dialect)], replace=False)
-        if body.filter is not None or body.id is not None:
+            return Asked([Wanted(body.id, body.filter, body.dialect, body.delivery)], replace=False)
+        if body.filter is not None or body.id is not None or body.delivery is not None:
             detail = "Send one subscription, or a list of subscriptions, not both."
             raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
@@ -150,4 +175,4 @@ def _told(result: PutResult) -> Response:
 def _wanted(item: Any) -> Wanted:
     if not isinstance(item, dict):
         return Wanted(None, None)
-    return Wanted(item.get("id"), item.get("filter"), item.get("dialect", "sql"))
+    return Wanted(item.get("id"), item.get("filter"), item.get("dialect", "sql"), item.get("delivery"))

@@ -31,6 +31,9 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
+SOUGHT = b"event: sought\ndata: {}\n\n"
+"""The delivery was set to another place: what comes now may have come, and been acked, before."""
+
 TURN_MAX_S = 0.002
 """A stream that is always ready lets others have their turn this often."""
 
@@ -46,7 +49,8 @@ class EventStream:
     delivery
         What is sent.
     window, lease_s
-        How many messages may be unacked, and for how long each.
+        How many messages may be unacked, and for how long each: so long as the subscription's settings say
+        where they say it, unless the client has named ``asked_s``.
     is_auto
         Whether the stream acknowledges them itself.
     beats
@@ -58,6 +62,7 @@ class EventStream:
     delivery: Delivery
     window: int
     lease_s: float
+    asked_s: float | None
     is_auto: bool
     beats: Beats
     sent: deque[int] = field(default_factory=deque, init=False)
@@ -88,13 +93,20 @@ class EventStream:
         beats.sent(self)
         turn_s = time.monotonic()
         step = FIRST_AT_ONCE
+        round = delivery.round
         while not (gone.happened or pump.closing or delivery.deleted or session.ended):
             now_s = time.monotonic()
             if now_s - turn_s > TURN_MAX_S:
                 await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
                 turn_s = time.monotonic()
                 continue
-            keys = delivery.take(session, step, now_s, self.lease_s)
+            if delivery.round != round:
+                round = delivery.round
+                self.sent.clear()  # what was sent before settles nothing of what is to be sent again
+                await _send_part(send, SOUGHT)
+                continue
+            lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
+            keys = delivery.take(session, step, now_s, lease_s)
             if keys:
                 pump.wake(delivery)  # others who wait must hear when these leases end
                 step = next_step(await self._send_messages(keys, session, send, gone), len(keys))
@@ -119,19 +131,21 @@ class EventStream:
     async def _send_messages(self, keys: list[int], session: Session, send: Send, gone: Disconnect) -> int:
         """Send messages in pieces; their bytes. What is not sent when the stream ends comes again."""
         size_bytes = at = 0
-        while at < len(keys) and not (gone.happened or session.ended):
+        round = self.delivery.round
+        while at < len(keys) and not (gone.happened or session.ended or self.delivery.round != round):
             parts: list[bytes] = []
             done = await self.pump.compose(self.delivery, keys[at:], write_sse, parts)
-            if session.ended:
+            if session.ended or self.delivery.round != round:
                 break
             if parts:
                 body = b"".join(parts)
                 size_bytes += len(body)
                 self.metrics.given(len(parts) // PARTS)
                 await _send_part(send, body)
-            if self.is_auto and not session.ended:
+            if self.is_auto and not session.ended and self.delivery.round == round:
                 self._settle_oldest(keys[at : at + done])
             at += done
+        self.delivery.give_back(session, keys[at:])
         return size_bytes
 
     def _settle_oldest(self, sent: list[int]) -> None:

@@ -73,17 +73,17 @@ async def _pulled(
                     count += len(parts) // PARTS
                     pieces.append(b"".join(parts))
                     size_bytes += len(pieces[-1])
-            delivery.nack(keys[at:])
+            delivery.give_back(session, keys[at:])
             step = next_step(size_bytes - before_bytes, len(keys))
             await asyncio.sleep(0)
             if gone.happened or delivery.deleted:
                 break
     except BaseException:
-        delivery.nack(taken)
+        delivery.give_back(session, taken)
         raise
     if gone.happened or delivery.deleted:
         for start in range(0, len(taken), SENT_AT_ONCE):
-            delivery.nack(taken[start : start + SENT_AT_ONCE])
+            delivery.give_back(session, taken[start : start + SENT_AT_ONCE])
             await asyncio.sleep(0)
         return PullAnswer(0, ())
     return PullAnswer(count, pieces)

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from fieldfare.model import OPEN_END, Cursor, Offsets, Position, Subscription
+from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
 from fieldfare.storage.errors import (
     DiskFullError,
     FormatError,
@@ -24,11 +24,11 @@ from fieldfare.storage.errors import (
     SpaceExistsError,
     UnknownSpaceError,
 )
-from fieldfare.storage.registry import Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import restored, tables
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
-from fieldfare.storage.sql.tables import cursors as _cursors
 from fieldfare.storage.sql.tables import spaces as _spaces
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
 from fieldfare.storage.sql.tables import versions as _versions
@@ -40,8 +40,9 @@ _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
 _PURGED_AT_ONCE = 1_000
 
-_acked_decoder = msgspec.msgpack.Decoder(list[tuple[int, ...]])
 _further_decoder = msgspec.msgpack.Decoder(list[int])
+_delivery_decoder = msgspec.json.Decoder(DeliverySettings)
+_NO_SETTINGS = DeliverySettings()
 
 
 class SqlRegistry:
@@ -88,7 +89,7 @@ class SqlRegistry:
             return found.first() is not None
 
     def apply(
-        self, changes: Sequence[Put | Remove], ends: Offsets, now_ms: int
+        self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
             counters = _read_counters(connection)
@@ -99,7 +100,7 @@ class SqlRegistry:
                 if isinstance(change, Put) and change.space not in spaces:
                     raise UnknownSpaceError(change.space)
                 results.append(batch.apply(change))
-            if batch.revision != counters[REVISION]:
+            if batch.touched:
                 batch.write(connection)
         return results
 
@@ -176,38 +177,38 @@ class SqlRegistry:
                 # In short transactions, for those who subscribe and ack meanwhile wait for each.
                 with self._write() as connection:
                     connection.execute(_delete_version, [{"gone": row.revision} for row in gone])
-                    numbers = [{"gone": row.number} for row in gone if row.removed]
-                    if numbers:
-                        connection.execute(_delete_cursor, numbers)
+                    stored_cursors.delete(connection, [row.number for row in gone if row.removed])
             removed += len(gone)
             if len(gone) < _PURGED_AT_ONCE:
                 return removed
 
     def load_cursor(self, number: int) -> Cursor | None:
         with self._read() as connection:
-            rows = connection.execute(_select_cursor, {"of": number}).all()
-        if not rows:
-            return None
-        # A run of one is three numbers: so all of them were once.
-        runs = (run for row in rows for run in _acked_decoder.decode(row.acked))
-        return Cursor(
-            tuple(Position(*row[:3]) for row in rows),
-            tuple((Position(*run[:3]), Position(*run[-3:])) for run in runs),
-        )
+            return stored_cursors.load(connection, number)
 
-    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]]) -> None:
+    def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
         latest = dict(cursors)
         if not latest:
             return
-        for number, cursor in latest.items():
-            _check_cursor(number, cursor)
-        rows = [row for number, cursor in latest.items() for row in _rows_of(number, cursor)]
+        rows = stored_cursors.rows_of(latest)
         with self._write() as connection:
-            connection.execute(
-                sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("saved")),
-                [{"saved": number} for number in latest],
-            )
-            connection.execute(sa.insert(_cursors), rows)
+            stored_cursors.save(connection, latest, rows, now_ms)
+
+    def letters(self, number: int, after: Position | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        with self._read() as connection:
+            return stored_cursors.letters(connection, number, after, limit)
+
+    def count_letters(self, number: int) -> int:
+        with self._read() as connection:
+            return stored_cursors.count_letters(connection, number)
+
+    def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
+        with self._write() as connection:
+            return stored_cursors.retry(connection, number, places)
+
+    def clear_letters(self, number: int) -> int:
+        with self._write() as connection:
+            return stored_cursors.clear(connection, number)
 
     def known_ends(self) -> Offsets:
         with self._read() as connection:
@@ -236,7 +237,7 @@ class SqlRegistry:
             if format is None:
                 tables.create(connection)
             elif format < tables.FORMAT:
-                tables.upgrade(connection)
+                tables.upgrade(connection, format)
 
     def _format(self, connection: sa.Connection) -> int | None:
         """The format of the tables that are there, if there are any."""
@@ -313,9 +314,15 @@ class _ChangeBatch:
     def __post_init__(self) -> None:
         self.revision, self.number = self.counters[REVISION], self.counters[NUMBER]
 
-    def apply(self, change: Put | Remove) -> Subscription | Conflict | None:
+    def apply(self, change: Put | Configure | Remove) -> Subscription | Conflict | None:
         key = (change.space, change.id)
         existing = self.standing.get(key)
+        if isinstance(change, Configure):
+            if existing is None:
+                return None
+            self.touched.setdefault(key, True)
+            self.standing[key] = configured = replace(existing, delivery=change.delivery)
+            return configured
         if isinstance(change, Remove):
             if existing is None:
                 return None
@@ -349,8 +356,9 @@ class _ChangeBatch:
                 raise RegistryError("all subscription numbers have been given out")
             self.number += 1
         number = self.number if existing is None else existing.number
+        delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
         subscription = Subscription(
-            put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends
+            put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery
         )
         self.standing[put.space, put.id] = subscription
         self.versions[self.revision] = {
@@ -381,7 +389,7 @@ class _ChangeBatch:
             (sa.insert(_subscriptions), rows),
             (_close_version, self.closings),
             (sa.insert(_versions), list(self.versions.values())),
-            (_begin_cursor, begins),
+            (stored_cursors.BEGIN, begins),
         ):
             if values:
                 connection.execute(statement, values)
@@ -393,8 +401,11 @@ class _ChangeBatch:
         _write_counters(connection, counters, self.counters)
 
 
-_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "valid_from", "further")
-_select_subscriptions = sa.select(*(_subscriptions.c[name] for name in _SUBSCRIPTION_FIELDS))
+_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision")
+_DELIVERY_FIELDS = ("valid_from", "further", "delivery")
+_select_subscriptions = sa.select(
+    *(_subscriptions.c[name] for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS))
+)
 _delete_subscription = sa.delete(_subscriptions).where(
     _subscriptions.c.space == sa.bindparam("in_space"),
     _subscriptions.c.id == sa.bindparam("with_id"),
@@ -445,27 +456,6 @@ _select_purgeable = (
     .limit(_PURGED_AT_ONCE)
 )
 _delete_version = sa.delete(_versions).where(_versions.c.revision == sa.bindparam("gone"))
-_begin_cursor = sa.insert(_cursors).from_select(
-    ["number", "partition", "offset", "index", "acked"],
-    sa.select(
-        sa.bindparam("begun", type_=sa.BigInteger),
-        sa.bindparam("in_partition", type_=sa.BigInteger),
-        sa.bindparam("at", type_=sa.BigInteger),
-        sa.literal(0),
-        sa.literal(msgspec.msgpack.encode([]), sa.LargeBinary),
-    ).where(
-        ~sa.exists().where(
-            _cursors.c.number == sa.bindparam("begun"),
-            _cursors.c.partition == sa.bindparam("in_partition"),
-        )
-    ),
-)
-_select_cursor = (
-    sa.select(*(_cursors.c[name] for name in ("partition", "offset", "index", "acked")))
-    .where(_cursors.c.number == sa.bindparam("of"))
-    .order_by(_cursors.c.partition)
-)
-_delete_cursor = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("gone"))
 _select_counter = sa.select(_counters.c.value).where(_counters.c.name == sa.bindparam("counter"))
 _update_counter = (
     sa.update(_counters)
@@ -475,40 +465,24 @@ _update_counter = (
 
 
 def _subscription_of(row: Any) -> Subscription:
-    *fields, first, further = row
+    *fields, first, further, delivery = row
     valid_from = (first, *(_further_decoder.decode(further) if further else ()))
-    return Subscription(**dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=False)), valid_from=valid_from)
+    return Subscription(
+        **dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=True)),
+        valid_from=valid_from,
+        delivery=_delivery_decoder.decode(delivery) if delivery else _NO_SETTINGS,
+    )
 
 
 def _row_of(subscription: Subscription) -> dict[str, Any]:
     first, *further = subscription.valid_from
-    row = {name: getattr(subscription, name) for name in _SUBSCRIPTION_FIELDS[:-2]}
-    return row | {"valid_from": first, "further": msgspec.msgpack.encode(further) if further else None}
-
-
-def _rows_of(number: int, cursor: Cursor) -> Iterator[dict[str, Any]]:
-    """A cursor's rows, one a partition."""
-    acked: dict[int, list[tuple[int, ...]]] = {}
-    for first, last in cursor.acked:
-        ends = (first,) if first == last else (first, last)
-        run = tuple(each for p in ends for each in (p.partition, p.offset, p.index))
-        acked.setdefault(first.partition, []).append(run)
-    for place in cursor.positions:
-        runs = msgspec.msgpack.encode(acked.get(place.partition, []))
-        yield {
-            "number": number,
-            "partition": place.partition,
-            "offset": place.offset,
-            "index": place.index,
-            "acked": runs,
-        }
-
-
-def _check_cursor(number: int, cursor: Cursor) -> None:
-    """ValueError for what the table's columns do not hold."""
-    for position in (*cursor.positions, *(end for run in cursor.acked for end in run)):
-        if not all(0 <= each <= OPEN_END for each in (position.partition, position.offset, position.index)):
-            raise ValueError(f"the cursor of subscription {number} cannot be stored: {position}")
+    row = {name: getattr(subscription, name) for name in _SUBSCRIPTION_FIELDS}
+    delivery = subscription.delivery.changed()
+    return row | {
+        "valid_from": first,
+        "further": msgspec.msgpack.encode(further) if further else None,
+        "delivery": msgspec.json.encode(delivery).decode() if delivery else None,
+    }
 
 
 def _counter(connection: sa.Connection, name: str) -> int:
@@ -546,7 +520,7 @@ def _space_names(connection: sa.Connection) -> set[str]:
 
 
 def _standing(
-    connection: sa.Connection, changes: Sequence[Put | Remove]
+    connection: sa.Connection, changes: Sequence[Put | Configure | Remove]
 ) -> dict[tuple[str, str], Subscription]:
     """The subscriptions that the changes name, as they stand."""
     ids_of: dict[str, set[str]] = {}

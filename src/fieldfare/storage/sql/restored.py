@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fieldfare.model import Offsets
 
 _SET_BACK = sa.text(
-    'UPDATE cursors SET "offset" = :end, "index" = 0, acked = :none'
+    'UPDATE cursors SET "offset" = :end, "index" = 0, acked = :none, attempts = NULL'
     ' WHERE "partition" = :partition AND ("offset" > :end OR ("offset" = :end AND "index" > 0))'
 )
 _RAISE = sa.text("UPDATE counters SET value = :to WHERE name IN ('revision', 'purged') AND value < :to")

@@ -4,8 +4,11 @@
 own revision (`closed_revision`) and whether it was a removal into that row, so the history as of any earlier
 revision is read by leaving out later closings. Where the log's first partition ended at either change
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
-now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions.
-``cursors`` has a row a partition. ``counters`` holds the last revision and number given out, up to which
+now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
+`delivery` holds the settings that were set, as JSON.
+``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
+how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
+``counters`` holds the last revision and number given out, up to which
 revision history was purged, and the greatest known end of each partition.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 2
+FORMAT = 3
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -39,6 +42,7 @@ subscriptions = sa.Table(
     sa.Column("filter", sa.Text, nullable=False),
     sa.Column("dialect", sa.String, nullable=False),
     sa.Column("further", sa.LargeBinary),
+    sa.Column("delivery", sa.Text),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
@@ -72,17 +76,38 @@ cursors = sa.Table(
     sa.Column("offset", sa.BigInteger, nullable=False),
     sa.Column("index", sa.BigInteger, nullable=False),
     sa.Column("acked", sa.LargeBinary, nullable=False),
+    sa.Column("attempts", sa.LargeBinary),
+)
+letters = sa.Table(
+    "letters",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("partition", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("index", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("dead_ms", sa.BigInteger, nullable=False),
+    sa.Column("again", sa.Boolean, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 _FROM_1 = (
     "ALTER TABLE subscriptions ADD COLUMN further BLOB",
     "ALTER TABLE cursors RENAME TO cursors_1",
-    sa.schema.CreateTable(cursors),
+    """CREATE TABLE cursors (number BIGINT NOT NULL, "partition" BIGINT NOT NULL, "offset" BIGINT NOT NULL,
+        "index" BIGINT NOT NULL, acked BLOB NOT NULL, PRIMARY KEY (number, "partition"))""",
     'INSERT INTO cursors SELECT number, "partition", "offset", "index", acked FROM cursors_1',
     "DROP TABLE cursors_1",
     """INSERT INTO counters SELECT 'end 0', coalesce(max(at), 0) FROM (
         SELECT max(valid_from) AS at FROM versions
         UNION ALL SELECT max(valid_to) FROM versions WHERE closed_revision IS NOT NULL) AS ends""",
+)
+
+_FROM_2 = (
+    "ALTER TABLE subscriptions ADD COLUMN delivery TEXT",
+    "ALTER TABLE cursors ADD COLUMN attempts BLOB",
+    sa.schema.CreateTable(letters),
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -99,7 +124,7 @@ def create(connection: sa.Connection) -> None:
     connection.execute(sa.insert(counters), [{"name": name, "value": value} for name, value in zeros.items()])
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """In a transaction: make tables of format 1 today's."""
-    for statement in _FROM_1:
+def upgrade(connection: sa.Connection, format: int) -> None:
+    """In a transaction: make tables of an older format today's."""
+    for statement in (*_FROM_1, *_FROM_2) if format == 1 else _FROM_2:
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)

@@ -74,6 +74,7 @@ _FORGET = """DELETE FROM producers WHERE space = ?1 AND producer = ?2 AND sequen
 _SEQUENCES_AFTER = """SELECT space, producer, sequence, offset FROM producers
     WHERE (space, producer, sequence) > (?, ?, ?) ORDER BY space, producer, sequence LIMIT ?"""
 _STAMP_AT = "coalesce((SELECT stamp FROM stamps WHERE start <= {} ORDER BY start DESC LIMIT 1), 0)"
+_APPENDED_FROM = "SELECT offset, appended_ms FROM records WHERE offset >= ? ORDER BY offset LIMIT 1"
 _READ = f"""SELECT offset, space, count, payload, appended_ms, {_STAMP_AT.format("offset")}
     FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
 _REPEAT = f"""SELECT offset, count, {_STAMP_AT.format("offset")} FROM producers
@@ -147,6 +148,18 @@ class SqliteEventLog:
                 return
             yield from chunk
             start = chunk[-1].offset + 1 if len(chunk) == _CHUNK_RECORDS else chunk_end
+
+    def first_since(self, time_ms: int) -> int:
+        low, high = self.start(), self.end()
+        while low < high:
+            middle = (low + high) // 2
+            with self._explained():
+                found = self._connections.reader().execute(_APPENDED_FROM, (middle,)).fetchone()
+            if found is None or found[1] >= time_ms:
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
 
     def bound(self, start: int, max_bytes: int, max_events: int) -> int:
         end = self.end()

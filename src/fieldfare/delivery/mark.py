@@ -1,0 +1,37 @@
+"""Where a delivery stands at one moment, to be saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldfare.delivery.keys import PARTITION_SHIFT, position_of
+from fieldfare.delivery.lane import Run, united
+from fieldfare.delivery.tries import Letter
+from fieldfare.model import Cursor, DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a delivery stood at one moment: cheap to take, made into a `Cursor` where there is time."""
+
+    version: int
+    cursor_keys: tuple[int, ...]
+    runs: tuple[Run, ...]
+    given_to: tuple[int, ...]
+    counts: tuple[tuple[int, int], ...]
+    letters: tuple[Letter, ...]
+    settled: tuple[tuple[int, object], ...]
+
+    def cursor(self) -> Cursor:
+        """What must be saved so that no acked message ever comes again, and none is given too often."""
+        cursors = {key >> PARTITION_SHIFT: key for key in self.cursor_keys}
+        runs = united(run for run in self.runs if run[1] >= cursors[run[1] >> PARTITION_SHIFT])
+        given_to = self.given_to if self.given_to != self.cursor_keys else ()
+        return Cursor(
+            tuple(map(position_of, self.cursor_keys)),
+            tuple((position_of(first), position_of(last)) for first, last in runs),
+            tuple(map(position_of, given_to)),
+            tuple((position_of(key), count) for key, count in sorted(self.counts)),
+            letters=tuple(DeadLetter(position_of(e.key), e.attempts, e.reason) for e in self.letters),
+            settled=tuple(position_of(key) for key, _ in self.settled),
+        )

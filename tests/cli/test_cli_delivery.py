@@ -1,0 +1,61 @@
+"""`fieldfare dead-letters`, `seek`, `pause`, `resume` and `subscriptions set` on a real gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli_support import Fieldfare
+from real_gateway import running_gateway
+
+from fieldfare import Client
+
+pytestmark = pytest.mark.long
+
+
+def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "data") as gateway, Client(gateway.url) as client:
+
+        def said(*words: str) -> str:
+            result = fieldfare(*words, "--url", gateway.url)
+            assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+            return result.stdout
+
+        client.create_subscription("data.x = 1", "a")
+        shown = said("subscriptions", "set", "a", "--max-attempts", "1", "--retry-delays", "1,2.5")
+        assert "max attempts    1\n" in shown and "retry delays s  (1.0, 2.5)\n" in shown
+        assert "max attempts    1\n" in said("subscriptions", "get", "a")
+        assert said("pause", "a") == "a is paused\n"
+        (place,) = client.publish_many([{"source": "/s", "type": "t", "id": "7", "data": {"x": 1}}])
+        assert client.pull("a", wait_s=0.1) == []
+        assert said("resume", "a") == "a goes on\n"
+        assert said("dead-letters", "list", "a") == "no message was given up\n"
+        assert [each.position for each in client.pull("a", wait_s=20)] == [place]
+        client.nack("a", [place])
+        head, event = said("dead-letters", "list", "a").splitlines()
+        assert re.fullmatch(r"0-0-0  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  1 attempt  nacked", head)
+        assert json.loads(event)["id"] == "7"
+        listed = json.loads(said("dead-letters", "list", "a", "--json"))
+        assert (listed["position"], listed["event"]["data"]) == ("0-0-0", {"x": 1})
+        assert said("dead-letters", "retry", "a", "0-0-0") == "1 given again\n"
+        assert said("dead-letters", "retry", "a") == "0 given again\n"
+        client.terminate("a", [each.position for each in client.pull("a", wait_s=20)])
+        assert said("dead-letters", "clear", "a") == "1 forgotten\n"
+        assert said("seek", "a", "earliest") == "a goes on at 0-0-0\n"
+        assert json.loads(said("seek", "a", "latest", "--json")) == {"cursor": "0-1-0"}
+        reset = said(
+            "subscriptions", "set", "a", "--max-attempts", "none", "--retry-delays", "none", "--json"
+        )
+        assert "delivery" not in json.loads(reset)
+        for words, code in (
+            (("seek", "a", "soon"), 1),
+            (("dead-letters", "retry", "a", "x"), 2),
+            (("subscriptions", "set", "a"), 2),
+            (("subscriptions", "set", "a", "--max-attempts", "many"), 2),
+            (("subscriptions", "set", "a", "--max-attempts", "0"), 1),
+            (("pause", "nothing"), 1),
+        ):
+            result = fieldfare(*words, "--url", gateway.url)
+            assert result.exit_code == code and result.stderr.startswith("error: "), words
