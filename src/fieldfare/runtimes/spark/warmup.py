@@ -20,7 +20,7 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.pipeline.access_point import RECORDS
+from fieldfare.pipeline.access_point import RECORDS, by_space, decoded
 from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
@@ -47,38 +47,14 @@ def _nothing(batches: Batches) -> Batches:
 
 def run_kernels_once() -> None:
     """Match a few events against a few hundred filters of every sort, so that all kernels are loaded."""
-    filters = [
-        f"data.carrier = '{_WORDS[i % 4]}{i}' AND data.delay BETWEEN {i % 60} AND {i % 60 + 40}"
-        for i in range(600)
-    ]
-    filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
-    filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
-    filters += [f"data.delay / 3 > {i}" for i in range(30)]
-    entries = []
-    for number, text in enumerate(filters):
-        form = compile_filter(text).compiled
-        entries.append(IndexEntry(number, number, 0, OPEN_END, form, text, "sql"))
-    part = build_part(entries)
-    data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
-    line = b'{"id":"1","data":' + data + b"}\n"
+    part = build_part(_entries())
     # A few events are matched by other kernels than many.
     for repeated, closings in (
         (40, Closings()),
         (3, Closings(*(pa.array([1]).to_numpy() for _ in range(2)))),
     ):
-        records = pa.record_batch(
-            [
-                [0, 1],
-                [0, 0],
-                ["default", "default"],
-                pa.array([1, repeated], pa.int32()),
-                pa.array([line, line * repeated], pa.large_binary()),
-            ],
-            schema=RECORDS,
-        )
-        found = find_matches(records, {"default": Index((part,), closings)})
-    for text in _EVERY_KERNEL:
-        BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
+        found = find_matches(_records(repeated), {"default": Index((part,), closings)})
+    run_independent_kernels_once()
     with tempfile.TemporaryDirectory() as folder:
         match_log = open_match_log(Path(folder).as_uri()).partition(0)
         counts = np.array([1, 3], np.int32)
@@ -87,6 +63,43 @@ def run_kernels_once() -> None:
         assert block is not None
         block.by_event()
         block.matches_of(int(block.numbers()[0]))
+
+
+def run_independent_kernels_once() -> None:
+    """Those of them that need no index: they read events, and evaluate filters by columns."""
+    for space in by_space(_records(40)):
+        for _ in decoded(space, [("data", name) for name in ("carrier", "delay", "origin", "x", "n")]):
+            pass
+    for text in _EVERY_KERNEL:
+        BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
+
+
+def _entries() -> Iterator[IndexEntry]:
+    filters = [
+        f"data.carrier = '{_WORDS[i % 4]}{i}' AND data.delay BETWEEN {i % 60} AND {i % 60 + 40}"
+        for i in range(600)
+    ]
+    filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
+    filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
+    filters += [f"data.delay / 3 > {i}" for i in range(30)]
+    for number, text in enumerate(filters):
+        yield IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
+
+
+def _records(repeated: int) -> pa.RecordBatch:
+    """Two records: of one event, and of so many."""
+    data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
+    line = b'{"id":"1","data":' + data + b"}\n"
+    return pa.record_batch(
+        [
+            [0, 1],
+            [0, 0],
+            ["default", "default"],
+            pa.array([1, repeated], pa.int32()),
+            pa.array([line, line * repeated], pa.large_binary()),
+        ],
+        schema=RECORDS,
+    )
 
 
 def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
