@@ -76,7 +76,10 @@ def compile_kernels() -> None:
 
     numba compiles on one core. A process of its own begins with what this one needs last, and will only load.
     """
-    ahead = "from fieldfare.runtimes.spark.warmup import run_independent_kernels_once as run; run()"
+    ahead = (
+        "from fieldfare.runtimes.spark import warmup\n"
+        "warmup.run_independent_kernels_once()\nwarmup.run_seldom_kernels_once()"
+    )
     with subprocess.Popen([sys.executable, "-c", ahead]):
         run_kernels_once()
 

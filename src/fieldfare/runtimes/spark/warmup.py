@@ -6,8 +6,9 @@ read-only), so that no later process waits for it.
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.evaluation.batches import BatchFilter
+from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import Closings, IndexEntry
@@ -26,6 +28,22 @@ from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
 
+_USUAL = (
+    *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
+    "CESQL_INT(b) > 2",
+)
+"""Filters that together use the kernels of the evaluation by columns that are used most."""
+_SELDOM = (
+    *("TRIM(s) = 'x'", "LEFT(s, 1) = 'x'", "POSITION('x', s) > b", "CONTAINS(s, t)", "CONCAT(s, t) = 'xy'"),
+    *("UPPER(s) LIKE '_x%'", "REPLACE(s, 'x', t) = 'y'", "IN_CIDR(s, '10.0.0.0/8')", "STRING(a) = t"),
+    *("DISTANCE_KM(a, b, 1, 2) < 5", "ROUND(a, 1) = 2", "FLOOR(a) < b", "ABS(a) > b", "NUMBER(s) > b"),
+    *("INT(s) > b", "BOOLEAN(s)", "DECIMAL(s) > b", "COALESCE(a, b) > 1", "TIME(s) > TIME '12:00:00'"),
+    *("HOUR(s) = 3", "TIMESTAMP(s) > TIMESTAMP '2024-01-01T00:00:00Z'", "ANY x IN l SATISFIES (x > 1)"),
+    *("ANY x IN l SATISFIES (x.y > 1 AND x.z = 'a')", "1 < ANY(l)", "CARDINALITY(l) > 1"),
+    *("CESQL_STRING(a) = s", "CESQL_BOOL(s)", "CESQL_NOT(s)", "CESQL_EQUAL(a, s)", "CESQL_ADD(a, b) = 2"),
+)
+"""Filters that together use the others."""
+
 Batches = Iterator[pa.RecordBatch]
 
 QUIET_S = 2.0
@@ -34,11 +52,6 @@ KEEP_ALIVE_S = 25.0
 """How often idle workers get something to do; Spark ends them after a minute."""
 
 _WORDS = ("AA", "UA", "DL", "B6")
-_EVERY_KERNEL = (
-    *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
-    "CESQL_INT(b) > 2",
-)
-"""Filters that together use every kernel of the evaluation by columns."""
 
 
 def _nothing(batches: Batches) -> Batches:
@@ -70,8 +83,21 @@ def run_independent_kernels_once() -> None:
     for space in by_space(_records(40)):
         for _ in decoded(space, [("data", name) for name in ("carrier", "delay", "origin", "x", "n")]):
             pass
-    for text in _EVERY_KERNEL:
-        BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
+    _evaluate(_USUAL)
+
+
+def run_seldom_kernels_once() -> None:
+    """The kernels of functions that many services never use: compiled ahead, they hold up no first filter."""
+    _evaluate(_SELDOM)
+
+
+def _evaluate(filters: Iterable[str]) -> None:
+    event = {"a": 1.5, "b": 2, "s": "x", "t": "y", "l": [1, {"y": 2, "z": "a"}]}
+    for text in filters:
+        compiled = compile_filter(text)
+        columns = decode_json_lines(json.dumps(event).encode() + b"\n", 1, list(compiled.column_paths))
+        for batch in ([event], columns):
+            BatchFilter(compiled).matches(batch)
 
 
 def _entries() -> Iterator[IndexEntry]:
