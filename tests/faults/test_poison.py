@@ -41,7 +41,9 @@ def check_that_it_was_given_up(played: Scene, offset: int) -> None:
     def is_named() -> bool:
         assert played.load.check() >= 0
         logs = played.service.folder.logs.glob("*.log")
-        return any(re.search(rf"record {offset} .* is set aside", log.read_text(errors="replace")) for log in logs)
+        return any(
+            re.search(rf"record {offset} .* is set aside", log.read_text(errors="replace")) for log in logs
+        )
 
     until(is_named, 240, f"(record {offset} is named)", every_s=0.5)
     until(lambda: readiness(played.service) == {}, 120, "(ready although one record was given up)")
