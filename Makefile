@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
+# Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo checked test test-fast test-all fuzz client lint format bench experiments clean
 
 help:  ## this list
