@@ -3,28 +3,36 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-all fuzz client lint format bench experiments clean
+# Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo checked test test-fast test-all fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## make .venv from the pinned constraints; compile and archive once what every start needs
 
-$(READY): pyproject.toml lab/pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]' --editable lab
+	@touch $@
+
+$(READY): $(INSTALLED)
+	@echo "Compiling what every start needs (minutes the first time)"
 	@$(BIN)/python -m fieldfare.runtimes.spark.class_archive
-	@touch $(READY)
+	@touch $@
 
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
 	@$(BIN)/fieldfare demo $(DEMO_OPTIONS)
 
-lint: setup  ## ruff, mypy, and whether the two clients are one
+lint: $(INSTALLED)  ## ruff, mypy, and whether the two clients are one
 	@$(BIN)/python tools/synchronous_client.py --check
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -37,13 +45,17 @@ format: setup  ## let ruff rewrite what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: lint  ## lint, types, and every test but the slow ones, in a small dose
+# Each takes one core: the one compiles what the tests need while the other looks for mistakes.
+checked:
+	@$(MAKE) --no-print-directory --jobs 2 lint setup
+
+test: checked  ## lint, types, and every test but the slow ones, in a small dose
 	@DOSE=0.3 $(BIN)/python -m pytest -m "not slow" --numprocesses 2
 
 test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes long
 	@DOSE=0.05 $(BIN)/python -m pytest -m "not slow and not long and not spark and not service" --numprocesses 2
 
-test-all: lint  ## everything: the slow ones, and all examples
+test-all: checked  ## everything: the slow ones, and all examples
 	@$(BIN)/python -m pytest --numprocesses 2
 
 fuzz: setup  ## a million inputs for the parsers of filters

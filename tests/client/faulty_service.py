@@ -84,7 +84,7 @@ class FaultyService:
         with self.changed:
             return [json.loads(line) for record in self.records for line in record]
 
-    def wait_for(self, condition: Any, timeout_s: float = 10.0) -> None:
+    def wait_for(self, condition: Any, timeout_s: float = 60.0) -> None:
         """Wait until something is true of the service."""
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the service did not get there in time"
@@ -390,7 +390,7 @@ def _make_handler(service: FaultyService) -> type[BaseHTTPRequestHandler]:
     return type("ServiceHandler", (Handler,), {"service": service})
 
 
-def wait_until(condition: Any, timeout_s: float = 10.0) -> None:
+def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
     """Wait until something is true of the client's side."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

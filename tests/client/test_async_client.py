@@ -14,7 +14,7 @@ from fieldfare.client import ClientClosed, FlushTimeout, SubscriptionDeleted
 
 
 def run(
-    service: FaultyService, story: Callable[[AsyncClient], Awaitable[None]], timeout_s: float = 20
+    service: FaultyService, story: Callable[[AsyncClient], Awaitable[None]], timeout_s: float = 60
 ) -> None:
     async def play() -> None:
         async with asyncio.timeout(timeout_s), AsyncClient(service.url, retry=SOON) as client:

@@ -146,7 +146,7 @@ def test_a_program_that_never_acks_gets_no_more_than_its_window(
         more.start()
         assert len(got) == 4
         got[0].ack()
-        more.join(10)
+        more.join(60)
         assert got[4].event["data"]["n"] == 4
 
 
@@ -162,7 +162,7 @@ def test_close_ends_a_loop_that_waits_in_another_thread(service: FaultyService, 
     threading.Thread(target=follow, daemon=True).start()
     wait_until(lambda: messages._reader.response is not None)
     messages.close()
-    assert ended.wait(10)
+    assert ended.wait(60)
     assert list(messages) == []
 
 

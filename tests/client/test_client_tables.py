@@ -203,7 +203,7 @@ def test_a_publisher_that_is_closed_meanwhile_ends_between_two_requests() -> Non
 
     def fail(number: int, rows: int) -> None:
         reached.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     publisher = Publisher(Service(fail), "http://nowhere", "default", retry=QUICK)
     errors: list[PublishError] = []
@@ -215,14 +215,14 @@ def test_a_publisher_that_is_closed_meanwhile_ends_between_two_requests() -> Non
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert reached.wait(20)
+    assert reached.wait(60)
     closing = threading.Thread(target=publisher.close)
     closing.start()
     while not publisher._closed:
         threading.Event().wait(0.001)
     go_on.set()
-    thread.join(20)
-    closing.join(20)
+    thread.join(60)
+    closing.join(60)
     assert len(errors[0].accepted) == 2 and errors[0].unknown == (2, 3)
 
 

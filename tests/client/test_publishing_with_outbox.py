@@ -194,7 +194,7 @@ def test_a_full_outbox_makes_publishing_wait(service: FaultyService, client: Cli
     wait_until(lambda: publisher.stats().queued_events == 4)  # and one under way
     assert not done.wait(0.1)
     service.faults["events"].clear()
-    assert done.wait(10)
+    assert done.wait(60)
     publisher.close()
     assert len(service.events()) == 40
 
@@ -320,13 +320,13 @@ def run_async(service: FaultyService, path: Path, steps: Any) -> None:
     """Run the steps with an async client and its publisher."""
 
     async def run() -> None:
-        async with asyncio.timeout(20), AsyncClient(service.url) as client:
+        async with asyncio.timeout(60), AsyncClient(service.url) as client:
             publisher = client.publisher(NOW, RetrySettings(0.01, 0.05), outbox=path)
             await steps(publisher)
             await publisher.close()
 
     task: Coroutine[Any, Any, None] = run()
-    asyncio.run(asyncio.wait_for(task, 20))
+    asyncio.run(asyncio.wait_for(task, 60))
 
 
 def test_the_async_publisher_leaves_and_finds_events_too(service: FaultyService, path: Path) -> None:
@@ -366,7 +366,7 @@ def test_the_async_publisher_waits_beyond_the_deadline_and_says_when_it_is_full(
         with pytest.raises(OutboxFull):
             for n in range(1, 100):
                 publisher.publish(event(n))
-        await asyncio.wait_for(publisher.drain(), 10)
+        await asyncio.wait_for(publisher.drain(), 60)
         assert await first
         assert len(service.requests) > 30
 
@@ -375,7 +375,7 @@ def test_the_async_publisher_waits_beyond_the_deadline_and_says_when_it_is_full(
 
 
 def test_a_cancelled_task_of_a_closing_publisher_keeps_its_events(service: FaultyService, path: Path) -> None:
-    service.events_delay_s = 2.0
+    service.events_delay_s = 10.0
 
     async def close_in_time(publisher: Any) -> None:
         future = publisher.publish(event(0))
@@ -383,7 +383,7 @@ def test_a_cancelled_task_of_a_closing_publisher_keeps_its_events(service: Fault
             await asyncio.sleep(0.005)
         started_s = time.monotonic()
         await publisher.close(timeout_s=0.05)
-        assert time.monotonic() - started_s < 1.8
+        assert time.monotonic() - started_s < 8
         assert isinstance(future.exception(), KeptInOutbox)
 
     run_async(service, path, close_in_time)

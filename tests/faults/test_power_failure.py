@@ -82,7 +82,8 @@ def test_it_goes_on_when(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("seed", [113, 114, 115])
 def test_the_power_fails_at_any_moment(tmp_path: Path, seed: int) -> None:
     """A real file system loses all that nobody has synced: three times, at random moments of the load."""
-    with lossy_disk(tmp_path) as disk, scene(disk.at / "data", seed, **BUSY) as played:
+    options = {**BUSY, "disk_free_min_bytes": 0}  # the whole disk is smaller than the usual reserve
+    with lossy_disk(tmp_path) as disk, scene(disk.at / "data", seed, **options) as played:
         for _ in range(3):
             played.load.flow(played.random.randrange(1, 500))
             played.service.freeze()  # Nothing is answered any more that is not on the disk.

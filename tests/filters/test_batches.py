@@ -48,14 +48,13 @@ def assert_same(condition: Filter, batch: Any, events: Sequence[Event]) -> None:
     """All rows and some, in one piece and in several, with and without leaving out decided rows."""
     expected = [condition.matches(event) for event in events]
     rows = np.array([place for place in range(len(events)) if place % 3 != 1], np.int64)
+    prepared = BatchFilter(condition)
     for take_ns, chunk in (conditions.TAKE_NS, compiler.CHUNK_ROWS), (-1e12, 2):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(conditions, "TAKE_NS", take_ns)
             patch.setattr(compiler, "CHUNK_ROWS", chunk)
-            assert BatchFilter(condition).matches(batch).tolist() == expected
-            assert BatchFilter(condition).matches(batch, rows).tolist() == [
-                expected[row] for row in rows.tolist()
-            ]
+            assert prepared.matches(batch).tolist() == expected
+            assert prepared.matches(batch, rows).tolist() == [expected[row] for row in rows.tolist()]
 
 
 def as_json(value: Any) -> Any:

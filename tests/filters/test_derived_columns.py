@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import Filter, FilterError, NormalForm, compile_filter, format_expression
 from fieldfare.filters.derived import path_of
@@ -66,7 +67,7 @@ def _columns(part: Part) -> list[str]:
     return sorted(text for text in texts if text is not None)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=drawn(100), deadline=None, derandomize=True)
 @given(st.lists(some.sql_expressions, min_size=1, max_size=6), st.lists(some.events, min_size=1, max_size=6))
 def test_with_columns_and_without_the_index_finds_what_the_evaluator_finds(
     expressions: list[Any], events: list[Event]
@@ -108,7 +109,7 @@ def _calls(data: st.DataObject, function: Function) -> tuple[list[str], list[Eve
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=drawn(8), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_every_function_is_right_as_a_column(function: Function, data: st.DataObject) -> None:
     if function.compute is None and function.expand is None:
@@ -155,7 +156,7 @@ CONSTANTS += [
 ]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(
     st.lists(st.sampled_from(CONSTANTS), min_size=1, max_size=12),
     st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(NUMBERS)), min_size=1, max_size=12),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.filters.test_limits import COMPILE_S, quickly
+from tests.yardstick import slowness
 
 from fieldfare.filters import (
     Filter,
@@ -194,4 +195,5 @@ def test_long_runs_of_one_thing_are_read_in_linear_time(repeated: str, dialect: 
         started = time.process_time()
         with suppress(FilterError):
             compile_filter(start + run + end, dialect)
-        assert time.process_time() - started < 1
+        taken_s = time.process_time() - started
+        assert taken_s < 1 or taken_s < slowness()

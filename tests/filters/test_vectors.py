@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare.filters import expression as ast
 from fieldfare.filters.evaluator import Compiler, event_getter
@@ -32,7 +33,7 @@ from .test_shapes import other_constants
 
 Event = dict[str, Any]
 
-many = settings(max_examples=60 if COMPILED else 4, derandomize=True, deadline=None)
+many = settings(max_examples=drawn(60 if COMPILED else 4), derandomize=True, deadline=None)
 a, b = ast.Attribute(("a",)), ast.Attribute(("b",))
 UNKNOWN = object()
 

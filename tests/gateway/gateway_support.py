@@ -26,7 +26,7 @@ from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.storage import NewMatchBlock
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 EVENTS = "/v1/spaces/default/events"
 SUBSCRIPTIONS = "/v1/spaces/default/subscriptions"
 BATCH = {"content-type": "application/cloudevents-batch+json"}

@@ -39,7 +39,7 @@ def test_every_silent_stream_is_told_again_and_again_until_it_ends():
 def test_an_idle_stream_shows_its_client_that_the_connection_stands(tmp_path):
     with served(tmp_path, heartbeat_s=0.02) as (_, client):
         subscribe(client, "a", "data.x = 1")
-        with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream", timeout=httpx.Timeout(20)) as response:
+        with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream", timeout=httpx.Timeout(60)) as response:
             found = b""
             for chunk in response.iter_raw():
                 found += chunk

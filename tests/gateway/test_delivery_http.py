@@ -108,8 +108,8 @@ def test_a_pull_waits_until_something_matches_and_no_longer(tmp_path):
             await r.subscribe("a", "data.x = 1")
             start_s = time.monotonic()
             assert await r.pull("a", wait_s=0.1) == []
-            assert 0.1 <= time.monotonic() - start_s < 2
-            pulls = [asyncio.ensure_future(r.pull("a", wait_s=10, max=1)) for _ in range(2)]
+            assert 0.1 <= time.monotonic() - start_s < 10
+            pulls = [asyncio.ensure_future(r.pull("a", wait_s=20, max=1)) for _ in range(2)]
             await r.publish(event(0, {"x": 0}))
             r.pipeline.step()
             await asyncio.sleep(0.03)

@@ -12,6 +12,7 @@ from gateway_support import encode, event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
+from tests.yardstick import slowness
 
 from fieldfare.gateway.publishing.events import (
     BatchTooLong,
@@ -399,4 +400,4 @@ def test_a_batch_of_a_thousand_events_costs_a_few_milliseconds(decode):
         decoded = decode(body, LIMITS)
         best_s = min(best_s, time.thread_time() - start_s)
     assert decoded is not None and decoded.count == 1000
-    assert best_s <= 0.012
+    assert best_s <= 0.012 or best_s <= 0.012 * slowness()

@@ -45,7 +45,7 @@ def test_an_append_between_two_glances_of_the_follower_is_not_overlooked(
         front = Front(0, 0)
         front.join(7, Delivery(7, [0]))
         try:
-            found = await asyncio.wait_for(tail.follow(front), 20)
+            found = await asyncio.wait_for(tail.follow(front), 60)
             assert found is not None and found.end == 1
             assert [number for number, _ in found.keys] == [7]
         finally:

@@ -20,7 +20,7 @@ def held_up(monkeypatch, registry):
 
     def save_later(cursors, now_ms):
         begun.release()
-        assert through.wait(10)
+        assert through.wait(60)
         save(cursors, now_ms)
 
     monkeypatch.setattr(registry, "save_cursors", save_later)
@@ -39,7 +39,7 @@ def test_one_of_many_that_is_deleted_while_they_are_taken_in_stays_deleted(tmp_p
 
             def block(ends):
                 begun.set()
-                assert through.wait(10)
+                assert through.wait(60)
 
             blocked = asyncio.ensure_future(r.gateway.writer.change(block))
             await until_async(begun.is_set)
@@ -115,14 +115,14 @@ def test_what_an_ack_settled_before_it_was_refused_makes_room_for_who_waits(tmp_
             await r.publish(*(event(n, {"x": 1}) for n in range(6)))
             r.pipeline.step()
             given = [each["position"] for each in await r.pull("a", max=2)]
-            waiting = asyncio.ensure_future(r.pull("a", wait_s=5, max=2))
+            waiting = asyncio.ensure_future(r.pull("a", wait_s=20, max=2))
             await until_async(lambda: r.gateway.pump._waiting)
             assert not waiting.done()
             monkeypatch.setattr(lane, "EARLY_MAX", 0)
             positions = [*given, "0-0-5"]
             answer = await r.client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": positions})
             assert answer.status_code == 429
-            found = await asyncio.wait_for(waiting, 2)
+            found = await asyncio.wait_for(waiting, 15)
             assert [each["position"] for each in found] == ["0-0-2", "0-0-3"]
 
     run(work)
@@ -211,7 +211,7 @@ def test_a_space_may_be_created_while_a_thread_looks_for_the_name_of_another(tmp
         rest = iter(others)
         near = next(rest)
         begun.set()
-        assert through.wait(10)
+        assert through.wait(60)
         return min((near, *rest))
 
     async def work() -> None:

@@ -131,7 +131,7 @@ def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monk
                 with sqlite3.connect(log.path, isolation_level=None) as connection:
                     connection.execute("BEGIN IMMEDIATE")
                     held.set()
-                    release.wait(20)
+                    release.wait(60)
                 connection.close()
 
             holder = threading.Thread(target=hold)

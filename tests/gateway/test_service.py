@@ -97,7 +97,7 @@ def test_what_an_append_under_way_will_meet_is_not_forgotten(tmp_path, monkeypat
 
             def slow(records):
                 entered.set()
-                go_on.wait(20)
+                go_on.wait(60)
                 return append(records)
 
             monkeypatch.setattr(r.gateway.log, "append", slow)
@@ -326,12 +326,12 @@ class Process:
         )
         line = self.process.stdout.readline()
         assert "ready on" in line, self.process.stderr.read()
-        self.client = httpx.Client(base_url=re.search(r"http://[\d.:]+", line)[0], timeout=20)
+        self.client = httpx.Client(base_url=re.search(r"http://[\d.:]+", line)[0], timeout=60)
 
     def stop(self, number: int) -> int:
         self.client.close()
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -369,7 +369,7 @@ def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path, what, code):
         arguments,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from statistics import median
 
 import httpx
 import numpy as np
@@ -121,7 +122,7 @@ def test_streams_end_when_the_gateway_stops(tmp_path):
 
         def follow() -> None:
             with (
-                httpx.Client(base_url=client.base_url, timeout=20) as mine,
+                httpx.Client(base_url=client.base_url, timeout=60) as mine,
                 mine.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response,
             ):
                 stream = Stream(response)
@@ -131,8 +132,8 @@ def test_streams_end_when_the_gateway_stops(tmp_path):
 
         thread = threading.Thread(target=follow)
         thread.start()
-        assert opened.wait(10)
-    thread.join(10)
+        assert opened.wait(60)
+    thread.join(60)
     assert ended.is_set()
 
 
@@ -172,11 +173,11 @@ def test_fifty_streams_cost_few_looks_into_a_block_and_only_those_who_matched_ar
 
 
 def test_a_message_leaves_within_milliseconds_of_its_block(tmp_path):
-    """From the block's file to the client's hands; the median, for the machine may be busy."""
+    """From the block's file to the client's hands: the median, for the machine may be busy."""
     with served(tmp_path) as (gateway, client):
         subscribe(client, "a", "data.x = 1")
         pipeline = NaivePipeline(gateway)
-        latencies_s = []
+        latencies_s, requests_s = [], []
         with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream") as response:
             stream = Stream(response)
             for i in range(40):
@@ -185,7 +186,10 @@ def test_a_message_leaves_within_milliseconds_of_its_block(tmp_path):
                 start_s = time.perf_counter()
                 stream.messages(1)
                 latencies_s.append(time.perf_counter() - start_s)
-        assert sorted(latencies_s)[20] < 0.02
+                start_s = time.perf_counter()
+                assert client.get("/healthz").status_code == 200
+                requests_s.append(time.perf_counter() - start_s)
+        assert median(latencies_s) < 0.02 + 3 * median(requests_s)
 
 
 def test_a_busy_stream_gives_every_message_once_and_in_order(tmp_path):

@@ -70,7 +70,7 @@ def test_changes_of_subscriptions_that_would_wait_for_long_are_refused(tmp_path,
 
             def hold(end: int) -> None:
                 held.set()
-                go_on.wait(10)
+                go_on.wait(60)
 
             holding = asyncio.ensure_future(r.gateway.writer.change(hold))
             await asyncio.to_thread(held.wait)
@@ -113,7 +113,7 @@ def test_filters_that_wait_are_bounded_in_bytes_too(tmp_path, monkeypatch):
 
             def hold(end: int) -> None:
                 held.set()
-                go_on.wait(10)
+                go_on.wait(60)
 
             holding = asyncio.ensure_future(r.gateway.writer.change(hold))
             await asyncio.to_thread(held.wait)

@@ -37,7 +37,7 @@ class Log:
 
     def append(self, records):
         self.entered.set()
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.fail:
             raise EventLogError("the disk is gone")
         self.groups.append(len(records))
@@ -255,7 +255,7 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
         writer = Writer(log, registry, queue_max_bytes=1 << 20)
         writer.start()
         release = threading.Event()
-        hanging = asyncio.ensure_future(writer.change(lambda end: release.wait(10)))
+        hanging = asyncio.ensure_future(writer.change(lambda end: release.wait(60)))
         assert (await writer.append(record())).offset == 0
         release.set()
         assert await hanging

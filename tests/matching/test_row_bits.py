@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matching_support import entry
+from tests.doses import drawn
 
 from fieldfare.matching.compiled import compiled
 from fieldfare.matching.index import Index
@@ -135,7 +136,7 @@ def _run(edges: Any, size: int, code: int, words: Any, places: Any, width: int, 
     return lanes.reached(edges, 1, 1 + size, code), lanes.pass_bitsets(words, places, len(places), width, out)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(0, 70), st.integers(1, 9), st.sampled_from([8, 16, 32]))
 def test_the_vector_loops_do_what_their_twins_do(seed: int, size: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -133,6 +135,10 @@ class Version:
     filter: str
     closed_by: int = OPEN_END
 
+    @cached_property
+    def matches(self) -> Callable[[dict[str, Any]], bool]:
+        return compile_filter(self.filter).matches
+
 
 @dataclass
 class History:
@@ -161,6 +167,6 @@ class History:
                 for version in self.versions
                 if version.space == space
                 and version.revision <= stamp < version.closed_by
-                and compile_filter(version.filter).matches(event)
+                and version.matches(event)
             }
         )

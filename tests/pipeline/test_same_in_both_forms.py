@@ -64,7 +64,7 @@ def test_the_form_of_a_publish_makes_no_difference(random: Random) -> None:
     records = [Record(offset, "a", each.count, each.payload, 0, 0) for offset, each in enumerate(decoded)]
     found = match_batch(record_batch(records), {"a": index}).lists()
     assert found[: len(events)] == found[len(events) :]
+    matchers = [compile_filter(text).matches for text in filters]
     assert found[: len(events)] == [
-        [number for number, text in enumerate(filters) if compile_filter(text).matches(event)]
-        for event in events
+        [number for number, matches in enumerate(matchers) if matches(event)] for event in events
     ]

@@ -37,6 +37,8 @@ pytestmark = pytest.mark.long
 
 SETTINGS = SnapshotSettings(share=0, fewest_rows=100, most_rows=100)
 DEADLINE_S = 60.0
+LOOK_EVERY_S = 0.2
+"""While a snapshot is built: its builder needs the processor, too."""
 
 
 class Life:
@@ -109,11 +111,11 @@ def _command(process: Path) -> bytes:
         return b""
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], *, every_s: float = 0.01) -> None:
     until_s = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < until_s, "it did not come true in time"
-        time.sleep(0.01)
+        time.sleep(every_s)
 
 
 @pytest.fixture
@@ -139,7 +141,7 @@ def test_a_snapshot_is_built_while_changes_go_on_and_the_manifest_moves_over(lif
             life.check(since=passed)
             return snapshot_revision(life.writer.manifest) > before
 
-        until(moved_over)
+        until(moved_over, every_s=LOOK_EVERY_S)
         assert steps > 1, "it was built in the background"
         assert snapshot_revision(life.writer.manifest) < life.writer.manifest.revision
         life.writer.collect(life.writer.manifest.number)
@@ -172,7 +174,7 @@ def test_a_build_that_was_killed_or_hangs_is_done_again(
         life.check(since=0)
         return snapshot_revision(life.writer.manifest) > 0
 
-    until(taken)
+    until(taken, every_s=LOOK_EVERY_S)
     life.writer.close()
     assert life.builders() == []
     assert list(life.folder.run.glob("snapshot-*")) == []
@@ -240,7 +242,7 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
         life.check(since=revision)
         return snapshot_revision(life.writer.manifest) > revision
 
-    until(moved_over)
+    until(moved_over, every_s=LOOK_EVERY_S)
     life.writer.close()
     life.change(20)
     life.writer = life.open()

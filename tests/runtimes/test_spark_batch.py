@@ -30,11 +30,12 @@ def case() -> tuple[list[dict[str, Any]], dict[str, str], set[tuple[str, int]]]:
     random = Random(7)
     events = [random_event(random) for _ in range(60)]
     filters = {f"s{i}": random_filter(random) for i in range(30)}
+    matchers = {id: compile_filter(text).matches for id, text in filters.items()}
     pairs = {
         (id, line)
-        for id, text in filters.items()
+        for id, matches in matchers.items()
         for line, event in enumerate(events, 1)
-        if compile_filter(text).matches(event)
+        if matches(event)
     }
     return events, filters, pairs
 

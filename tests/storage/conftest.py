@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import programs
 import pytest
 
 import fieldfare
@@ -55,12 +56,6 @@ def start_program(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def run_program(start_program: Callable[[str], subprocess.Popen[str]]) -> Callable[[str], tuple[int, str]]:
+def run_program(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
     """Runs a Python program in another process to its end: exit status and standard output."""
-
-    def run(program: str) -> tuple[int, str]:
-        with start_program(program) as process:
-            output, _ = process.communicate(timeout=60)
-        return process.returncode, output
-
-    return run
+    return lambda program: programs.run(program, tmp_path)

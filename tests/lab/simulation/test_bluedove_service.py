@@ -110,9 +110,9 @@ def test_one_matcher_saturates_where_its_service_time_says(stored: Boxes) -> Non
 
     def at(rate_per_s: float) -> Trace:
         rng = np.random.default_rng(int(rate_per_s))
-        arrived_s = arrivals([(60.0, rate_per_s)], MODEL, rng)
+        arrived_s = arrivals([(30.0, rate_per_s)], MODEL, rng)
         values = points(len(arrived_s), rng)
-        return simulate(Replicated(1), stored, Random, MODEL, values, arrived_s, 60.0)
+        return simulate(Replicated(1), stored, Random, MODEL, values, arrived_s, 30.0)
 
     assert saturation_rate(at, 30.0) == pytest.approx(100, rel=0.08)
 

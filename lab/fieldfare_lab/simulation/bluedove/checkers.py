@@ -29,12 +29,11 @@ def lost_without_reason(trace: Trace) -> list[int]:
 def matched_wrongly(trace: Trace, boxes: Sequence[Box]) -> list[int]:
     """Messages that were not delivered to exactly the subscriptions that contain them, each once."""
     found = []
+    attributes = list(zip(*boxes, strict=True))
     for message, delivered in trace.matches.items():
-        values = trace.values[message].tolist()
-        wanted = []
-        for number, box in enumerate(boxes):
-            if all(low <= value <= high for value, (low, high) in zip(values, box, strict=True)):
-                wanted.append(number)
+        wanted = list(range(len(boxes)))
+        for value, ranges in zip(trace.values[message].tolist(), attributes, strict=True):
+            wanted = [number for number in wanted if ranges[number][0] <= value <= ranges[number][1]]
         if delivered != wanted:
             found.append(message)
     return found

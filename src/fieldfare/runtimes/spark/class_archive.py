@@ -71,8 +71,21 @@ def write_class_archive(archives: Path = CLASS_ARCHIVES) -> None:
     sync_folder(archives)
 
 
+def compile_kernels() -> None:
+    """Run all kernels once, so that they are compiled and kept.
+
+    numba compiles on one core. A process of its own begins with what this one needs last, and will only load.
+    """
+    ahead = (
+        "from fieldfare.runtimes.spark import warmup\n"
+        "warmup.run_independent_kernels_once()\nwarmup.run_seldom_kernels_once()"
+    )
+    with subprocess.Popen([sys.executable, "-c", ahead]):
+        run_kernels_once()
+
+
 if __name__ == "__main__":
-    run_kernels_once()
+    compile_kernels()
     try:
         write_class_archive()
     except Exception as error:  # whatever it is: it only saves time

@@ -6,8 +6,9 @@ read-only), so that no later process waits for it.
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,32 @@ from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.evaluation.batches import BatchFilter
+from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.pipeline.access_point import RECORDS
+from fieldfare.pipeline.access_point import RECORDS, by_space, decoded
 from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
+
+_USUAL = (
+    *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
+    "CESQL_INT(b) > 2",
+)
+"""Filters that together use the kernels of the evaluation by columns that are used most."""
+_SELDOM = (
+    *("TRIM(s) = 'x'", "LEFT(s, 1) = 'x'", "POSITION('x', s) > b", "CONTAINS(s, t)", "CONCAT(s, t) = 'xy'"),
+    *("UPPER(s) LIKE '_x%'", "REPLACE(s, 'x', t) = 'y'", "IN_CIDR(s, '10.0.0.0/8')", "STRING(a) = t"),
+    *("DISTANCE_KM(a, b, 1, 2) < 5", "ROUND(a, 1) = 2", "FLOOR(a) < b", "ABS(a) > b", "NUMBER(s) > b"),
+    *("INT(s) > b", "BOOLEAN(s)", "DECIMAL(s) > b", "COALESCE(a, b) > 1", "TIME(s) > TIME '12:00:00'"),
+    *("HOUR(s) = 3", "TIMESTAMP(s) > TIMESTAMP '2024-01-01T00:00:00Z'", "ANY x IN l SATISFIES (x > 1)"),
+    *("ANY x IN l SATISFIES (x.y > 1 AND x.z = 'a')", "1 < ANY(l)", "CARDINALITY(l) > 1"),
+    *("CESQL_STRING(a) = s", "CESQL_BOOL(s)", "CESQL_NOT(s)", "CESQL_EQUAL(a, s)", "CESQL_ADD(a, b) = 2"),
+)
+"""Filters that together use the others."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -34,11 +52,6 @@ KEEP_ALIVE_S = 25.0
 """How often idle workers get something to do; Spark ends them after a minute."""
 
 _WORDS = ("AA", "UA", "DL", "B6")
-_EVERY_KERNEL = (
-    *("a = 'x' OR a > 3", "a < b", "a - b > 2", "s LIKE '%x%'", "LENGTH(s) > 2", "LOWER(s) = 'x'"),
-    "CESQL_INT(b) > 2",
-)
-"""Filters that together use every kernel of the evaluation by columns."""
 
 
 def _nothing(batches: Batches) -> Batches:
@@ -47,38 +60,14 @@ def _nothing(batches: Batches) -> Batches:
 
 def run_kernels_once() -> None:
     """Match a few events against a few hundred filters of every sort, so that all kernels are loaded."""
-    filters = [
-        f"data.carrier = '{_WORDS[i % 4]}{i}' AND data.delay BETWEEN {i % 60} AND {i % 60 + 40}"
-        for i in range(600)
-    ]
-    filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
-    filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
-    filters += [f"data.delay / 3 > {i}" for i in range(30)]
-    entries = []
-    for number, text in enumerate(filters):
-        form = compile_filter(text).compiled
-        entries.append(IndexEntry(number, number, 0, OPEN_END, form, text, "sql"))
-    part = build_part(entries)
-    data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
-    line = b'{"id":"1","data":' + data + b"}\n"
+    part = build_part(_entries())
     # A few events are matched by other kernels than many.
     for repeated, closings in (
         (40, Closings()),
         (3, Closings(*(pa.array([1]).to_numpy() for _ in range(2)))),
     ):
-        records = pa.record_batch(
-            [
-                [0, 1],
-                [0, 0],
-                ["default", "default"],
-                pa.array([1, repeated], pa.int32()),
-                pa.array([line, line * repeated], pa.large_binary()),
-            ],
-            schema=RECORDS,
-        )
-        found = find_matches(records, {"default": Index((part,), closings)})
-    for text in _EVERY_KERNEL:
-        BatchFilter(compile_filter(text)).matches([{"a": 1.5, "b": 2, "s": "x"}])
+        found = find_matches(_records(repeated), {"default": Index((part,), closings)})
+    run_independent_kernels_once()
     with tempfile.TemporaryDirectory() as folder:
         match_log = open_match_log(Path(folder).as_uri()).partition(0)
         counts = np.array([1, 3], np.int32)
@@ -87,6 +76,56 @@ def run_kernels_once() -> None:
         assert block is not None
         block.by_event()
         block.matches_of(int(block.numbers()[0]))
+
+
+def run_independent_kernels_once() -> None:
+    """Those of them that need no index: they read events, and evaluate filters by columns."""
+    for space in by_space(_records(40)):
+        for _ in decoded(space, [("data", name) for name in ("carrier", "delay", "origin", "x", "n")]):
+            pass
+    _evaluate(_USUAL)
+
+
+def run_seldom_kernels_once() -> None:
+    """The kernels of functions that many services never use: compiled ahead, they hold up no first filter."""
+    _evaluate(_SELDOM)
+
+
+def _evaluate(filters: Iterable[str]) -> None:
+    event = {"a": 1.5, "b": 2, "s": "x", "t": "y", "l": [1, {"y": 2, "z": "a"}]}
+    for text in filters:
+        compiled = compile_filter(text)
+        columns = decode_json_lines(json.dumps(event).encode() + b"\n", 1, list(compiled.column_paths))
+        for batch in ([event], columns):
+            BatchFilter(compiled).matches(batch)
+
+
+def _entries() -> Iterator[IndexEntry]:
+    filters = [
+        f"data.carrier = '{_WORDS[i % 4]}{i}' AND data.delay BETWEEN {i % 60} AND {i % 60 + 40}"
+        for i in range(600)
+    ]
+    filters += [f"data.delay > {i / 4} AND data.distance < {4000 - i}" for i in range(1200)]
+    filters += ["data.origin LIKE 'J%K'", "EXISTS(data.x)", "data.delay * 2 > data.distance"]
+    filters += [f"data.delay / 3 > {i}" for i in range(30)]
+    for number, text in enumerate(filters):
+        yield IndexEntry(number, number, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
+
+
+def _records(repeated: int) -> pa.RecordBatch:
+    """Two records: of one event, and of so many."""
+    data = b'{"carrier":"AA0","delay":12.5,"distance":700,"origin":"J\\u0046K","x":null,"n":[1,2]}'
+    line = b'{"id":"1","data":' + data + b"}\n"
+    return pa.record_batch(
+        [
+            [0, 1],
+            [0, 0],
+            ["default", "default"],
+            pa.array([1, repeated], pa.int32()),
+            pa.array([line, line * repeated], pa.large_binary()),
+        ],
+        schema=RECORDS,
+    )
 
 
 def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Batches] = _nothing) -> None:
