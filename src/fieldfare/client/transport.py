@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NoReturn
 from urllib.parse import urlsplit
 
 import httpx
@@ -53,6 +55,45 @@ def make_http(url: str, timeout_s: float) -> httpx.Client:
 def make_async_http(url: str, timeout_s: float) -> httpx.AsyncClient:
     """The httpx client behind an `AsyncClient`."""
     return httpx.AsyncClient(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+
+
+Compression = Literal["gzip", "zstd"]
+
+PACKED_FROM_BYTES = 1_400
+"""Less fits into one packet as it is."""
+
+PAYS_BELOW = 0.9
+PLAIN_BELOW = 0.01
+"""What packs to less than that is sent as it is, for the service would take it for an attack."""
+
+
+def choose_packing(compression: Compression | None) -> Callable[[ApiCall[Result]], ApiCall[Result]] | None:
+    """What packs the bodies of calls where that pays; None when none is to be packed.
+
+    Raises
+    ------
+    ValueError
+        No such encoding.
+    ImportError
+        The package that it needs is not installed.
+    """
+    if compression is None:
+        return None
+    from fieldfare.encodings import ENCODINGS, can_pack, pack
+
+    if compression not in ENCODINGS:
+        raise ValueError(f"compression is one of {', '.join(ENCODINGS)}, not {compression!r}")
+    if not can_pack(compression):
+        raise ImportError(f"compression {compression!r} needs Python 3.14, or pip install 'fieldfare[zstd]'")
+
+    def packed(call: ApiCall[Result]) -> ApiCall[Result]:
+        assert call.content is not None
+        content = pack(call.content, compression)
+        if not PLAIN_BELOW < len(content) / len(call.content) < PAYS_BELOW:
+            return call
+        return replace(call, content=content, headers=(*call.headers, ("content-encoding", compression)))
+
+    return packed
 
 
 def make_request(

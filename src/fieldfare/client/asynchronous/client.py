@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import protocol
-from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, open_early
+from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, off_the_loop, open_early
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
@@ -21,6 +21,9 @@ from fieldfare.client.records import NewSubscription, PulledMessage, Subscriptio
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
+    PACKED_FROM_BYTES,
+    Compression,
+    choose_packing,
     choose_space,
     choose_url,
     make_async_http,
@@ -50,6 +53,9 @@ class AsyncClient:
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    compression : "zstd" or "gzip", optional
+        Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
+        packs better; it needs Python 3.14 or the extra ``zstd``.
 
     Examples
     --------
@@ -70,12 +76,14 @@ class AsyncClient:
         *,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
         self.space = choose_space(space)
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
+        self._packed = choose_packing(compression)
         self._http = make_async_http(self.url, timeout_s)
         self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
@@ -351,6 +359,10 @@ class AsyncClient:
             raise ClientClosed("this client is closed")
 
     async def _perform(self, call: ApiCall[Result]) -> Result:
+        packed = self._packed
+        if packed is not None and len(call.content or b"") >= PACKED_FROM_BYTES:
+            plain = call
+            call = await off_the_loop(lambda: packed(plain))
         try:
             response = await self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:

@@ -17,11 +17,14 @@ from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
-from fieldfare.client.synchronous.concurrency import Future, Guard, open_early
+from fieldfare.client.synchronous.concurrency import Future, Guard, off_the_loop, open_early
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.transport import (
     HTTP_ERRORS,
+    PACKED_FROM_BYTES,
+    Compression,
+    choose_packing,
     choose_space,
     choose_url,
     make_http,
@@ -51,6 +54,9 @@ class Client:
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    compression : "zstd" or "gzip", optional
+        Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
+        packs better; it needs Python 3.14 or the extra ``zstd``.
 
     Examples
     --------
@@ -71,12 +77,14 @@ class Client:
         *,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
         self.space = choose_space(space)
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
+        self._packed = choose_packing(compression)
         self._http = make_http(self.url, timeout_s)
         self._guard = Guard()
         self._own_publisher: Publisher | None = None
@@ -348,6 +356,10 @@ class Client:
             raise ClientClosed("this client is closed")
 
     def _perform(self, call: ApiCall[Result]) -> Result:
+        packed = self._packed
+        if packed is not None and len(call.content or b"") >= PACKED_FROM_BYTES:
+            plain = call
+            call = off_the_loop(lambda: packed(plain))
         try:
             response = self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:

@@ -66,6 +66,12 @@ _EVENTS = path(
                 integer(minimum=0),
                 "The producer's own number of this request, increasing.",
             ),
+            parameter(
+                "Content-Encoding",
+                "header",
+                string(enum=["identity", "gzip", "zstd"]),
+                "How the body is packed; every route that takes one takes it so.",
+            ),
         ],
         takes=_PUBLISHED,
         answers={

@@ -45,6 +45,8 @@ ANSWER_INLINE_EVENTS = 1_000
 
 REFUSED_SHOWN = 1_000
 
+_TOO_LARGE = f"Send fewer events at once. {events.CLAIM_CHECK}"
+
 
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
@@ -69,7 +71,7 @@ class EventRoutes:
         except HttpProblem:
             await drain(request, 0)
             raise
-        body = await self.bodies.read(request)
+        body = await self.bodies.read(request, way_out=_TOO_LARGE)
         try:
             decoded = await self._decode(kind, request, body)
         except BatchTooLong as error:
