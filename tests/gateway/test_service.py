@@ -228,9 +228,13 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
     """Every request example is sent, in an order that makes sense; each answer fits its description."""
 
     async def work() -> None:
-        async with running(tmp_path) as r:
+        admin = tmp_path / "admin.key"
+        admin.write_text("k" * 40)
+        async with running(tmp_path / "data", admin_key_file=admin) as r:
+            r.client.headers["authorization"] = "Bearer " + "k" * 40
+            key = (await r.client.post("/v1/keys", json={"rights": ["watch"]})).json()["id"]
             await r.publish(event())
-            Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(0, "default", 1, "odd", 1))
+            Quarantine(DataFolder(tmp_path / "data").quarantine).add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
                 key=lambda each: (each[0] == "delete", each[1].endswith(("pull", "ack")), each[0] != "put"),
@@ -239,7 +243,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                 if method == "parameters" or path.endswith("/stream"):
                     continue
                 operation = DOCUMENT["paths"][path][method]
-                url = path.format(space="default", id="cheap-yahoo", position="0-0-0")
+                url = path.format(space="default", id="cheap-yahoo", position="0-0-0", key=key)
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:

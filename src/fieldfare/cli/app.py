@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ COMMANDS = {
     "subscriptions": ("subscriptions:app", "Create, list, get and delete standing filters."),
     "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
+    "keys": ("keys:app", "Make, list and revoke API keys."),
     "quarantine": (
         "quarantine:app",
         "Records that were set aside because matching them failed: list them, publish them again.",
@@ -137,5 +139,16 @@ def options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            help="Holds the API key; else FIELDFARE_API_KEY, or what FIELDFARE_API_KEY_FILE names.",
+        ),
+    ] = None,
 ) -> None:
     """What goes before the command."""
+    if key_file is not None:
+        os.environ["FIELDFARE_API_KEY_FILE"] = key_file
+        os.environ.pop("FIELDFARE_API_KEY", None)

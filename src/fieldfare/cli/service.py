@@ -27,6 +27,13 @@ def serve(
             "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
         ),
     ] = 7737,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Listen at a public address without asking for API keys: all may do all.",
+        ),
+    ] = False,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
@@ -43,19 +50,24 @@ def serve(
         need_packages("serve", "server", missing)
     from pydantic import ValidationError
 
-    from fieldfare.gateway.settings import GatewaySettings
+    from fieldfare.gateway.admission.keyring import AdminKeyError, read_admin_key
+    from fieldfare.gateway.settings import GatewaySettings, wrong_setting
     from fieldfare.runtimes.service.serve import serve as run_service
 
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"host": host, **({"insecure": True} if insecure else {})}
     try:
         settings = GatewaySettings(**given)
+        if settings.admin_key_file is not None:
+            read_admin_key(settings.admin_key_file)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        fail(f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: {wrong['msg']}")
+        fail(wrong_setting(error))
+    except AdminKeyError as error:
+        fail(str(error))
     code = run_service(
         data,
         host,
         port,
+        gateway_environment={"FIELDFARE_INSECURE": "1"} if insecure else {},
         stall_s=settings.pipeline_stall_s,
         say=lambda line: err().print(f"fieldfare: {line}", markup=False),
     )

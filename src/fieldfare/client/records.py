@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.client.encoding import decode_event
@@ -45,3 +45,23 @@ class PulledMessage:
     def event(self) -> dict[str, Any]:
         """The event, decoded anew at each call."""
         return decode_event(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """An API key as the service describes it, without the key itself; ``space`` is None for the service's."""
+
+    id: str
+    space: str | None
+    rights: tuple[str, ...]
+    note: str
+    created_ms: int
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """An API key that was just made: ``key`` is what its owner sends."""
+
+    info: KeyInfo
+    key: str = field(repr=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, NoReturn
 from urllib.parse import urlsplit
 
@@ -14,12 +17,18 @@ from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareErr
 from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
 from fieldfare.model import DEFAULT_SPACE
 
+logger = logging.getLogger("fieldfare.client")
+
 DEFAULT_URL = "http://127.0.0.1:7737"
 
 STREAM_SILENCE_S = 35.0
 """A stream that says nothing for so long is broken: the service sends a heartbeat every 10 seconds."""
 
 STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,512}")
+_OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 def choose_url(url: str | None) -> str:
@@ -36,9 +45,36 @@ def choose_space(space: str | None) -> str:
     return space or os.environ.get("FIELDFARE_SPACE") or DEFAULT_SPACE
 
 
-def _make_options(url: str, timeout_s: float) -> dict[str, object]:
+def choose_key(key: str | None, url: str) -> str | None:
+    """The API key: the argument, else FIELDFARE_API_KEY, else the file that FIELDFARE_API_KEY_FILE names.
+
+    No error says what a key is, only where it came from.
+    """
+    source = "key"
+    if not key:
+        source = "FIELDFARE_API_KEY"
+        key = os.environ.get(source)
+    if not key:
+        path = os.environ.get("FIELDFARE_API_KEY_FILE")
+        if not path:
+            return None
+        source = f"FIELDFARE_API_KEY_FILE={path}"
+        try:
+            key = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise ValueError(f"{source} cannot be read: {reason}") from None
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{source} holds no API key: that is one line of visible characters")
+    if url.startswith("http:") and urlsplit(url).hostname not in _OF_THIS_MACHINE:
+        logger.warning("an API key goes to %s in the clear: whoever is on the way can use it", url)
+    return key
+
+
+def _make_options(url: str, timeout_s: float, key: str | None) -> dict[str, object]:
     return {
         "base_url": url,
+        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
         "timeout": httpx.Timeout(timeout_s),
         # Subscribers hold a connection each, so the pool must not be what bounds them.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
@@ -47,14 +83,14 @@ def _make_options(url: str, timeout_s: float) -> dict[str, object]:
     }
 
 
-def make_http(url: str, timeout_s: float) -> httpx.Client:
+def make_http(url: str, timeout_s: float, key: str | None) -> httpx.Client:
     """The httpx client behind a `Client`."""
-    return httpx.Client(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+    return httpx.Client(**_make_options(url, timeout_s, key))  # type: ignore[arg-type]
 
 
-def make_async_http(url: str, timeout_s: float) -> httpx.AsyncClient:
+def make_async_http(url: str, timeout_s: float, key: str | None) -> httpx.AsyncClient:
     """The httpx client behind an `AsyncClient`."""
-    return httpx.AsyncClient(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+    return httpx.AsyncClient(**_make_options(url, timeout_s, key))  # type: ignore[arg-type]
 
 
 Compression = Literal["gzip", "zstd"]

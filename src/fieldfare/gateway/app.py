@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.callers import Right
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
@@ -27,6 +27,8 @@ from fieldfare.gateway.problems import (
 from fieldfare.gateway.publishing.events import Limits
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
+from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
+from fieldfare.gateway.routes.keys import KeyRoutes
 from fieldfare.gateway.routes.messages import MessageRoutes
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.quarantine import QuarantineRoutes
@@ -60,6 +62,7 @@ def create_app(gateway: Gateway) -> Starlette:
         filters,
         QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
+        KeyRoutes(g.keyring, g.subscriptions, g.bodies),
     )
 
     @contextlib.asynccontextmanager
@@ -94,7 +97,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_private_network=True,
             expose_headers=("Location", "Retry-After"),
         )
-    app.add_middleware(Door, settings=settings)
+    app.add_middleware(Door, settings=settings, keyring=gateway.keyring)
     return app
 
 
@@ -105,36 +108,41 @@ def routes_of(
     filters: FilterRoutes,
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
-) -> list[Route]:
-    """The paths, and what answers there."""
+    keys: KeyRoutes,
+) -> list[OpenRoute | KeyRoute | GuardedRoute]:
+    """The paths, what answers there, and who may ask."""
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
+    publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
     return [
-        Route("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
-        Route("/v1/spaces", subscriptions.create_space, methods=["POST"]),
-        Route(space + "/events", events.publish, methods=["POST"]),
-        Route(space + "/subscriptions", subscriptions.list_subscriptions, methods=["GET"]),
-        Route(space + "/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
-        Route(subscription, subscriptions.get_subscription, methods=["GET"]),
-        Route(subscription, subscriptions.put_subscription, methods=["PUT"]),
-        Route(subscription, subscriptions.delete_subscription, methods=["DELETE"]),
-        Route(subscription + "/pull", messages.pull, methods=["POST"]),
-        Route(subscription + "/ack", messages.ack, methods=["POST"]),
-        Route(subscription + "/nack", messages.nack, methods=["POST"]),
+        KeyRoute("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
+        GuardedRoute("/v1/spaces", subscriptions.create_space, ["POST"], admin),
+        GuardedRoute(space + "/events", events.publish, ["POST"], publish),
+        GuardedRoute(space + "/subscriptions", subscriptions.list_subscriptions, ["GET"], subscribe),
+        GuardedRoute(space + "/subscriptions", subscriptions.post_subscriptions, ["POST"], subscribe),
+        GuardedRoute(subscription, subscriptions.get_subscription, ["GET"], subscribe),
+        GuardedRoute(subscription, subscriptions.put_subscription, ["PUT"], subscribe),
+        GuardedRoute(subscription, subscriptions.delete_subscription, ["DELETE"], subscribe),
+        GuardedRoute(subscription + "/pull", messages.pull, ["POST"], subscribe, lasting=True),
+        GuardedRoute(subscription + "/ack", messages.ack, ["POST"], subscribe),
+        GuardedRoute(subscription + "/nack", messages.nack, ["POST"], subscribe),
         # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
-        Route(subscription + "/stream", messages.head_of_stream, methods=["HEAD"]),
-        Route(subscription + "/stream", messages.stream, methods=["GET"]),
-        Route("/v1/filters:check", filters.check_filter, methods=["POST"]),
-        Route("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
-        Route("/v1/filters:test", filters.test_filter, methods=["POST"]),
-        Route("/v1/filters:convert", filters.convert_filter, methods=["POST"]),
-        Route("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
-        Route("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
-        Route("/v1/stats", service.stats, methods=["GET"]),
-        Route("/healthz", service.healthz, methods=["GET"]),
-        Route("/readyz", service.readyz, methods=["GET"]),
-        Route("/metrics", service.metrics, methods=["GET"]),
-        Route("/openapi.json", service.openapi, methods=["GET"]),
+        GuardedRoute(subscription + "/stream", messages.head_of_stream, ["HEAD"], subscribe),
+        GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
+        KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:test", filters.test_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:convert", filters.convert_filter, methods=["POST"]),
+        KeyRoute("/v1/keys", keys.list_keys, methods=["GET"]),
+        KeyRoute("/v1/keys", keys.create_key, methods=["POST"]),
+        KeyRoute("/v1/keys/{key}", keys.revoke_key, methods=["DELETE"]),
+        KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
+        KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
+        GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
+        GuardedRoute("/metrics", service.metrics, ["GET"], watch),
+        OpenRoute("/healthz", service.healthz, methods=["GET"]),
+        OpenRoute("/readyz", service.readyz, methods=["GET"]),
+        OpenRoute("/openapi.json", service.openapi, methods=["GET"]),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
@@ -17,7 +18,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_match_log, open_registry
+from fieldfare.storage import open_event_log, open_keys, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -39,6 +40,9 @@ class Gateway:
         self.registry = open_registry(data.registry_url)
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
+        self._keys = open_keys(data.registry_url)
+        first_key = settings.admin_key_file
+        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.quarantine = Quarantine(data.quarantine)
@@ -103,3 +107,4 @@ class Gateway:
         self.records.close()
         self.log.close()
         self.registry.close()
+        self._keys.close()

@@ -17,12 +17,13 @@ from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
-from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import KeyInfo, NewKey, NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     PACKED_FROM_BYTES,
     Compression,
+    choose_key,
     choose_packing,
     choose_space,
     choose_url,
@@ -48,6 +49,9 @@ class AsyncClient:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
+    key : str, optional
+        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
+        FIELDFARE_API_KEY_FILE names.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
         `AutoBatching` adapts within a bound on latency.
@@ -74,6 +78,7 @@ class AsyncClient:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
+        key: str | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         compression: Compression | None = None,
@@ -84,7 +89,7 @@ class AsyncClient:
         self._batch = batch
         self._retry = retry
         self._packed = choose_packing(compression)
-        self._http = make_async_http(self.url, timeout_s)
+        self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url))
         self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
         self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()
@@ -318,6 +323,30 @@ class AsyncClient:
     async def retry_quarantined(self, position: str) -> dict[str, Any]:
         """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
         return await self._perform(protocol.retry_quarantined(position))
+
+    # Keys
+
+    async def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
+        """Make an API key. What it is, its ``key``, is told here and never again.
+
+        Parameters
+        ----------
+        rights : sequence of str
+            publish, subscribe, manage: in a space; watch, admin: of the service.
+        space : str, optional
+            Where they hold; needed for the first three.
+        note : str
+            What it is for.
+        """
+        return await self._perform(protocol.create_key(rights, space, note))
+
+    async def api_keys(self) -> list[KeyInfo]:
+        """The API keys that this client's key looks after."""
+        return await self._perform(protocol.list_keys())
+
+    async def revoke_key(self, id: str) -> None:
+        """Have a key let nobody in any more, and end what is open for it; ApiError (404) for none."""
+        await self._perform(protocol.revoke_key(id))
 
     async def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:

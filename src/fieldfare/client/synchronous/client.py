@@ -15,7 +15,7 @@ from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
-from fieldfare.client.records import NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import KeyInfo, NewKey, NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.concurrency import Future, Guard, off_the_loop, open_early
 from fieldfare.client.synchronous.publisher import Publisher
@@ -24,6 +24,7 @@ from fieldfare.client.transport import (
     HTTP_ERRORS,
     PACKED_FROM_BYTES,
     Compression,
+    choose_key,
     choose_packing,
     choose_space,
     choose_url,
@@ -49,6 +50,9 @@ class Client:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
+    key : str, optional
+        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
+        FIELDFARE_API_KEY_FILE names.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
         `AutoBatching` adapts within a bound on latency.
@@ -75,6 +79,7 @@ class Client:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
+        key: str | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         compression: Compression | None = None,
@@ -85,7 +90,7 @@ class Client:
         self._batch = batch
         self._retry = retry
         self._packed = choose_packing(compression)
-        self._http = make_http(self.url, timeout_s)
+        self._http = make_http(self.url, timeout_s, choose_key(key, self.url))
         self._guard = Guard()
         self._own_publisher: Publisher | None = None
         self._publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
@@ -315,6 +320,30 @@ class Client:
     def retry_quarantined(self, position: str) -> dict[str, Any]:
         """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
         return self._perform(protocol.retry_quarantined(position))
+
+    # Keys
+
+    def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
+        """Make an API key. What it is, its ``key``, is told here and never again.
+
+        Parameters
+        ----------
+        rights : sequence of str
+            publish, subscribe, manage: in a space; watch, admin: of the service.
+        space : str, optional
+            Where they hold; needed for the first three.
+        note : str
+            What it is for.
+        """
+        return self._perform(protocol.create_key(rights, space, note))
+
+    def api_keys(self) -> list[KeyInfo]:
+        """The API keys that this client's key looks after."""
+        return self._perform(protocol.list_keys())
+
+    def revoke_key(self, id: str) -> None:
+        """Have a key let nobody in any more, and end what is open for it; ApiError (404) for none."""
+        self._perform(protocol.revoke_key(id))
 
     def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
@@ -31,6 +32,7 @@ COMMANDS = {
     "pipeline": (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
 }
 """The children, in the order in which they are started and stopped."""
+NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 STOP_S = {"gateway": 15.0, "indexer": 10.0, "pipeline": 20.0}
 
 
@@ -103,6 +105,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7737,
     *,
+    gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
     restarts: RestartSettings | None = None,
     stall_s: float = STALL_S,
@@ -116,6 +119,8 @@ def serve(
         Where everything is kept; created if it is not there.
     host, port
         Where to listen; port 0 takes a free one.
+    gateway_environment
+        Settings of the gateway, as environment variables, beside those of this process.
     commands
         What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
     restarts
@@ -147,7 +152,7 @@ def serve(
     port = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     say(f"starting on http://{shown}:{port}, data in {folder.root}, logs in {folder.logs}")
-    gateway = _gateway_spec(folder, commands["gateway"], host, listener, stall_s)
+    gateway = _gateway_spec(folder, commands["gateway"], host, listener, stall_s, gateway_environment)
     others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
     try:
         return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
@@ -157,7 +162,12 @@ def serve(
 
 
 def _gateway_spec(
-    folder: DataFolder, command: Sequence[str], host: str, listener: socket.socket, stall_s: float
+    folder: DataFolder,
+    command: Sequence[str],
+    host: str,
+    listener: socket.socket,
+    stall_s: float,
+    environment: Mapping[str, str],
 ) -> ChildSpec:
     port, descriptor = listener.getsockname()[1], listener.fileno()
     place = ("--data", str(folder.root), "--host", host, "--port", str(port), "--fd", str(descriptor))
@@ -167,6 +177,7 @@ def _gateway_spec(
         folder.log_of("gateway"),
         gateway_ready(host, port),
         STOP_S["gateway"],
+        environment=environment,
         fatal_codes=frozenset({FORMAT_CODE}),
         find_hang=HangWatch(folder.lock_of("gateway"), stall_s),
         descriptors=(descriptor,),
