@@ -266,7 +266,10 @@ def test_what_is_refused_is_described_as_refused(tmp_path):
     """A generated client sent members that nothing knows, and met statuses that nothing told it of."""
 
     async def work() -> None:
-        async with running(tmp_path, body_max_bytes=20_000) as r:
+        admin = tmp_path / "admin.key"
+        admin.write_text("k" * 40)
+        async with running(tmp_path / "data", body_max_bytes=20_000, admin_key_file=admin) as r:
+            r.client.headers["authorization"] = "Bearer " + "k" * 40
             await r.subscribe("cheap-yahoo", "data.x = 1")
             bodies = 0
             for path, item in DOCUMENT["paths"].items():

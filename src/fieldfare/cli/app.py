@@ -147,8 +147,29 @@ def options(
             help="Holds the API key; else FIELDFARE_API_KEY, or what FIELDFARE_API_KEY_FILE names.",
         ),
     ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(
+            "--ca-file",
+            envvar="FIELDFARE_CA_FILE",
+            metavar="FILE",
+            help="The authority that a service with https is known by, if not one of the system's.",
+        ),
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            "--certificate",
+            envvar="FIELDFARE_CERTIFICATE",
+            metavar="FILE",
+            help="A certificate and its key, for a service that asks its clients for one.",
+        ),
+    ] = None,
 ) -> None:
     """What goes before the command."""
+    for name, value in (("FIELDFARE_CA_FILE", ca_file), ("FIELDFARE_CERTIFICATE", certificate)):
+        if value is not None:
+            os.environ[name] = value
     if key_file is not None:
         os.environ["FIELDFARE_API_KEY_FILE"] = key_file
         os.environ.pop("FIELDFARE_API_KEY", None)

@@ -27,6 +27,23 @@ def serve(
             "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
         ),
     ] = 7737,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option("--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's key."),
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-client-ca",
+            envvar="FIELDFARE_TLS_CLIENT_CA",
+            metavar="FILE",
+            help="Let in only who has a certificate of these authorities.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -51,23 +68,29 @@ def serve(
     from pydantic import ValidationError
 
     from fieldfare.gateway.admission.keyring import AdminKeyError, read_admin_key
+    from fieldfare.gateway.admission.tls import TlsError, server_context
     from fieldfare.gateway.settings import GatewaySettings, wrong_setting
     from fieldfare.runtimes.service.serve import serve as run_service
 
-    given: dict[str, Any] = {"host": host, **({"insecure": True} if insecure else {})}
+    given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    given = {name: value for name, value in given.items() if value is not None}
+    if insecure:
+        given["insecure"] = True
     try:
-        settings = GatewaySettings(**given)
+        settings = GatewaySettings(host=host, **given)
+        tls = server_context(settings)
         if settings.admin_key_file is not None:
             read_admin_key(settings.admin_key_file)
     except ValidationError as error:
         fail(wrong_setting(error))
-    except AdminKeyError as error:
+    except (AdminKeyError, TlsError) as error:
         fail(str(error))
     code = run_service(
         data,
         host,
         port,
-        gateway_environment={"FIELDFARE_INSECURE": "1"} if insecure else {},
+        is_tls=tls is not None,
+        gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         stall_s=settings.pipeline_stall_s,
         say=lambda line: err().print(f"fieldfare: {line}", markup=False),
     )

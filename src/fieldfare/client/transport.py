@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +17,8 @@ import httpx
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError
 from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
 from fieldfare.model import DEFAULT_SPACE
+
+Loaded = TypeVar("Loaded")
 
 logger = logging.getLogger("fieldfare.client")
 
@@ -71,26 +74,61 @@ def choose_key(key: str | None, url: str) -> str | None:
     return key
 
 
-def _make_options(url: str, timeout_s: float, key: str | None) -> dict[str, object]:
+Certificate = str | Path | tuple[str | Path, str | Path]
+"""A file with a certificate and its key, or a file for each."""
+
+
+def choose_tls(
+    url: str, ca_file: str | Path | None, certificate: Certificate | None
+) -> ssl.SSLContext | bool:
+    """How the service is known: what is given, else FIELDFARE_CA_FILE and FIELDFARE_CERTIFICATE.
+
+    Without a file with authorities those count that the system knows. ValueError names a file that is wrong.
+    """
+    if not url.startswith("https"):
+        return False  # There is nothing to verify, and loading the certificates takes a while.
+    ca_file = ca_file or os.environ.get("FIELDFARE_CA_FILE")
+    certificate = certificate or os.environ.get("FIELDFARE_CERTIFICATE")
+    if ca_file is None and certificate is None:
+        return True
+    context = _loaded(lambda: ssl.create_default_context(cafile=ca_file), str(ca_file))
+    if certificate:
+        files = certificate if isinstance(certificate, tuple) else (certificate,)
+        _loaded(lambda: context.load_cert_chain(*files), " and ".join(map(str, files)))
+    return context
+
+
+def _loaded(load: Callable[[], Loaded], files: str) -> Loaded:
+    try:
+        return load()
+    except OSError as error:  # That of TLS is one, too.
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else (error.reason or "no PEM")
+        raise ValueError(f"{files} cannot be used for TLS: {reason}") from None
+
+
+def _make_options(
+    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+) -> dict[str, object]:
     return {
         "base_url": url,
         "headers": {} if key is None else {"authorization": f"Bearer {key}"},
         "timeout": httpx.Timeout(timeout_s),
         # Subscribers hold a connection each, so the pool must not be what bounds them.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
-        # Without TLS there is nothing to verify, and loading the certificates takes a while.
-        "verify": url.startswith("https"),
+        "verify": tls,
     }
 
 
-def make_http(url: str, timeout_s: float, key: str | None) -> httpx.Client:
+def make_http(url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool) -> httpx.Client:
     """The httpx client behind a `Client`."""
-    return httpx.Client(**_make_options(url, timeout_s, key))  # type: ignore[arg-type]
+    return httpx.Client(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
 
 
-def make_async_http(url: str, timeout_s: float, key: str | None) -> httpx.AsyncClient:
+def make_async_http(
+    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+) -> httpx.AsyncClient:
     """The httpx client behind an `AsyncClient`."""
-    return httpx.AsyncClient(**_make_options(url, timeout_s, key))  # type: ignore[arg-type]
+    return httpx.AsyncClient(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
 
 
 Compression = Literal["gzip", "zstd"]

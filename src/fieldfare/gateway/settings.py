@@ -55,6 +55,18 @@ class GatewaySettings(BaseSettings):
         False, description="Listen on other addresses than loopback although no key is asked for."
     )
 
+    tls_cert: Path | None = Field(
+        None, description="A file with the certificate (PEM, with its chain): HTTPS instead of HTTP."
+    )
+    tls_key: Path | None = Field(
+        None, description="A file with the certificate's key, if that is not in the same file."
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="A file with certificates of authorities: only clients with a certificate of one of them "
+        "are let in.",
+    )
+
     allowed_hosts: Names = Field(
         (),
         description="Names, with commas between them, that requests may give as Host beside localhost, "

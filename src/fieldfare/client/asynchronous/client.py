@@ -22,10 +22,12 @@ from fieldfare.client.retry import RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     PACKED_FROM_BYTES,
+    Certificate,
     Compression,
     choose_key,
     choose_packing,
     choose_space,
+    choose_tls,
     choose_url,
     make_async_http,
     make_request,
@@ -52,6 +54,12 @@ class AsyncClient:
     key : str, optional
         An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
         FIELDFARE_API_KEY_FILE names.
+    ca_file : str or Path, optional
+        Certificates of authorities (PEM) by which the service is known, in place of those that the system
+        knows; else FIELDFARE_CA_FILE. For https.
+    certificate : str, Path, or a pair of them, optional
+        A file with the client's certificate and its key, or two, for a service that asks for one; else
+        FIELDFARE_CERTIFICATE.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
         `AutoBatching` adapts within a bound on latency.
@@ -79,6 +87,8 @@ class AsyncClient:
         timeout_s: float = 30.0,
         *,
         key: str | None = None,
+        ca_file: str | Path | None = None,
+        certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         compression: Compression | None = None,
@@ -89,7 +99,8 @@ class AsyncClient:
         self._batch = batch
         self._retry = retry
         self._packed = choose_packing(compression)
-        self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url))
+        tls = choose_tls(self.url, ca_file, certificate)
+        self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url), tls)
         self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
         self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()

@@ -88,6 +88,8 @@ def session_config(
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Every program of this machine reaches the ports: none gets in without this session's own secret.
+        "spark.authenticate": "true",
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
