@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import threading
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -405,5 +406,35 @@ def test_events_of_one_space_do_not_come_with_anothers_key(tmp_path):
             )
             assert batch.status_code == 200
             await asyncio.sleep(0)
+
+    run(work)
+
+
+def test_who_changed_what_is_written_down_without_what_is_secret(tmp_path):
+    """An operator wants to know who took a subscription away, and who tried to."""
+
+    async def work() -> None:
+        async with locked(tmp_path) as r:
+            await set_up(r, "mine")
+            key = await make(r, "mine", "subscribe")
+            mine = "/v1/spaces/mine/subscriptions/wanted"
+            assert (await r.client.delete(mine, headers=bearer(key))).status_code == 204
+            foreign = await r.client.delete(f"{SUBSCRIPTIONS}/other", headers=bearer(key))
+            assert foreign.status_code == 404
+            await r.client.get(mine)
+            await r.client.post(f"{mine}/pull", json={})
+            for nobodys in (None, "wrong"):
+                assert (await ask(r, ("DELETE", mine, b"", {}), nobodys)).status_code == 401
+        lines = [json.loads(line) for line in (tmp_path / "data/logs/audit.log").read_text().splitlines()]
+        told = [(each["key"], each["method"], each["path"], each["status"]) for each in lines]
+        assert told == [
+            ("admin", "POST", "/v1/spaces", 201),
+            ("admin", "PUT", mine, 201),
+            ("admin", "POST", "/v1/keys", 201),
+            (id_of(key), "DELETE", mine, 204),
+            (id_of(key), "DELETE", f"{SUBSCRIPTIONS}/other", 404),
+        ]
+        assert lines[2]["made"] == f"/v1/keys/{id_of(key)}"
+        assert all(abs(each["time_ms"] - time.time() * 1000) < 60_000 for each in lines)
 
     run(work)

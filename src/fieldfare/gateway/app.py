@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
@@ -13,8 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
-from fieldfare.gateway.admission.callers import Right
+from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
@@ -88,6 +90,7 @@ def create_app(gateway: Gateway) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
+    app.add_middleware(Audited, audit=gateway.audit)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -146,6 +149,9 @@ def routes_of(
     ]
 
 
+PATH_MAX_CHARS = 400
+_CHANGING = frozenset(("POST", "PUT", "DELETE"))
+_NO_CHANGE = ("/events", "/pull", "/ack", "/nack", ":check", ":explain", ":test", ":convert", "/stream")
 _WAITING = frozenset({"pull", "stream"})
 
 
@@ -177,6 +183,32 @@ class Timed:
             name = getattr(scope.get("endpoint"), "__name__", "none")
             if name not in _WAITING:
                 timer.stop(name, status)
+
+
+class Audited:
+    """ASGI middleware: what changes more than events and acks, and what of it is refused, is written down."""
+
+    def __init__(self, app: ASGIApp, audit: Audit) -> None:
+        self._app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        changes = scope["type"] == "http" and scope["method"] in _CHANGING
+        # Whoever has no key could fill the record with his attempts.
+        if not changes or in_scope(scope) is NOBODY or scope["path"].endswith(_NO_CHANGE):
+            await self._app(scope, receive, send)
+            return
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                made = dict(message.get("headers", ())).get(b"location")
+                now_ms = time.time_ns() // 1_000_000
+                place = made.decode() if made is not None else None
+                by, method, path = in_scope(scope).id, scope["method"], scope["path"]
+                self._audit.note(now_ms, by, method, path[:PATH_MAX_CHARS], message["status"], place)
+            await send(message)
+
+        await self._app(scope, receive, observed)
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:

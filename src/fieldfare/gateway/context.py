@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fieldfare.files import make_folder
+from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
@@ -34,7 +35,7 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         data = settings.folder
-        for folder in (data.root, data.matches, data.run):
+        for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
         self.log = open_event_log(data.log_url)
         self.registry = open_registry(data.registry_url)
@@ -43,6 +44,7 @@ class Gateway:
         self._keys = open_keys(data.registry_url)
         first_key = settings.admin_key_file
         self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.quarantine = Quarantine(data.quarantine)
@@ -94,6 +96,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
+        self.audit.start()
         self.writer.start()
         self.pump.start()
         self.background.start()
@@ -108,3 +111,4 @@ class Gateway:
         self.log.close()
         self.registry.close()
         self._keys.close()
+        self.audit.close()

@@ -116,8 +116,7 @@ NOBODY = Caller("", None, ())
 
 def caller_of(request: Request) -> Caller:
     """Who asks."""
-    caller: Caller = request.scope[CALLER]
-    return caller
+    return in_scope(request.scope)
 
 
 def in_scope(scope: Scope) -> Caller:
