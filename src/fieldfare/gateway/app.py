@@ -50,7 +50,7 @@ def create_app(gateway: Gateway) -> Starlette:
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
     routes = routes_of(
-        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.metrics, limits),
+        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
         MessageRoutes(
             g.subscriptions,

@@ -7,6 +7,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
@@ -51,6 +52,8 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
+        rates = {"events_per_s": settings.quota_events_per_s, "bytes_per_s": settings.quota_bytes_per_s}
+        self.quotas = Quotas(rates)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)

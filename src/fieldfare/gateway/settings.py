@@ -153,6 +153,18 @@ class GatewaySettings(BaseSettings):
         description="Subscriptions of one bulk request. Up: fewer requests, longer waits for appends.",
     )
 
+    quota_events_per_s: float = Field(
+        0,
+        ge=0,
+        description="Events that each space may publish in a second, on average; 0 is no bound. "
+        "Down: one space's flood leaves more to the others, its publishers get 429.",
+    )
+    quota_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="The same for bytes of events, as the log keeps them.",
+    )
+
     queue_max_bytes: int = Field(
         64 * MIB,
         ge=MIB,
