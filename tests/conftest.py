@@ -18,7 +18,8 @@ TOGETHER = {
     "service": (
         *(f"tests/faults/test_{name}.py" for name in ("clock", "everything_at_once", "full_disk", "hung")),
         *(f"tests/faults/test_{name}.py" for name in ("poison", "power_failure", "restored")),
-        *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "upgrade", "validity")),
+        *(f"tests/scenarios/test_{name}.py" for name in ("demo_small", "private_service")),
+        *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity")),
     ),
     "session": tuple(
         f"tests/runtimes/test_spark_{name}.py" for name in ("batch", "match", "odd_tables", "query", "spread")

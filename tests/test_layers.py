@@ -17,6 +17,7 @@ LAYERS = {
     "model": "",
     "effects": "",
     "files": "",
+    "encodings": "",
     # The pure core, from the filters up to the pipeline.
     "filters": "model",
     "matching": "files filters model",
@@ -30,8 +31,8 @@ LAYERS = {
     "delivery": "effects model",
     # What touches disks, networks and clocks.
     "storage": "arrow_events files matching model pipeline",
-    "client": "model publishing",
-    "gateway": "arrow_events delivery effects files filters model runtimes.process storage",
+    "client": "encodings model publishing",
+    "gateway": "arrow_events delivery effects encodings files filters model runtimes.process storage",
     "runtimes.process": "files storage",
     "runtimes.service": "files runtimes.process storage",
     "runtimes.indexer": "files filters matching model pipeline runtimes.process storage",

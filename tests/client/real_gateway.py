@@ -28,8 +28,9 @@ READY = "ready on "
 class RealGateway:
     """One gateway process on a data directory; after a kill it starts again at the same address."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, **settings: str) -> None:
         self._data = data
+        self._settings = {f"FIELDFARE_{name.upper()}": value for name, value in settings.items()}
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
@@ -46,6 +47,7 @@ class RealGateway:
             str(self._port),
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
+        environment |= self._settings
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
         )
@@ -127,10 +129,10 @@ def _match(start: int, end: int, records: list[Record], versions: list[Version])
 
 
 @contextmanager
-def running_gateway(data: Path) -> Iterator[RealGateway]:
+def running_gateway(data: Path, **settings: str) -> Iterator[RealGateway]:
     """A gateway and the naive pipeline on a data directory."""
     data.mkdir(parents=True, exist_ok=True)
-    gateway = RealGateway(data)
+    gateway = RealGateway(data, **settings)
     gateway.start()
     try:
         with NaivePipeline(data):

@@ -6,7 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any
 
+import httpx
 import pytest
 from client_support import SOON
 from faulty_service import wait_until
@@ -46,6 +49,47 @@ def test_what_is_published_after_subscribing_is_delivered_and_acked_for_good(cli
     client.publish_many(quotes(16))
     with client.subscribe("cheap") as messages:
         assert next(messages).event["data"]["price"] == 16, "what was acked does not come again"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_what_is_sent_packed_arrives_as_it_was(
+    gateway: RealGateway, monkeypatch: pytest.MonkeyPatch, compression: Any
+) -> None:
+    """Over a slow line it takes a tenth of the bytes; what would not become smaller is sent as it is."""
+    sent: list[tuple[str | None, int]] = []
+    handle = httpx.HTTPTransport.handle_request
+
+    def counted(self: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        sent.append((request.headers.get("content-encoding"), len(request.content)))
+        return handle(self, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", counted)
+    one_by_one = BatchSettings(max_bytes=4 << 20, linger_ms=10_000)
+    with Client(gateway.url, compression=compression, batch=one_by_one) as client:
+        client.publish_many(quotes(*range(1000)))
+        client.publish_many(quotes(1))
+        noise = {"source": "/n", "type": "n", "data": token_urlsafe(3_000_000)}
+        with pytest.raises(PublishError, match="dataref"):
+            client.publish_many([noise])
+        blank = {"source": "/n", "type": "n", "data": " " * 900_000}
+        client.publish_many([blank])
+    sizes = [(encoding, size) for encoding, size in sent if size]
+    assert [encoding for encoding, _ in sizes] == [compression, None, compression, None]
+    assert sizes[0][1] < 50_000
+
+
+def test_a_compression_that_there_is_not_is_refused(gateway: RealGateway) -> None:
+    with pytest.raises(ValueError, match="gzip, zstd"):
+        Client(gateway.url, compression="br")  # type: ignore[arg-type]
+
+
+async def _publish_packed(url: str) -> None:
+    async with AsyncClient(url, compression="zstd") as client:
+        assert len(await client.publish_many(quotes(*range(1000)))) == 1000
+
+
+def test_an_asyncio_program_packs_beside_its_loop(gateway: RealGateway) -> None:
+    asyncio.run(_publish_packed(gateway.url))
 
 
 def test_a_partial_batch_is_accounted_for(client: Client) -> None:

@@ -123,6 +123,8 @@ def test_every_setting_is_in_the_service_page_with_its_default() -> None:
 def _default_text(name: str, default: object) -> str:
     if isinstance(default, float):
         return f"{default:g}"
+    if default is None or isinstance(default, bool):
+        return "none" if default is None else str(default).lower()
     if isinstance(default, tuple):
         return ",".join(default) or "none"
     return f"{default:,}" if isinstance(default, int) and name != "port" else str(default)

@@ -126,6 +126,9 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     for verb, more in (("check", {}), ("explain", {"space": "default"}), ("test", {"events": [event()]})):
         yield "POST", f"/v1/filters:{verb}", {"filter": "data.x = 1", **more}, 200
     yield "POST", "/v1/filters:convert", {"filter": {"source": ["x"]}, "dialect": "eventbridge"}, 200
+    yield "GET", "/v1/keys", None, 200
+    yield "POST", "/v1/keys", {"rights": ["publish"], "space": "default"}, 201
+    yield "DELETE", "/v1/keys/nothing", None, 404
     yield "GET", "/v1/quarantine", None, 200
     yield "POST", "/v1/quarantine/0-2-0/retry", None, 200
     yield "POST", "/v1/quarantine/0-2-0/retry", None, 404
@@ -135,12 +138,16 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
 
 def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_path, monkeypatch):
     """Who first asked for a subscription, its cursor or the log's end had everybody wait for the disk."""
-    with served(tmp_path) as (gateway, client):
+    (tmp_path / "admin.key").write_text("k" * 40)
+    keys = {"admin_key_file": tmp_path / "admin.key"}
+    with served(tmp_path, **keys) as (gateway, client):
+        client.headers["authorization"] = "Bearer " + "k" * 40
         set_up(client, gateway)
     reads = Reads()
-    settings = {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
+    settings = keys | {"stats_s": 0.02, "maintenance_s": 0.02, "record_cache_bytes": 1, "heartbeat_s": 0.02}
     with served(tmp_path, **settings) as (gateway, client), monkeypatch.context() as patch:
-        stores = (gateway.log, gateway.registry, gateway.match_log, gateway.quarantine)
+        client.headers["authorization"] = "Bearer " + "k" * 40
+        stores = (gateway._keys, gateway.log, gateway.registry, gateway.match_log, gateway.quarantine)
         partitions = (gateway.log.partitions[0], gateway.match_log.partition(0))
         for kind in {FileBlock, *map(type, (*stores, *partitions))}:
             reads.watch(patch, kind)
@@ -152,6 +159,8 @@ def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_pat
             answer = client.request(method, path, content=content, headers=headers)
             assert answer.status_code == status, (method, path, answer.text)
             walked.add((method, path))
+        made = client.get("/v1/keys").json()["keys"][0]["id"]
+        assert client.delete(f"/v1/keys/{made}").status_code == 204
         NaivePipeline(gateway).step()
         walked.add(("GET", f"{SUBSCRIPTIONS}/c/stream"))
         stream(client, f"{SUBSCRIPTIONS}/c/stream", 9)

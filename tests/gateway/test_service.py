@@ -228,9 +228,13 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
     """Every request example is sent, in an order that makes sense; each answer fits its description."""
 
     async def work() -> None:
-        async with running(tmp_path) as r:
+        admin = tmp_path / "admin.key"
+        admin.write_text("k" * 40)
+        async with running(tmp_path / "data", admin_key_file=admin) as r:
+            r.client.headers["authorization"] = "Bearer " + "k" * 40
+            key = (await r.client.post("/v1/keys", json={"rights": ["watch"]})).json()["id"]
             await r.publish(event())
-            Quarantine(DataFolder(tmp_path).quarantine).add(SetAside(0, "default", 1, "odd", 1))
+            Quarantine(DataFolder(tmp_path / "data").quarantine).add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
                 key=lambda each: (
@@ -242,7 +246,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                 if method == "parameters" or path.endswith("/stream"):
                     continue
                 operation = DOCUMENT["paths"][path][method]
-                url = path.format(space="default", id="cheap-yahoo", position="0-0-0")
+                url = path.format(space="default", id="cheap-yahoo", position="0-0-0", key=key)
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:
@@ -265,7 +269,10 @@ def test_what_is_refused_is_described_as_refused(tmp_path):
     """A generated client sent members that nothing knows, and met statuses that nothing told it of."""
 
     async def work() -> None:
-        async with running(tmp_path, body_max_bytes=20_000) as r:
+        admin = tmp_path / "admin.key"
+        admin.write_text("k" * 40)
+        async with running(tmp_path / "data", body_max_bytes=20_000, admin_key_file=admin) as r:
+            r.client.headers["authorization"] = "Bearer " + "k" * 40
             await r.subscribe("cheap-yahoo", "data.x = 1")
             bodies = 0
             for path, item in DOCUMENT["paths"].items():

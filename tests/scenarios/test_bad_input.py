@@ -309,7 +309,7 @@ TABLE = [
     Row(
         "a position beyond the log in an ack",
         400,
-        {"detail": "0-99-0 lies beyond the log's end, 0-1-0.", "pointer": "/up_to"},
+        {"detail": "0-99-0 lies beyond the log's end.", "pointer": "/up_to"},
         path=f"{SUBSCRIPTIONS}/standing/ack",
         body=b'{"up_to": "0-99-0"}',
     ),

@@ -243,5 +243,5 @@ def _large_rows(table: pa.RecordBatch, event_max_bytes: int) -> Iterator[BadRow]
             if len(line) > event_max_bytes
         }
     for row, size in exact.items():
-        detail = f"the event has {size} bytes as JSON; at most {event_max_bytes} are taken"
+        detail = f"the event has {size} bytes as JSON; one event may have {event_max_bytes}"
         yield BadRow(row, None, detail, True)

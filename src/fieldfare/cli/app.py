@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ COMMANDS = {
     "resume": ("delivery:resume", "Give a subscription's readers messages again."),
     "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
+    "keys": ("keys:app", "Make, list and revoke API keys."),
     "quarantine": (
         "quarantine:app",
         "Records that were set aside because matching them failed: list them, publish them again.",
@@ -144,5 +146,37 @@ def options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            help="Holds the API key; else FIELDFARE_API_KEY, or what FIELDFARE_API_KEY_FILE names.",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(
+            "--ca-file",
+            envvar="FIELDFARE_CA_FILE",
+            metavar="FILE",
+            help="The authority that a service with https is known by, if not one of the system's.",
+        ),
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            "--certificate",
+            envvar="FIELDFARE_CERTIFICATE",
+            metavar="FILE",
+            help="A certificate and its key, for a service that asks its clients for one.",
+        ),
+    ] = None,
 ) -> None:
     """What goes before the command."""
+    for name, value in (("FIELDFARE_CA_FILE", ca_file), ("FIELDFARE_CERTIFICATE", certificate)):
+        if value is not None:
+            os.environ[name] = value
+    if key_file is not None:
+        os.environ["FIELDFARE_API_KEY_FILE"] = key_file
+        os.environ.pop("FIELDFARE_API_KEY", None)

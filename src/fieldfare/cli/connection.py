@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 from fieldfare.cli.output import EXIT_USAGE, fail
 from fieldfare.client.batching import BatchPolicy
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.client import Client
+from fieldfare.client.transport import Compression
 
 
 def connect(
@@ -15,9 +16,10 @@ def connect(
     space: str | None = None,
     batch: BatchPolicy | Literal["auto"] = "auto",
     retry: RetrySettings | None = None,
+    compression: str | None = None,
 ) -> Client:
-    """A client, or a usage error when the URL is none."""
+    """A client, or a usage error when what it is made of is wrong."""
     try:
-        return Client(url, space, batch=batch, retry=retry)
-    except ValueError as error:
+        return Client(url, space, batch=batch, retry=retry, compression=cast(Compression | None, compression))
+    except (ValueError, ImportError) as error:
         fail(str(error), EXIT_USAGE)

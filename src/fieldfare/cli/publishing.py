@@ -41,6 +41,15 @@ MAX_SHOWN_ERRORS = 20
 LINES_BATCH_EVENTS = 1_000
 FILE_HELP = "JSON lines, a JSON array or one JSON object (- is standard input), or a Parquet or Arrow file."
 
+CompressionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--compression",
+        metavar="zstd|gzip",
+        help="Pack what is sent: for a slow network, or one that is paid for.",
+    ),
+]
+
 
 class _Head(msgspec.Struct):
     """The part of a line that says whether it is a CloudEvent."""
@@ -125,6 +134,7 @@ def publish(
         float,
         typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
     ] = 30.0,
+    compression: CompressionOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
@@ -148,9 +158,10 @@ def publish(
     tally = Tally()
     started_s = time.monotonic()
     interrupted = False
-    with connect(url, space, batch=settings, retry=RetrySettings(deadline_s=retry_s)) as client:
+    retry = RetrySettings(deadline_s=retry_s)
+    with connect(url, space, settings, retry, compression) as client:
         client.spaces()  # A service that is not there should be noticed at once, not after the retries.
-        publisher = client.publisher(settings, RetrySettings(deadline_s=retry_s))
+        publisher = client.publisher(settings, retry)
         try:
             with _progress(total_bytes, tally) as advance:
                 if lines is None:

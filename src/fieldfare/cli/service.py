@@ -27,6 +27,30 @@ def serve(
             "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
         ),
     ] = 7737,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option("--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's key."),
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-client-ca",
+            envvar="FIELDFARE_TLS_CLIENT_CA",
+            metavar="FILE",
+            help="Let in only who has a certificate of these authorities.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Listen at a public address without asking for API keys: all may do all.",
+        ),
+    ] = False,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
@@ -41,25 +65,43 @@ def serve(
     missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
     if missing:
         need_packages("serve", "server", missing)
-    from pydantic import ValidationError
-
-    from fieldfare.gateway.settings import GatewaySettings
     from fieldfare.runtimes.service.serve import serve as run_service
 
-    given: dict[str, Any] = {}
-    try:
-        settings = GatewaySettings(**given)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        fail(f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: {wrong['msg']}")
+    given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    given = {name: value for name, value in given.items() if value is not None}
+    if insecure:
+        given["insecure"] = True
+    stall_s = check_settings({"host": host, **given})
     code = run_service(
         data,
         host,
         port,
-        stall_s=settings.pipeline_stall_s,
+        is_tls=tls_cert is not None,
+        gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
+        stall_s=stall_s,
         say=lambda line: err().print(f"fieldfare: {line}", markup=False),
     )
     raise typer.Exit(EXIT_FAILED if code else 0)
+
+
+def check_settings(given: dict[str, Any]) -> float:
+    """End the command where the gateway could not start with its settings; else what the supervisor needs."""
+    from pydantic import ValidationError
+
+    from fieldfare.gateway.admission.keyring import AdminKeyError, read_admin_key
+    from fieldfare.gateway.admission.tls import TlsError, server_context
+    from fieldfare.gateway.settings import GatewaySettings, wrong_setting
+
+    try:
+        settings = GatewaySettings(**given)
+        server_context(settings)
+        if settings.admin_key_file is not None:
+            read_admin_key(settings.admin_key_file)
+    except ValidationError as error:
+        fail(wrong_setting(error))
+    except (AdminKeyError, TlsError) as error:
+        fail(str(error))
+    return settings.pipeline_stall_s
 
 
 def find_missing(packages: tuple[str, ...]) -> list[str]:

@@ -26,7 +26,14 @@ from fieldfare.client.errors import (
 )
 from fieldfare.client.message import Message
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats, RefusedEvent
-from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import (
+    DeadMessage,
+    KeyInfo,
+    NewKey,
+    NewSubscription,
+    PulledMessage,
+    SubscriptionInfo,
+)
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
@@ -51,8 +58,10 @@ __all__ = [
     "FlushTimeout",
     "InvalidEvent",
     "KeptInOutbox",
+    "KeyInfo",
     "Message",
     "MissingPyarrow",
+    "NewKey",
     "NewSubscription",
     "Outbox",
     "OutboxError",

@@ -161,7 +161,8 @@ class PublishError(FieldfareError):
         if len(self.refused) == 1 and not self.accepted and not self.unknown:
             only = self.refused[0]
             place = f" at {only.place}" if only.place else ""
-            return f"the service refused the event{place}: {only.detail}"
+            hint = f"\nhint: {only.hint}" if only.hint else ""
+            return f"the service refused the event{place}: {only.detail}{hint}"
         total = len(self.accepted) + len(self.refused) + len(self.unknown)
         parts = []
         if self.refused:

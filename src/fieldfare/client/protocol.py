@@ -15,7 +15,14 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from fieldfare.client.errors import ApiError, Refusal, SubscriptionsRefused, UnexpectedAnswer, read_refusal
-from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import (
+    DeadMessage,
+    KeyInfo,
+    NewKey,
+    NewSubscription,
+    PulledMessage,
+    SubscriptionInfo,
+)
 from fieldfare.client.verdict import Verdict
 from fieldfare.model import DeliverySettings, Position, positions_of
 
@@ -384,6 +391,33 @@ def list_quarantine() -> ApiCall[list[dict[str, Any]]]:
 def retry_quarantined(position: str) -> ApiCall[dict[str, Any]]:
     """Publish the events of a record that was set aside again."""
     return ApiCall("POST", f"/v1/quarantine/{quote(position, safe='')}/retry", _read_object)
+
+
+def create_key(rights: Sequence[str], space: str | None, note: str) -> ApiCall[NewKey]:
+    """Make an API key."""
+    body = {"rights": list(rights), "space": space, "note": note}
+    return ApiCall("POST", "/v1/keys", _read_new_key, *_json(body))
+
+
+def list_keys() -> ApiCall[list[KeyInfo]]:
+    """The API keys that who asks looks after."""
+    return ApiCall("GET", "/v1/keys", lambda answer: list(map(_make_key, _read_object(answer)["keys"])))
+
+
+def revoke_key(id: str) -> ApiCall[None]:
+    """Revoke an API key."""
+    return ApiCall("DELETE", f"/v1/keys/{quote(id, safe='')}", lambda answer: None)
+
+
+def _read_new_key(answer: Answer) -> NewKey:
+    value = _read_object(answer)
+    return NewKey(_make_key(value), value["key"])
+
+
+def _make_key(value: Mapping[str, Any]) -> KeyInfo:
+    names = ("id", "space", "rights", "note", "created_ms", "created_by")
+    found = {name: value[name] for name in names}
+    return KeyInfo(**found | {"rights": tuple(found["rights"])})
 
 
 def _space_path(space: str) -> str:

@@ -71,3 +71,23 @@ class DeadMessage:
     def event(self) -> dict[str, Any] | None:
         """The event, decoded anew at each call."""
         return None if self.raw is None else decode_event(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """An API key as the service describes it, without the key itself; ``space`` is None for the service's."""
+
+    id: str
+    space: str | None
+    rights: tuple[str, ...]
+    note: str
+    created_ms: int
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """An API key that was just made: ``key`` is what its owner sends."""
+
+    info: KeyInfo
+    key: str = field(repr=False)

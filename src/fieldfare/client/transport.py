@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import NoReturn
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,12 +18,20 @@ from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareErr
 from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
 from fieldfare.model import DEFAULT_SPACE
 
+Loaded = TypeVar("Loaded")
+
+logger = logging.getLogger("fieldfare.client")
+
 DEFAULT_URL = "http://127.0.0.1:7737"
 
 STREAM_SILENCE_S = 35.0
 """A stream that says nothing for so long is broken: the service sends a heartbeat every 10 seconds."""
 
 STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,512}")
+_OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 def choose_url(url: str | None) -> str:
@@ -34,25 +48,126 @@ def choose_space(space: str | None) -> str:
     return space or os.environ.get("FIELDFARE_SPACE") or DEFAULT_SPACE
 
 
-def _make_options(url: str, timeout_s: float) -> dict[str, object]:
+def choose_key(key: str | None, url: str) -> str | None:
+    """The API key: the argument, else FIELDFARE_API_KEY, else the file that FIELDFARE_API_KEY_FILE names.
+
+    No error says what a key is, only where it came from.
+    """
+    source = "key"
+    if not key:
+        source = "FIELDFARE_API_KEY"
+        key = os.environ.get(source)
+    if not key:
+        path = os.environ.get("FIELDFARE_API_KEY_FILE")
+        if not path:
+            return None
+        source = f"FIELDFARE_API_KEY_FILE={path}"
+        try:
+            key = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise ValueError(f"{source} cannot be read: {reason}") from None
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{source} holds no API key: that is one line of visible characters")
+    if url.startswith("http:") and urlsplit(url).hostname not in _OF_THIS_MACHINE:
+        logger.warning("an API key goes to %s in the clear: whoever is on the way can use it", url)
+    return key
+
+
+Certificate = str | Path | tuple[str | Path, str | Path]
+"""A file with a certificate and its key, or a file for each."""
+
+
+def choose_tls(
+    url: str, ca_file: str | Path | None, certificate: Certificate | None
+) -> ssl.SSLContext | bool:
+    """How the service is known: what is given, else FIELDFARE_CA_FILE and FIELDFARE_CERTIFICATE.
+
+    Without a file with authorities those count that the system knows. ValueError names a file that is wrong.
+    """
+    if not url.startswith("https"):
+        return False  # There is nothing to verify, and loading the certificates takes a while.
+    ca_file = ca_file or os.environ.get("FIELDFARE_CA_FILE")
+    certificate = certificate or os.environ.get("FIELDFARE_CERTIFICATE")
+    if ca_file is None and certificate is None:
+        return True
+    context = _loaded(lambda: ssl.create_default_context(cafile=ca_file), str(ca_file))
+    if certificate:
+        files = certificate if isinstance(certificate, tuple) else (certificate,)
+        _loaded(lambda: context.load_cert_chain(*files), " and ".join(map(str, files)))
+    return context
+
+
+def _loaded(load: Callable[[], Loaded], files: str) -> Loaded:
+    try:
+        return load()
+    except OSError as error:  # That of TLS is one, too.
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else (error.reason or "no PEM")
+        raise ValueError(f"{files} cannot be used for TLS: {reason}") from None
+
+
+def _make_options(
+    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+) -> dict[str, object]:
     return {
         "base_url": url,
+        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
         "timeout": httpx.Timeout(timeout_s),
         # Subscribers hold a connection each, so the pool must not be what bounds them.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
-        # Without TLS there is nothing to verify, and loading the certificates takes a while.
-        "verify": url.startswith("https"),
+        "verify": tls,
     }
 
 
-def make_http(url: str, timeout_s: float) -> httpx.Client:
+def make_http(url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool) -> httpx.Client:
     """The httpx client behind a `Client`."""
-    return httpx.Client(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+    return httpx.Client(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
 
 
-def make_async_http(url: str, timeout_s: float) -> httpx.AsyncClient:
+def make_async_http(
+    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+) -> httpx.AsyncClient:
     """The httpx client behind an `AsyncClient`."""
-    return httpx.AsyncClient(**_make_options(url, timeout_s))  # type: ignore[arg-type]
+    return httpx.AsyncClient(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
+
+
+Compression = Literal["gzip", "zstd"]
+
+PACKED_FROM_BYTES = 1_400
+"""Less fits into one packet as it is."""
+
+PAYS_BELOW = 0.9
+PLAIN_BELOW = 0.01
+"""What packs to less than that is sent as it is, for the service would take it for an attack."""
+
+
+def choose_packing(compression: Compression | None) -> Callable[[ApiCall[Result]], ApiCall[Result]] | None:
+    """What packs the bodies of calls where that pays; None when none is to be packed.
+
+    Raises
+    ------
+    ValueError
+        No such encoding.
+    ImportError
+        The package that it needs is not installed.
+    """
+    if compression is None:
+        return None
+    from fieldfare.encodings import ENCODINGS, can_pack, pack
+
+    if compression not in ENCODINGS:
+        raise ValueError(f"compression is one of {', '.join(ENCODINGS)}, not {compression!r}")
+    if not can_pack(compression):
+        raise ImportError(f"compression {compression!r} needs Python 3.14, or pip install 'fieldfare[zstd]'")
+
+    def packed(call: ApiCall[Result]) -> ApiCall[Result]:
+        assert call.content is not None
+        content = pack(call.content, compression)
+        if not PLAIN_BELOW < len(content) / len(call.content) < PAYS_BELOW:
+            return call
+        return replace(call, content=content, headers=(*call.headers, ("content-encoding", compression)))
+
+    return packed
 
 
 def make_request(

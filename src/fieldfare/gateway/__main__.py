@@ -13,18 +13,23 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from pydantic import ValidationError
 
 from fieldfare.gateway.admission.connections import server_config
+from fieldfare.gateway.admission.keyring import AdminKeyError
+from fieldfare.gateway.admission.tls import TlsError, server_context
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.settings import GatewaySettings, wrong_setting
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.storage.errors import FormatError, StorageError
+from fieldfare.storage.private import keep_private
 
 EXIT_LATER = 1
 EXIT_PORT_IN_USE = 3
 EXIT_STORAGE = 4
+"""No later start would do better: with these settings, or on this directory."""
 SHUTDOWN_S = 10
 
 
@@ -63,11 +68,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")
     given = {key: value for key, value in vars(parser.parse_args(arguments)).items() if value is not None}
     inherited = given.pop("fd", None)
-    settings = GatewaySettings(**given)
+    try:
+        settings = GatewaySettings(**given)
+    except ValidationError as error:
+        print(f"fieldfare gateway: {wrong_setting(error)}", file=sys.stderr)
+        return EXIT_STORAGE
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     end_with_parent()
+    keep_private()
     listener = listen(settings.host, settings.port) if inherited is None else socket.socket(fileno=inherited)
     if listener is None:
         return EXIT_PORT_IN_USE
@@ -77,19 +87,20 @@ def main(arguments: list[str] | None = None) -> int:
         settings.folder.run.mkdir(parents=True, exist_ok=True)
         lock = settings.folder.lock_of("gateway")
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
+        tls = server_context(settings)
         gateway = Gateway(settings)
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
         return EXIT_STORAGE if inherited is None else EXIT_LATER
-    except (StorageError, OSError) as error:
+    except (StorageError, OSError, AdminKeyError, TlsError) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         # A full disk passes, a file of another format does not.
-        return EXIT_STORAGE if isinstance(error, FormatError) else EXIT_LATER
+        return EXIT_STORAGE if isinstance(error, FormatError | AdminKeyError | TlsError) else EXIT_LATER
     host, port = listener.getsockname()[:2]
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)
-    config = server_config(create_app(gateway), settings, timeout_graceful_shutdown=SHUTDOWN_S)
-    server = _Server(config, gateway, f"http://{host}:{port}")
+    config = server_config(create_app(gateway), settings, tls, timeout_graceful_shutdown=SHUTDOWN_S)
+    server = _Server(config, gateway, f"{'http' if tls is None else 'https'}://{host}:{port}")
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
@@ -11,10 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
@@ -29,6 +31,8 @@ from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
+from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
+from fieldfare.gateway.routes.keys import KeyRoutes
 from fieldfare.gateway.routes.messages import MessageRoutes
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.quarantine import QuarantineRoutes
@@ -50,7 +54,7 @@ def create_app(gateway: Gateway) -> Starlette:
     deliveries = DeliveryFinder(g.subscriptions, g.pump)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
-        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.metrics, limits),
+        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
         MessageRoutes(
             deliveries, g.pump, positions, g.bodies, g.metrics, Beats(settings.heartbeat_s), settings
@@ -59,6 +63,7 @@ def create_app(gateway: Gateway) -> Starlette:
         filters,
         QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
+        KeyRoutes(g.keyring, g.subscriptions, g.bodies),
     )
 
     @contextlib.asynccontextmanager
@@ -84,6 +89,7 @@ def create_app(gateway: Gateway) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
+    app.add_middleware(Audited, audit=gateway.audit)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -93,7 +99,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_private_network=True,
             expose_headers=("Location", "Retry-After"),
         )
-    app.add_middleware(Door, settings=settings)
+    app.add_middleware(Door, settings=settings, keyring=gateway.keyring)
     return app
 
 
@@ -105,46 +111,54 @@ def routes_of(
     filters: FilterRoutes,
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
-) -> list[Route]:
-    """The paths, and what answers there."""
+    keys: KeyRoutes,
+) -> list[OpenRoute | KeyRoute | GuardedRoute]:
+    """The paths, what answers there, and who may ask."""
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
+    publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
     return [
-        Route("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
-        Route("/v1/spaces", subscriptions.create_space, methods=["POST"]),
-        Route(space + "/events", events.publish, methods=["POST"]),
-        Route(space + "/subscriptions", subscriptions.list_subscriptions, methods=["GET"]),
-        Route(space + "/subscriptions", subscriptions.post_subscriptions, methods=["POST"]),
-        Route(subscription, subscriptions.get_subscription, methods=["GET"]),
-        Route(subscription, subscriptions.put_subscription, methods=["PUT"]),
-        Route(subscription, subscriptions.patch_subscription, methods=["PATCH"]),
-        Route(subscription, subscriptions.delete_subscription, methods=["DELETE"]),
-        Route(subscription + "/pull", messages.pull, methods=["POST"]),
-        Route(subscription + "/ack", messages.ack, methods=["POST"]),
-        Route(subscription + "/nack", messages.nack, methods=["POST"]),
-        Route(subscription + "/extend", messages.extend, methods=["POST"]),
-        Route(subscription + "/terminate", messages.terminate, methods=["POST"]),
-        Route(subscription + "/seek", delivery.seek, methods=["POST"]),
-        Route(subscription + "/dead-letters", delivery.list_dead_letters, methods=["GET"]),
-        Route(subscription + "/dead-letters", delivery.clear_dead_letters, methods=["DELETE"]),
-        Route(subscription + "/dead-letters/retry", delivery.retry_dead_letters, methods=["POST"]),
+        KeyRoute("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
+        GuardedRoute("/v1/spaces", subscriptions.create_space, ["POST"], admin),
+        GuardedRoute(space + "/events", events.publish, ["POST"], publish),
+        GuardedRoute(space + "/subscriptions", subscriptions.list_subscriptions, ["GET"], subscribe),
+        GuardedRoute(space + "/subscriptions", subscriptions.post_subscriptions, ["POST"], subscribe),
+        GuardedRoute(subscription, subscriptions.get_subscription, ["GET"], subscribe),
+        GuardedRoute(subscription, subscriptions.put_subscription, ["PUT"], subscribe),
+        GuardedRoute(subscription, subscriptions.patch_subscription, ["PATCH"], subscribe),
+        GuardedRoute(subscription, subscriptions.delete_subscription, ["DELETE"], subscribe),
+        GuardedRoute(subscription + "/pull", messages.pull, ["POST"], subscribe, lasting=True),
+        GuardedRoute(subscription + "/ack", messages.ack, ["POST"], subscribe),
+        GuardedRoute(subscription + "/nack", messages.nack, ["POST"], subscribe),
+        GuardedRoute(subscription + "/extend", messages.extend, ["POST"], subscribe),
+        GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
+        GuardedRoute(subscription + "/seek", delivery.seek, ["POST"], subscribe),
+        GuardedRoute(subscription + "/dead-letters", delivery.list_dead_letters, ["GET"], subscribe),
+        GuardedRoute(subscription + "/dead-letters", delivery.clear_dead_letters, ["DELETE"], subscribe),
+        GuardedRoute(subscription + "/dead-letters/retry", delivery.retry_dead_letters, ["POST"], subscribe),
         # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
-        Route(subscription + "/stream", messages.head_of_stream, methods=["HEAD"]),
-        Route(subscription + "/stream", messages.stream, methods=["GET"]),
-        Route("/v1/filters:check", filters.check_filter, methods=["POST"]),
-        Route("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
-        Route("/v1/filters:test", filters.test_filter, methods=["POST"]),
-        Route("/v1/filters:convert", filters.convert_filter, methods=["POST"]),
-        Route("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
-        Route("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
-        Route("/v1/stats", service.stats, methods=["GET"]),
-        Route("/healthz", service.healthz, methods=["GET"]),
-        Route("/readyz", service.readyz, methods=["GET"]),
-        Route("/metrics", service.metrics, methods=["GET"]),
-        Route("/openapi.json", service.openapi, methods=["GET"]),
+        GuardedRoute(subscription + "/stream", messages.head_of_stream, ["HEAD"], subscribe),
+        GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
+        KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:test", filters.test_filter, methods=["POST"]),
+        KeyRoute("/v1/filters:convert", filters.convert_filter, methods=["POST"]),
+        KeyRoute("/v1/keys", keys.list_keys, methods=["GET"]),
+        KeyRoute("/v1/keys", keys.create_key, methods=["POST"]),
+        KeyRoute("/v1/keys/{key}", keys.revoke_key, methods=["DELETE"]),
+        KeyRoute("/v1/quarantine", quarantine.list_quarantine, methods=["GET"]),
+        KeyRoute("/v1/quarantine/{position}/retry", quarantine.retry, methods=["POST"]),
+        GuardedRoute("/v1/stats", service.stats, ["GET"], watch),
+        GuardedRoute("/metrics", service.metrics, ["GET"], watch),
+        OpenRoute("/healthz", service.healthz, methods=["GET"]),
+        OpenRoute("/readyz", service.readyz, methods=["GET"]),
+        OpenRoute("/openapi.json", service.openapi, methods=["GET"]),
     ]
 
 
+PATH_MAX_CHARS = 400
+_CHANGING = frozenset(("POST", "PUT", "DELETE"))
+_NO_CHANGE = ("/events", "/pull", "/ack", "/nack", ":check", ":explain", ":test", ":convert", "/stream")
 _WAITING = frozenset({"pull", "stream"})
 
 
@@ -176,6 +190,32 @@ class Timed:
             name = getattr(scope.get("endpoint"), "__name__", "none")
             if name not in _WAITING:
                 timer.stop(name, status)
+
+
+class Audited:
+    """ASGI middleware: what changes more than events and acks, and what of it is refused, is written down."""
+
+    def __init__(self, app: ASGIApp, audit: Audit) -> None:
+        self._app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        changes = scope["type"] == "http" and scope["method"] in _CHANGING
+        # Whoever has no key could fill the record with his attempts.
+        if not changes or in_scope(scope) is NOBODY or scope["path"].endswith(_NO_CHANGE):
+            await self._app(scope, receive, send)
+            return
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                made = dict(message.get("headers", ())).get(b"location")
+                now_ms = time.time_ns() // 1_000_000
+                place = made.decode() if made is not None else None
+                by, method, path = in_scope(scope).id, scope["method"], scope["path"]
+                self._audit.note(now_ms, by, method, path[:PATH_MAX_CHARS], message["status"], place)
+            await send(message)
+
+        await self._app(scope, receive, observed)
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from fieldfare.files import make_folder
+from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
@@ -17,7 +20,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_match_log, open_registry
+from fieldfare.storage import open_event_log, open_keys, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -33,18 +36,24 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         data = settings.folder
-        for folder in (data.root, data.matches, data.run):
+        for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
         self.log = open_event_log(data.log_url)
         self.registry = open_registry(data.registry_url)
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
+        self._keys = open_keys(data.registry_url)
+        first_key = settings.admin_key_file
+        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
         self.quarantine = Quarantine(data.quarantine)
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
+        rates = {"events_per_s": settings.quota_events_per_s, "bytes_per_s": settings.quota_bytes_per_s}
+        self.quotas = Quotas(rates)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
@@ -90,6 +99,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
+        self.audit.start()
         self.writer.start()
         self.pump.start()
         self.background.start()
@@ -103,3 +113,5 @@ class Gateway:
         self.records.close()
         self.log.close()
         self.registry.close()
+        self._keys.close()
+        self.audit.close()

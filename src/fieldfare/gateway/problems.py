@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 
 TITLES = {
     400: "Bad request",
+    401: "Who are you?",
     404: "Not found",
     403: "Forbidden",
     405: "Method not allowed",

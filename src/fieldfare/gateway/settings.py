@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fieldfare.storage.folder import DataFolder
@@ -26,6 +27,14 @@ def _listed(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class GatewaySettings(BaseSettings):
     """What one gateway process is run with: each knob's unit, default, and what goes up and down."""
 
@@ -36,6 +45,27 @@ class GatewaySettings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="The address to listen on. 0.0.0.0 opens it to the network.")
     port: int = Field(7737, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+
+    admin_key_file: Path | None = Field(
+        None,
+        description="A file with the first admin key, one line of 32 characters or more. With it every "
+        "request needs an API key; without, whoever reaches the port may do everything.",
+    )
+    insecure: bool = Field(
+        False, description="Listen on other addresses than loopback although no key is asked for."
+    )
+
+    tls_cert: Path | None = Field(
+        None, description="A file with the certificate (PEM, with its chain): HTTPS instead of HTTP."
+    )
+    tls_key: Path | None = Field(
+        None, description="A file with the certificate's key, if that is not in the same file."
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="A file with certificates of authorities: only clients with a certificate of one of them "
+        "are let in.",
+    )
 
     allowed_hosts: Names = Field(
         (),
@@ -121,6 +151,18 @@ class GatewaySettings(BaseSettings):
         10_000,
         ge=1,
         description="Subscriptions of one bulk request. Up: fewer requests, longer waits for appends.",
+    )
+
+    quota_events_per_s: float = Field(
+        0,
+        ge=0,
+        description="Events that each space may publish in a second, on average; 0 is no bound. "
+        "Down: one space's flood leaves more to the others, its publishers get 429.",
+    )
+    quota_bytes_per_s: float = Field(
+        0,
+        ge=0,
+        description="The same for bytes of events, as the log keeps them.",
     )
 
     queue_max_bytes: int = Field(
@@ -222,6 +264,16 @@ class GatewaySettings(BaseSettings):
         """Where in the data directory everything lies."""
         return DataFolder(self.data)
 
+    @model_validator(mode="after")
+    def _is_open_to_itself_only(self) -> Self:
+        if not (is_loopback(self.host) or self.admin_key_file is not None or self.insecure):
+            raise ValueError(
+                f"at {self.host} others than this machine reach the service, and may do everything: name a"
+                " file with an admin key in FIELDFARE_ADMIN_KEY_FILE, or say --insecure"
+                " (FIELDFARE_INSECURE=1)"
+            )
+        return self
+
     @field_validator("cors_origins")
     @classmethod
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -229,3 +281,12 @@ class GatewaySettings(BaseSettings):
             if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s,*]+", origin.lower()):
                 raise ValueError(f"{origin!r} is no origin such as https://app.example.com, nor *")
         return tuple(origin.lower() for origin in origins)
+
+
+def wrong_setting(error: ValidationError) -> str:
+    """What is wrong with the first setting that is wrong, for a person."""
+    wrong = error.errors()[0]
+    message = wrong["msg"].removeprefix("Value error, ")
+    return (
+        f"FIELDFARE_{str(wrong['loc'][0]).upper()}={wrong['input']}: {message}" if wrong["loc"] else message
+    )

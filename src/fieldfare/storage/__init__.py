@@ -14,6 +14,7 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
     from fieldfare.storage.index_store import IndexStore
+    from fieldfare.storage.keys import KeyStore
     from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
     from fieldfare.storage.registry import Registry
 
@@ -23,6 +24,7 @@ __all__ = [
     "EventRetention",
     "EventWriter",
     "IndexStore",
+    "KeyStore",
     "LogPartition",
     "MatchBlock",
     "MatchLog",
@@ -31,6 +33,7 @@ __all__ = [
     "Registry",
     "open_event_log",
     "open_index_store",
+    "open_keys",
     "open_match_log",
     "open_registry",
 ]
@@ -41,6 +44,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
     "IndexStore": "index_store",
+    "KeyStore": "keys",
     "Registry": "registry",
 }
 
@@ -83,6 +87,22 @@ def open_registry(url: str) -> Registry:
     from fieldfare.storage.sql.registry import SqlRegistry
 
     return SqlRegistry(f"sqlite:///{Path(path).absolute()}")
+
+
+def open_keys(url: str) -> KeyStore:
+    """Open the API keys that are kept beside the registry at an address, ``sqlite:///path``.
+
+    Raises
+    ------
+    ValueError
+        The address is of no kind that is known.
+    RegistryError
+        The file cannot be opened.
+    """
+    path = _path(url, "registry", "sqlite")
+    from fieldfare.storage.sql.keys import SqlKeys
+
+    return SqlKeys(f"sqlite:///{Path(path).absolute()}")
 
 
 def open_match_log(url: str) -> MatchLog:

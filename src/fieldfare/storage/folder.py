@@ -89,6 +89,11 @@ class DataFolder:
         """What a process writes: gateway, indexer or pipeline."""
         return self.logs / f"{process}.log"
 
+    @property
+    def audit_log(self) -> Path:
+        """Who changed what."""
+        return self.log_of("audit")
+
     def lock_of(self, process: str) -> Path:
         """Held by the one process of its kind that works here: serve, gateway, indexer or pipeline."""
         return self.run / f"{process}.lock"

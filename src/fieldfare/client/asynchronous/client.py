@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import protocol
-from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, open_early
+from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, off_the_loop, open_early
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
@@ -17,11 +17,24 @@ from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
-from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.client.records import (
+    DeadMessage,
+    KeyInfo,
+    NewKey,
+    NewSubscription,
+    PulledMessage,
+    SubscriptionInfo,
+)
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
+    PACKED_FROM_BYTES,
+    Certificate,
+    Compression,
+    choose_key,
+    choose_packing,
     choose_space,
+    choose_tls,
     choose_url,
     make_async_http,
     make_request,
@@ -46,11 +59,23 @@ class AsyncClient:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
+    key : str, optional
+        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
+        FIELDFARE_API_KEY_FILE names.
+    ca_file : str or Path, optional
+        Certificates of authorities (PEM) by which the service is known, in place of those that the system
+        knows; else FIELDFARE_CA_FILE. For https.
+    certificate : str, Path, or a pair of them, optional
+        A file with the client's certificate and its key, or two, for a service that asks for one; else
+        FIELDFARE_CERTIFICATE.
     batch : "auto" or BatchPolicy
         How `publish` and `publish_many` batch: "auto" measures and adapts, `BatchSettings` fixes it,
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    compression : "zstd" or "gzip", optional
+        Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
+        packs better; it needs Python 3.14 or the extra ``zstd``.
 
     Examples
     --------
@@ -69,15 +94,21 @@ class AsyncClient:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
+        key: str | None = None,
+        ca_file: str | Path | None = None,
+        certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
         self.space = choose_space(space)
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
-        self._http = make_async_http(self.url, timeout_s)
+        self._packed = choose_packing(compression)
+        tls = choose_tls(self.url, ca_file, certificate)
+        self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url), tls)
         self._guard = AsyncGuard()
         self._own_publisher: AsyncPublisher | None = None
         self._publishers: weakref.WeakSet[AsyncPublisher] = weakref.WeakSet()
@@ -386,6 +417,30 @@ class AsyncClient:
         """Publish the events of such a record again; gives their new place. Repeating it is harmless."""
         return await self._perform(protocol.retry_quarantined(position))
 
+    # Keys
+
+    async def create_key(self, rights: Sequence[str], *, space: str | None = None, note: str = "") -> NewKey:
+        """Make an API key. What it is, its ``key``, is told here and never again.
+
+        Parameters
+        ----------
+        rights : sequence of str
+            publish, subscribe, manage: in a space; watch, admin: of the service.
+        space : str, optional
+            Where they hold; needed for the first three.
+        note : str
+            What it is for.
+        """
+        return await self._perform(protocol.create_key(rights, space, note))
+
+    async def api_keys(self) -> list[KeyInfo]:
+        """The API keys that this client's key looks after."""
+        return await self._perform(protocol.list_keys())
+
+    async def revoke_key(self, id: str) -> None:
+        """Have a key let nobody in any more, and end what is open for it; ApiError (404) for none."""
+        await self._perform(protocol.revoke_key(id))
+
     async def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
         if id is None:
             created = await self.create_subscription(filter, None, dialect)
@@ -426,6 +481,10 @@ class AsyncClient:
             raise ClientClosed("this client is closed")
 
     async def _perform(self, call: ApiCall[Result]) -> Result:
+        packed = self._packed
+        if packed is not None and len(call.content or b"") >= PACKED_FROM_BYTES:
+            plain = call
+            call = await off_the_loop(lambda: packed(plain))
         try:
             response = await self._http.send(make_request(self._http, call, self._timeout_s))
         except HTTP_ERRORS as error:

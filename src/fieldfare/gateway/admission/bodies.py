@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
+from fieldfare.encodings import ENCODINGS, RATIO_MAX, BadPacking, TooMuchPacked, unpack
 from fieldfare.gateway.admission.door import header
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.problems import HttpProblem
@@ -27,7 +28,12 @@ JSON_MAX_COMMAS = 200_000
 JOINED_INLINE_BYTES = 1 << 20
 """To copy a larger body takes milliseconds."""
 
+UNPACKED_INLINE_BYTES = 4 << 10
+UNPACKED_INLINE_MAX_BYTES = 64 << 10
+"""Packed bodies up to the first are unpacked at once, if no more than the second comes out."""
+
 _BODY_BYTES = "fieldfare.body_bytes"
+_PLAIN = (None, "identity")
 
 S = TypeVar("S")
 
@@ -55,17 +61,30 @@ class Bodies:
         """The request is answered, or given up."""
         self.held_bytes -= scope.pop(_BODY_BYTES, 0)
 
-    async def read(self, request: Request, max_bytes: int | None = None) -> bytes:
-        """The request's body; Problem 413 when it is larger than it may be, 415 when it is compressed.
+    async def read(self, request: Request, max_bytes: int | None = None, *, way_out: str = "") -> bytes:
+        """The request's body, unpacked; Problem 413 when it is larger than it may be, packed or not.
 
-        Problem 429 when others' bodies leave no room for it.
+        Problem 415 for a ``Content-Encoding`` that is not taken, 400 when it is not packed so, 429 when
+        others' bodies leave no room for it. ``way_out`` is what a client may do whose body is too large.
         """
         max_bytes = min(self.body_max_bytes, max_bytes or self.body_max_bytes)
         encoding = header(request, b"content-encoding")
-        if encoding is not None and encoding.lower() != "identity":
-            await drain(request, 0)
-            detail = f"Bodies are taken as they are, not with Content-Encoding {encoding[:40]}."
-            raise HttpProblem(415, "content-encoding", detail)
+        if encoding is not None:
+            encoding = encoding.lower()
+            if encoding not in (*_PLAIN, *ENCODINGS):
+                await drain(request, 0)
+                raise _unknown_encoding(encoding)
+        try:
+            body = await self._receive(request, max_bytes)
+            if encoding in _PLAIN:
+                return body
+            return await self._unpacked(request, body, str(encoding), max_bytes)
+        except HttpProblem as problem:
+            if way_out and problem.status == 413:
+                problem.place["hint"] = way_out
+            raise
+
+    async def _receive(self, request: Request, max_bytes: int) -> bytes:
         declared = header(request, b"content-length") or ""
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
             await drain(request, 0)
@@ -89,10 +108,27 @@ class Bodies:
                 chunks.clear()
                 if more:
                     await drain(request, size_bytes)
-                raise self._load.overloaded("bodies", "Too many bodies are being received at this moment.")
+                raise self._no_room()
         if size_bytes <= JOINED_INLINE_BYTES:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return await asyncio.to_thread(_joined, chunks)
+
+    async def _unpacked(self, request: Request, packed: bytes, encoding: str, max_bytes: int) -> bytes:
+        try:
+            body = await _unpack(packed, encoding, max_bytes)
+        except BadPacking as error:
+            detail = f"{str(error)[:1].upper()}{str(error)[1:]}."
+            raise HttpProblem(400, "bad-encoding", detail) from None
+        except TooMuchPacked as error:
+            why = f"each byte to {RATIO_MAX} at most, and all to {max_bytes}"
+            detail = f"The body's {len(packed)} bytes unpack to more than {error.max_bytes}: they may {why}."
+            raise HttpProblem(413, "body-too-large", detail, max_bytes=error.max_bytes) from None
+        if not self._add(request.scope, len(body)):
+            raise self._no_room()
+        return body
+
+    def _no_room(self) -> HttpProblem:
+        return self._load.overloaded("bodies", "Too many bodies are being received at this moment.")
 
     async def read_json(
         self, request: Request, decoder: msgspec.json.Decoder[S], max_bytes: int | None = None
@@ -125,6 +161,15 @@ class Bodies:
         return True
 
 
+async def _unpack(packed: bytes, encoding: str, max_bytes: int) -> bytes:
+    if len(packed) <= UNPACKED_INLINE_BYTES:
+        try:
+            return unpack(packed, encoding, min(max_bytes, UNPACKED_INLINE_MAX_BYTES))
+        except TooMuchPacked:
+            pass
+    return await asyncio.to_thread(unpack, packed, encoding, max_bytes)
+
+
 def _joined(chunks: list[bytes]) -> bytes:
     body = b"".join(chunks)
     chunks.clear()
@@ -153,6 +198,12 @@ def _too_large(size_bytes: int, max_bytes: int) -> HttpProblem:
         headers={"Connection": "close"} if size_bytes > DRAINED_MAX_BYTES else None,
         max_bytes=max_bytes,
     )
+
+
+def _unknown_encoding(encoding: str) -> HttpProblem:
+    taken = ", ".join(ENCODINGS)
+    detail = f"Bodies are taken as they are, or packed once as one of {taken}; not as {encoding[:40]}."
+    return HttpProblem(415, "content-encoding", detail, headers={"Accept-Encoding": taken})
 
 
 def _not_json(what: str) -> HttpProblem:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import ssl
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
@@ -43,8 +44,12 @@ FILES_KEPT = 200
 _OF_AN_OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
-def server_config(app: ASGIApp, settings: GatewaySettings, **more: Any) -> uvicorn.Config:
+def server_config(
+    app: ASGIApp, settings: GatewaySettings, tls: ssl.SSLContext | None = None, **more: Any
+) -> uvicorn.Config:
     """How uvicorn runs the gateway, in its own process and in tests."""
+    if tls is not None:
+        more["ssl_context_factory"] = lambda config, default: tls
     return uvicorn.Config(
         app,
         http=cast(Any, connection_class(settings)),

@@ -14,13 +14,18 @@ import socket
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fieldfare.gateway.admission.callers import CALLER
+from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
 
 HEADERS = "fieldfare.headers"
 """Where routes find a request's headers by name."""
 
-_ONCE = ("content-type", "content-encoding", "fieldfare-producer", "fieldfare-sequence", "host", "origin")
+_ONCE = (
+    *("authorization", "content-type", "content-encoding", "host", "origin"),
+    *("fieldfare-producer", "fieldfare-sequence"),
+)
 _NO_FOREIGN_PAGE = frozenset((None, b"none", b"same-origin"))
 _ESCAPE = re.compile(rb"%(?:[0-9A-Fa-f]{2})?")
 _NO_CHARACTER = frozenset((b"%", b"%2F", b"%2f", b"%00"))
@@ -34,10 +39,12 @@ def header(request: Request, name: bytes) -> str | None:
 
 
 class Door:
-    """ASGI middleware: refuses requests of foreign pages, for other hosts, or with an ambiguous head."""
+    """ASGI middleware: refuses requests of foreign pages, for other hosts, with an ambiguous head, or with a
+    key that lets nobody in; and finds out who asks."""
 
-    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
+    def __init__(self, app: ASGIApp, settings: GatewaySettings, keyring: Keyring) -> None:
         self._app = app
+        self._keyring = keyring
         self._hosts = frozenset(
             name.lower()
             for name in (*settings.allowed_hosts, settings.host, socket.gethostname(), "localhost")
@@ -71,6 +78,7 @@ class Door:
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             detail = "Of transfer encodings only chunked is taken."
             raise HttpProblem(501, "transfer-encoding", detail, headers={"Connection": "close"})
+        scope[CALLER] = self._keyring.find(headers.get(b"authorization"))
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None:

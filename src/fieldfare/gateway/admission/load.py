@@ -28,10 +28,8 @@ class Load:
         """Problem 429 when publishers must wait for the pipeline or for disk."""
         settings = self._settings
         if self.lag_events > settings.lag_max_events:
-            raise self.overloaded(
-                "lag",
-                f"{self.lag_events} events wait to be matched; at most {settings.lag_max_events} may.",
-            )
+            # How many would tell one space of the others.
+            raise self.overloaded("lag", f"More than {settings.lag_max_events} events wait to be matched.")
         if self.disk_free_bytes < settings.disk_free_min_bytes:
             raise self.overloaded("disk", "The disk is almost full.")
 

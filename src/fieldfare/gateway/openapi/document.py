@@ -67,6 +67,12 @@ _EVENTS = path(
                 integer(minimum=0),
                 "The producer's own number of this request, increasing.",
             ),
+            parameter(
+                "Content-Encoding",
+                "header",
+                string(enum=["identity", "gzip", "zstd"]),
+                "How the body is packed; every route that takes one takes it so.",
+            ),
         ],
         takes=_PUBLISHED,
         answers={
@@ -458,12 +464,52 @@ _QUARANTINE: Json = {
     ),
 }
 
+_KEYS: Json = {
+    **path(
+        "/v1/keys",
+        get=operation(
+            "list_keys",
+            "The API keys that who asks looks after",
+            "An admin's key looks after all, one with the right to manage after those of its space.",
+            answers={
+                "200": answer("The keys, without the keys themselves.", record({"keys": array(ref("Key"))})),
+                "409": problem("The service asks for no keys."),
+            },
+        ),
+        post=operation(
+            "create_key",
+            "Make an API key",
+            "The answer is the only place where the key itself is ever to be seen.",
+            takes=body(ref("NewKey"), {"space": "default", "rights": ["publish"], "note": "gate 17"}),
+            answers={
+                "201": answer("The key.", ref("MadeKey")),
+                "409": problem("The service asks for no keys, or has too many."),
+            },
+            problems="400 404",
+        ),
+    ),
+    **path(
+        "/v1/keys/{key}",
+        delete=operation(
+            "revoke_key",
+            "Revoke an API key",
+            "From the answer on it lets nobody in, and what was open for it has ended.",
+            answers={
+                "204": answer("It was revoked."),
+                "409": problem("The service asks for no keys."),
+            },
+            problems="404",
+        ),
+    ),
+}
+
 _READINESS = record(
     {
         "status": string(),
         "checks": {"type": "object", "additionalProperties": string()},
         "notices": array(string()),
-    }
+    },
+    ["status"],
 )
 _ALIVE = answer("Alive.", record({"status": string()}), {"status": "alive"})
 _READY = {
@@ -501,6 +547,11 @@ DOCUMENT: Json = {
     | _STREAM
     | _FILTERS
     | _QUARANTINE
+    | _KEYS
     | _SERVICE,
-    "components": {"schemas": SCHEMAS},
+    "components": {
+        "schemas": SCHEMAS,
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+    },
+    "security": [{"key": []}, {}],
 }

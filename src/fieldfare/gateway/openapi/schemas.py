@@ -155,6 +155,25 @@ _PLACE: Json = {
     "display": string("The text with a caret under the place."),
 }
 
+SPACE_OF_KEY: Json = {
+    "type": ["string", "null"],
+    "description": "Where its rights hold; without one they hold for the service.",
+}
+RIGHTS = array(
+    string(enum=["publish", "subscribe", "manage", "watch", "admin"]),
+    minItems=1,
+    maxItems=5,
+    description="publish, subscribe and manage are rights in a space, watch and admin of the service.",
+)
+_KEY: Json = {
+    "id": string("Names the key in lists; the key itself begins with it."),
+    "space": SPACE_OF_KEY,
+    "rights": RIGHTS,
+    "note": string(),
+    "created_ms": integer(),
+    "created_by": string("The id of the key that made it."),
+}
+
 SCHEMAS: Json = {
     "Problem": record(
         {
@@ -171,6 +190,11 @@ SCHEMAS: Json = {
         {"index": integer("Place in the request, from 0."), "detail": string(), **_PLACE},
         ["index", "detail"],
     ),
+    "NewKey": taken(
+        {"space": SPACE_OF_KEY, "rights": RIGHTS, "note": string("For people.", maxLength=200)}, ["rights"]
+    ),
+    "Key": record(_KEY),
+    "MadeKey": record({"key": string("The key itself."), **_KEY}),
     "Event": record(
         {
             "specversion": string(enum=["1.0"]),

@@ -75,15 +75,17 @@ def parameter(name: str, place: str, schema: Json, description: str) -> Json:
 _IN_PATHS = {
     "space": "The space's name.",
     "id": "The subscription's id.",
+    "key": "The key's id.",
     "position": "Where the record stands, as the list says.",
 }
 _PROBLEMS = {
     "400": "The request is wrong; the answer names the place.",
     "404": "Unknown space or subscription.",
     "413": "The body is too large, or there is too much in it.",
-    "415": "The content type is not taken.",
+    "415": "The content type, or the encoding, is not taken.",
     "429": "Too many changes of subscriptions wait: see Retry-After.",
-    "default": "Who asks, or how, is refused (403, 408, 421, 431), or the service cannot answer (500, 503).",
+    "default": "Who asks, or how, is refused (401, 403, 408, 421, 431), or the service cannot answer (500,"
+    " 503).",
 }
 
 

@@ -56,6 +56,13 @@ class Limits:
     batch_max_events: int = 10_000
 
 
+CLAIM_CHECK = (
+    "Store what is large elsewhere, and publish an event that says where: CloudEvents has the extension"
+    " dataref for it."
+)
+"""The way out for who has more to say than an event may hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventRefusal:
     """One event that was not taken: its index in the batch, why, and the place."""
@@ -75,6 +82,7 @@ class EventRefusal:
             "byte": self.byte,
             "line": self.line,
             "column": self.column,
+            "hint": CLAIM_CHECK if self.too_large else None,
         }
         return {
             "index": self.index,
@@ -263,7 +271,7 @@ def _judge(pieces: Iterable[tuple[bytes, int]], body: bytes, limits: Limits) -> 
 def check_event(piece: bytes, event_max_bytes: int) -> bytes:
     """The event as one compact line; `EventRefused` says what is wrong with it."""
     if len(piece) > event_max_bytes:
-        detail = f"the event has {len(piece)} bytes; at most {event_max_bytes} are taken"
+        detail = f"the event has {len(piece)} bytes; one event may have {event_max_bytes}"
         raise EventRefused(detail, too_large=True)
     try:
         event = _any.decode(piece)
@@ -440,7 +448,7 @@ def decode_binary(headers: Mapping[str, str], body: bytes, limits: Limits) -> De
     """One event in binary mode: attributes from ``ce-`` headers, data from the body."""
     try:
         if len(body) > limits.event_max_bytes:
-            detail = f"the data has {len(body)} bytes; an event may have {limits.event_max_bytes}"
+            detail = f"the data has {len(body)} bytes; one event may have {limits.event_max_bytes}"
             raise EventRefused(detail, too_large=True)
         line = _binary_event(headers, body)
         return DecodedEvents(check_event(line, limits.event_max_bytes) + b"\n", range(1))

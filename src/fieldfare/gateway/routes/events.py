@@ -15,6 +15,7 @@ from fieldfare.delivery.keys import place_of
 from fieldfare.gateway.admission.bodies import Bodies, drain
 from fieldfare.gateway.admission.door import HEADERS, header
 from fieldfare.gateway.admission.load import Load
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
@@ -45,6 +46,8 @@ ANSWER_INLINE_EVENTS = 1_000
 
 REFUSED_SHOWN = 1_000
 
+_TOO_LARGE = f"Send fewer events at once. {events.CLAIM_CHECK}"
+
 
 @dataclass(frozen=True, slots=True)
 class EventRoutes:
@@ -55,6 +58,7 @@ class EventRoutes:
     records: RecordCache
     bodies: Bodies
     load: Load
+    quotas: Quotas
     metrics: Metrics
     limits: Limits
 
@@ -65,11 +69,12 @@ class EventRoutes:
             self.subscriptions.check_space(space)
             producer, sequence = _producer_of(request)
             self.load.check()
+            self.quotas.check(space, time.monotonic())
             kind = _kind_of(request)
         except HttpProblem:
             await drain(request, 0)
             raise
-        body = await self.bodies.read(request)
+        body = await self.bodies.read(request, way_out=_TOO_LARGE)
         try:
             decoded = await self._decode(kind, request, body)
         except BatchTooLong as error:
@@ -84,6 +89,8 @@ class EventRoutes:
                     {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
                 )
             raise _nothing_taken(decoded)
+        size_bytes = len(decoded.payload)
+        self.quotas.spend(space, time.monotonic(), events=decoded.count, size_bytes=size_bytes)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
         place = await self._append(record)

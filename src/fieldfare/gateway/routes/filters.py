@@ -18,6 +18,7 @@ from fieldfare.filters.expression import walk
 from fieldfare.filters.help import check, convert, explain, trace
 from fieldfare.filters.help.documents import check_document, explanation_document, trace_document
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
+from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
@@ -101,7 +102,8 @@ class FilterRoutes:
 
     async def explain_filter(self, request: Request) -> Response:
         """Explain a filter, against a space's newest events, events sent along, or none."""
-        return await self._answer(request, _explain_body, self._explain)
+        caller = caller_of(request)
+        return await self._answer(request, _explain_body, lambda body: self._explain(body, caller))
 
     async def test_filter(self, request: Request) -> Response:
         return await self._answer(request, _test_body, self._test)
@@ -129,9 +131,10 @@ class FilterRoutes:
             raise _refusal(refused)
         return check_document(check(body.filter, body.dialect))
 
-    def _explain(self, body: ExplainBody) -> Document:
+    def _explain(self, body: ExplainBody, caller: Caller) -> Document:
         _check_events(body.events)
         if body.space is not None:
+            caller.check(Right.SUBSCRIBE, body.space)
             self._subscriptions.check_space(body.space)
             if body.events is not None:
                 detail = "Send events, or name a space, not both."

@@ -58,9 +58,8 @@ class Positions:
             partition = key >> PARTITION_SHIFT
             if offset_of(key) >= tail.tips[partition]:
                 await tail.catch_up()
-            if offset_of(key) >= (tip := tail.tips[partition]):
-                next_one = Position(partition, tip, 0)
-                raise ValueError(f"{text} has not been matched yet, let alone delivered: {next_one} is next")
+            if offset_of(key) >= tail.tips[partition]:
+                raise ValueError(f"{text} has not been matched yet, let alone delivered")
         except ValueError as error:
             raise _bad(error, **place) from None
         return key
@@ -95,7 +94,7 @@ class Positions:
         if position.offset >= ends[partition]:
             end = await asyncio.to_thread(self._log.partitions[partition].end)
             if position.offset >= end:
-                raise ValueError(f"{position} lies beyond the log's end, {Position(partition, end, 0)}")
+                raise ValueError(f"{position} lies beyond the log's end")
         return key
 
 

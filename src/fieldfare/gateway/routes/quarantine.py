@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
@@ -37,13 +39,13 @@ class QuarantineRoutes:
     metrics: Metrics
 
     async def list_quarantine(self, request: Request) -> Response:
-        """What was set aside and why, oldest first."""
+        """What was set aside and why, oldest first, of the spaces that who asks manages."""
+        caller = caller_of(request)
 
         def read() -> Response:
-            found = map(self.quarantine.get, self.quarantine.offsets()[:LISTED_MAX])
-            return json_response(
-                {"quarantine": [_document(record) for record in found if record is not None]}
-            )
+            found = map(self.quarantine.get, self.quarantine.offsets())
+            own = (each for each in found if each is not None and caller.may(Right.MANAGE, each.space))
+            return json_response({"quarantine": list(map(_document, islice(own, LISTED_MAX)))})
 
         return await asyncio.to_thread(read)
 
@@ -59,7 +61,8 @@ class QuarantineRoutes:
         except ValueError as error:
             raise HttpProblem(400, "bad-position", f"{error}.") from None
         offset = position.offset
-        if position.partition != 0 or await asyncio.to_thread(self.quarantine.get, offset) is None:
+        found = await asyncio.to_thread(self.quarantine.get, offset) if position.partition == 0 else None
+        if found is None or not caller_of(request).may(Right.MANAGE, found.space):
             raise HttpProblem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
         self.load.check()
         try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.gateway.admission.callers import Right, caller_of
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.openapi.document import DOCUMENT
 from fieldfare.gateway.routes.requests import json_response
@@ -32,14 +34,12 @@ class ServiceRoutes:
         return json_response({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        """Ready: events are taken and matched. 503 with the reasons otherwise."""
+        """Ready: events are taken and matched. 503 otherwise, with the reasons for who may know them."""
         checks = await self.figures.checks()
         ready = all(state == "ready" for state in checks.values())
-        document = {
-            "status": "ready" if ready else "not ready",
-            "checks": checks,
-            "notices": list(self.maintenance.notices),
-        }
+        document: dict[str, Any] = {"status": "ready" if ready else "not ready"}
+        if caller_of(request).may(Right.WATCH):
+            document |= {"checks": checks, "notices": list(self.maintenance.notices)}
         return json_response(document, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
+from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
@@ -63,7 +64,9 @@ class SubscriptionRoutes:
     bulk_max_subscriptions: int
 
     async def list_spaces(self, request: Request) -> Response:
-        return json_response({"spaces": [{"name": name} for name in self.subscriptions.spaces()]})
+        """The spaces that who asks has rights in."""
+        known = filter(caller_of(request).knows, self.subscriptions.spaces())
+        return json_response({"spaces": [{"name": name} for name in known]})
 
     async def create_space(self, request: Request) -> Response:
         body = await self.bodies.read_json(request, _space_body)

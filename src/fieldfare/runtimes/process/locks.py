@@ -39,7 +39,7 @@ class FileLock:
 
     def acquire(self) -> None:
         """Take the lock; LockTimeoutError when somebody else has it for too long."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until_s = time.monotonic() + self._wait_s
         while True:
             try:

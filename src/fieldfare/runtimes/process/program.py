@@ -12,6 +12,7 @@ from types import FrameType
 
 from fieldfare.runtimes.process.locks import FileLock
 from fieldfare.runtimes.process.parents import PARENT_VARIABLE, end_with_parent
+from fieldfare.storage.private import keep_private
 
 EXIT_FAILED = 1
 EXIT_FORMAT = 4
@@ -21,8 +22,9 @@ EXIT_FORMAT = 4
 def begin(name: str) -> threading.Event:
     """Log to standard error as `name`; gives what is set when the process shall stop.
 
-    That is at SIGTERM or SIGINT, or when the process that started it has gone.
+    That is at SIGTERM or SIGINT, or when the process that started it has gone. What it writes is private.
     """
+    keep_private()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO,
         format=f"%(asctime)s.%(msecs)03d %(levelname)s {name}: %(message)s",

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
@@ -20,17 +23,20 @@ from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.runtimes.process.supervisor import Supervisor
 from fieldfare.runtimes.process.watching import HangWatch
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.private import keep_private, tighten
 
 EXIT_CANNOT_START = 3
 FORMAT_CODE = 4
 STALL_S = 60.0
 READY_PROBE_S = 0.5
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 COMMANDS = {
     "gateway": (sys.executable, "-m", "fieldfare.gateway"),
     "indexer": (sys.executable, "-m", "fieldfare.runtimes.indexer"),
     "pipeline": (sys.executable, "-m", "fieldfare.runtimes.spark.driver"),
 }
 """The children, in the order in which they are started and stopped."""
+NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 STOP_S = {"gateway": 15.0, "indexer": 10.0, "pipeline": 20.0}
 
 
@@ -71,9 +77,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-def gateway_ready(host: str, port: int) -> Callable[[int], bool]:
+def gateway_ready(host: str, port: int, *, is_tls: bool = False) -> Callable[[int], bool]:
     """A probe: whether the gateway answers."""
-    target = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    if is_tls:
+        return partial(_speaks_tls, host, port)
+    target = _ANY.get(host, host)
 
     def probe(pid: int) -> bool:
         connection = http.client.HTTPConnection(target, port, timeout=READY_PROBE_S)
@@ -86,6 +94,22 @@ def gateway_ready(host: str, port: int) -> Callable[[int], bool]:
             connection.close()
 
     return probe
+
+
+def _speaks_tls(host: str, port: int, pid: int) -> bool:
+    """Whether somebody answers with TLS, if only to say that one's certificate is missing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((_ANY.get(host, host), port), READY_PROBE_S) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except ssl.SSLError:
+        return True
+    except OSError:
+        return False
 
 
 def says_ready(heartbeat: Path) -> Callable[[int], bool]:
@@ -103,6 +127,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7737,
     *,
+    is_tls: bool = False,
+    gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
     restarts: RestartSettings | None = None,
     stall_s: float = STALL_S,
@@ -116,6 +142,10 @@ def serve(
         Where everything is kept; created if it is not there.
     host, port
         Where to listen; port 0 takes a free one.
+    is_tls
+        Whether the gateway is told to speak TLS.
+    gateway_environment
+        Settings of the gateway, as environment variables, beside those of this process.
     commands
         What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
     restarts
@@ -132,6 +162,7 @@ def serve(
         The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
         or the port is in use.
     """
+    keep_private()
     folder = DataFolder(data.absolute())
     try:
         lock = take_directory(folder)
@@ -139,15 +170,20 @@ def serve(
         say(str(error))
         return EXIT_CANNOT_START
     try:
+        tighten(folder)
+    except OSError as error:
+        say(f"others than this user may read what is in {folder.root}: {error}")
+    try:
         listener = listening_socket(host, port)
     except CannotStart as error:
         say(str(error))
         lock.release()
         return EXIT_CANNOT_START
     port = listener.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    say(f"starting on http://{shown}:{port}, data in {folder.root}, logs in {folder.logs}")
-    gateway = _gateway_spec(folder, commands["gateway"], host, listener, stall_s)
+    address = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    say(f"starting on {address}, data in {folder.root}, logs in {folder.logs}")
+    probe = gateway_ready(host, port, is_tls=is_tls)
+    gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
     others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
     try:
         return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
@@ -157,7 +193,13 @@ def serve(
 
 
 def _gateway_spec(
-    folder: DataFolder, command: Sequence[str], host: str, listener: socket.socket, stall_s: float
+    folder: DataFolder,
+    command: Sequence[str],
+    host: str,
+    listener: socket.socket,
+    probe: Callable[[int], bool],
+    stall_s: float,
+    environment: Mapping[str, str],
 ) -> ChildSpec:
     port, descriptor = listener.getsockname()[1], listener.fileno()
     place = ("--data", str(folder.root), "--host", host, "--port", str(port), "--fd", str(descriptor))
@@ -165,8 +207,9 @@ def _gateway_spec(
         "gateway",
         (*command, *place),
         folder.log_of("gateway"),
-        gateway_ready(host, port),
+        probe,
         STOP_S["gateway"],
+        environment=environment,
         fatal_codes=frozenset({FORMAT_CODE}),
         find_hang=HangWatch(folder.lock_of("gateway"), stall_s),
         descriptors=(descriptor,),

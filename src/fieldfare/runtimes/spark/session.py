@@ -88,6 +88,8 @@ def session_config(
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Every program of this machine reaches the ports: none gets in without this session's own secret.
+        "spark.authenticate": "true",
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -108,6 +110,8 @@ def session_config(
         # Writing the two checkpoint files of a batch: from 60 ms to 2.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        # Java makes what it makes with modes of its own, whatever this process's umask is.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "fieldfare.runtimes.spark.worker_daemon",

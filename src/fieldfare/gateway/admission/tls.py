@@ -1,0 +1,60 @@
+"""TLS of the gateway itself: its certificate, and whose clients' certificates it asks for."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from fieldfare.gateway.settings import GatewaySettings
+
+
+class TlsError(ValueError):
+    """A file for TLS cannot be used; the text names it."""
+
+
+def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
+    """What the gateway listens with; None for plain HTTP. TlsError names the file that is wrong."""
+    certificate, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+    if certificate is None:
+        if key is not None or client_ca is not None:
+            raise TlsError("--tls-key and --tls-client-ca go with --tls-cert, which is missing")
+        return None
+    for path in filter(None, (certificate, key, client_ca)):
+        _check_readable(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except _NeedsPassword:
+        raise TlsError(f"{key or certificate}: the key has a password; give it as a key without") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(f"{key or certificate}: the key is not that of {certificate}") from None
+        files = certificate if key is None else f"{certificate} and {key}"
+        raise TlsError(f"{files}: no certificate in PEM with its key ({_reason(error)})") from None
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise TlsError(f"{client_ca}: no certificates in PEM ({_reason(error)})") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class _NeedsPassword(Exception):
+    pass
+
+
+def _no_password() -> str:
+    """Without this OpenSSL would ask on the terminal, and wait."""
+    raise _NeedsPassword
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{path}: {error.strerror or error}") from None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")

@@ -1,0 +1,55 @@
+"""Routes that say which right they need: it is looked at before anything of the request is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, unauthorised
+
+
+class OpenRoute(Route):
+    """A route for everybody: it tells nothing of anybody's."""
+
+
+class KeyRoute(Route):
+    """A route for who has a key, whatever that may; what it tells depends on it."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if in_scope(scope) is NOBODY:
+            raise unauthorised("This needs an API key.")
+        await super().handle(scope, receive, send)
+
+
+class GuardedRoute(Route):
+    """A route for who has a right: in the space that its path names, or in the service.
+
+    Parameters
+    ----------
+    needs : Right
+    lasting : bool
+        It is answered for as long as somebody reads: that ends when the key is revoked.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        methods: list[str],
+        needs: Right,
+        *,
+        lasting: bool = False,
+    ) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.needs = needs
+        self.lasting = lasting
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = in_scope(scope)
+        caller.check(self.needs, scope["path_params"].get("space"))
+        if self.lasting and caller.id:
+            receive = caller.until_ended(receive)
+        await super().handle(scope, receive, send)

@@ -1,0 +1,68 @@
+"""What each space may publish: a bound on the average, told before any work, and one space's own trouble."""
+
+from __future__ import annotations
+
+import pytest
+from gateway_support import BATCH, EVENTS, encode, event, run, running
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_publish_http import problem
+
+from doses import drawn
+from fieldfare.gateway.admission.quotas import BURST_S, Bucket, Quotas
+from fieldfare.gateway.problems import HttpProblem
+
+STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
+
+
+@settings(max_examples=drawn(200))
+@given(st.floats(0.5, 1000), STEPS)
+def test_no_more_gets_in_than_the_rate_a_burst_and_one_request(rate: float, steps: list) -> None:
+    """However requests come; and who waits as long as he was told is let in."""
+    bucket = Bucket(rate, rate * BURST_S, 0.0)
+    now_s = taken = largest = 0.0
+    for passed_s, amount in steps:
+        now_s += passed_s
+        if bucket.wait_s(now_s) == 0:
+            bucket.take(amount, now_s)
+            taken += amount
+            largest = max(largest, amount)
+        assert taken <= rate * (now_s + BURST_S) + largest + 1e-6
+    wait_s = bucket.wait_s(now_s)
+    assert bucket.wait_s(now_s + wait_s + 1e-6) == 0
+
+
+def test_spaces_do_not_pay_for_each_other() -> None:
+    quotas = Quotas({"events_per_s": 10, "bytes_per_s": 0})
+    quotas.check("a", 0.0)
+    quotas.spend("a", 0.0, events=100, size_bytes=1 << 30)
+    with pytest.raises(HttpProblem) as caught:
+        quotas.check("a", 5.0)
+    assert caught.value.headers["Retry-After"] == "5" and caught.value.place["quota"] == "events_per_s"
+    quotas.check("b", 5.0)
+    quotas.check("a", 10.0)
+
+
+def test_a_space_that_floods_is_told_to_wait_and_another_is_not(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path, quota_events_per_s=0.001, quota_bytes_per_s=10_000_000) as r:
+            await r.client.post("/v1/spaces", json={"name": "calm"})
+            assert (await r.publish(*[event(i) for i in range(50)]))["count"] == 50
+            # Not even looked at: what is no event at all is refused for the quota.
+            answer = await r.client.post(EVENTS, content=b"junk", headers=BATCH)
+            told = problem(answer, 429)
+            assert told["quota"] == "events_per_s" and int(answer.headers["retry-after"]) > 40_000
+            calm = await r.client.post("/v1/spaces/calm/events", content=encode([event()]), headers=BATCH)
+            assert calm.status_code == 200
+            assert r.gateway.log.end() == 2
+
+    run(work)
+
+
+def test_without_a_quota_nothing_is_counted(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.publish(event())
+            assert not r.gateway.quotas.rates and not r.gateway.quotas._buckets
+
+    run(work)

@@ -1,0 +1,173 @@
+"""TLS of the service: who is let in, who is believed, and files that are wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from fieldfare import Client, ConnectionFailed
+from fieldfare.cli.app import app
+from fieldfare.client.asynchronous.client import AsyncClient
+from fieldfare.gateway.admission.tls import TlsError, server_context
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.runtimes.service.serve import gateway_ready
+
+sys.path.append(str(Path(__file__).parent.parent / "client"))
+
+from real_gateway import RealGateway, running_gateway
+
+pytestmark = pytest.mark.long
+
+
+class Authority:
+    """Makes certificates in a folder, by openssl."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.path = self.make(name, "basicConstraints=critical,CA:TRUE")
+
+    def make(self, name: str, extension: str, *by: str) -> Path:
+        request = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"]
+        run = ["openssl", "req", "-x509", *request, *files, "-addext", extension, *by]
+        subprocess.run(run, cwd=self.folder, check=True, capture_output=True)
+        return self.folder / f"{name}.pem"
+
+    def sign(self, name: str) -> Path:
+        """A certificate for this machine, and its key beside it and in ``NAME.both``."""
+        by = ("-CA", f"{self.name}.pem", "-CAkey", f"{self.name}.key")
+        path = self.make(name, "subjectAltName=DNS:localhost,IP:127.0.0.1", *by)
+        both = path.with_suffix(".both")
+        both.write_text(path.read_text() + path.with_suffix(".key").read_text())
+        return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority(folder, "ca")
+    for name in ("server", "client"):
+        authority.sign(name)
+    Authority(folder, "other-ca").sign("stranger")
+    (folder / "junk.pem").write_text("junk")
+    locked = ["openssl", "ec", "-in", "server.key", "-aes128", "-passout", "pass:x", "-out", "locked.key"]
+    subprocess.run(locked, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gateway(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
+    """One that asks its clients for a certificate."""
+    settings = {
+        "tls_cert": files / "server.pem",
+        "tls_key": files / "server.key",
+        "tls_client_ca": files / "ca.pem",
+    }
+    named = {name: str(path) for name, path in settings.items()}
+    with running_gateway(tmp_path_factory.mktemp("data"), **named) as running:
+        yield running
+
+
+def test_who_has_a_certificate_publishes_and_subscribes(gateway: RealGateway, files: Path) -> None:
+    assert gateway.url.startswith("https://")
+    own = (files / "client.pem", files / "client.key")
+    with Client(gateway.url, ca_file=files / "ca.pem", certificate=own) as client:
+        with client.subscribe("a", "data.x = 1") as messages:
+            client.publish_many([{"source": "/s", "type": "t", "data": {"x": x}} for x in (0, 1)])
+            message = next(messages)
+            assert message.event["data"] == {"x": 1}
+            message.ack()
+        large = {"source": "/s", "type": "t", "data": "x" * 900_000}
+        assert len(client.publish_many([large] * 5)) == 5
+
+
+def test_who_has_none_or_a_strangers_hears_nothing(gateway: RealGateway, files: Path) -> None:
+    for certificate in (None, files / "stranger.both"):
+        with (
+            Client(gateway.url, ca_file=files / "ca.pem", certificate=certificate) as client,
+            pytest.raises(ConnectionFailed),
+        ):
+            client.spaces()
+    plain = gateway.url.replace("https", "http")
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"{plain}/healthz")
+
+
+def test_a_service_of_another_authority_is_not_believed(gateway: RealGateway, files: Path) -> None:
+    """Somebody in between shows a certificate of his own: the client says so, and sends nothing."""
+    for ca_file in (files / "other-ca.pem", None):
+        with (
+            Client(gateway.url, ca_file=ca_file, certificate=files / "client.both", key="k" * 40) as client,
+            pytest.raises(ConnectionFailed, match="certificate"),
+        ):
+            client.spaces()
+
+
+def test_the_command_line_and_the_environment_name_the_files(
+    gateway: RealGateway, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIELDFARE_CA_FILE", "FIELDFARE_CERTIFICATE"):
+        monkeypatch.setenv(name, "")  # the command sets them: they are taken back in the end
+    trusted = ["--ca-file", str(files / "ca.pem"), "--certificate", str(files / "client.both")]
+    listed = CliRunner().invoke(app, [*trusted, "spaces", "list", "--url", gateway.url])
+    assert listed.exit_code == 0 and listed.stdout == "default\n", listed.stderr
+    wrong = CliRunner().invoke(
+        app, ["--ca-file", str(files / "junk.pem"), "spaces", "list", "--url", gateway.url]
+    )
+    assert wrong.exit_code == 2 and "junk.pem" in wrong.stderr
+
+
+def test_the_supervisor_sees_that_it_answers(gateway: RealGateway, files: Path) -> None:
+    """Though it has no certificate to show."""
+    port = int(gateway.url.rsplit(":", 1)[1])
+    assert gateway_ready("127.0.0.1", port, is_tls=True)(0)
+    assert not gateway_ready("127.0.0.1", 1, is_tls=True)(0)
+
+
+WRONG = {
+    "missing": ({"tls_cert": "missing.pem"}, r"missing\.pem: No such file"),
+    "no certificate": ({"tls_cert": "junk.pem"}, r"junk\.pem: no certificate"),
+    "no key": ({"tls_cert": "server.pem"}, r"server\.pem: no certificate in PEM with its key"),
+    "another's key": (
+        {"tls_cert": "server.pem", "tls_key": "client.key"},
+        r"client\.key: the key is not",
+    ),
+    "a key with a password": (
+        {"tls_cert": "server.pem", "tls_key": "locked.key"},
+        r"locked\.key: .*password",
+    ),
+    "no authorities": (
+        {"tls_cert": "server.both", "tls_client_ca": "junk.pem"},
+        r"junk\.pem: no certificates",
+    ),
+    "a key alone": ({"tls_key": "server.key"}, "--tls-cert"),
+}
+
+
+@pytest.mark.parametrize(("named", "message"), WRONG.values(), ids=WRONG.keys())
+def test_files_that_are_wrong_are_named_at_the_start(
+    files: Path, named: dict[str, str], message: str
+) -> None:
+    settings = GatewaySettings.model_validate({name: files / file for name, file in named.items()})
+    with pytest.raises(TlsError, match=message):
+        server_context(settings)
+    options = [
+        part for name, file in named.items() for part in (f"--{name}".replace("_", "-"), str(files / file))
+    ]
+    shown = CliRunner().invoke(app, ["serve", "--data", str(files / "data"), *options])
+    assert shown.exit_code == 1 and not (files / "data").exists()
+    assert re.search(message, shown.stderr)
+
+
+def test_a_client_names_the_file_that_is_wrong(files: Path) -> None:
+    for wrong in ({"ca_file": files / "missing.pem"}, {"certificate": files / "junk.pem"}):
+        (path,) = wrong.values()
+        with pytest.raises(ValueError, match=path.name):
+            AsyncClient("https://localhost:1", **wrong)

@@ -1,0 +1,80 @@
+"""Nobody else reads a data directory: what an older service left open is closed, and no more is touched."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.private import tighten
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def make(path: Path, mode: int = 0o644) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> DataFolder:
+    data = DataFolder(tmp_path / "data")
+    data.make()
+    for name in ("log.db", "log.db-wal", "registry.db", "matches/0/1-2.block", "logs/gateway.log"):
+        make(data.root / name)
+    for folder in (data.root, data.matches, data.matches / "0", data.index, data.run, data.logs):
+        folder.chmod(0o755)
+    return data
+
+
+def test_what_an_older_service_left_open_is_closed(older: DataFolder) -> None:
+    tighten(older)
+    for path in (older.root, *older.root.rglob("*")):
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+    tighten(older)
+
+
+def test_what_others_have_there_stays_theirs(older: DataFolder, tmp_path: Path) -> None:
+    """`--data .` in a folder of sources, and Spark's folder with links to the jars it is installed with."""
+    theirs = make(older.root / "notes.txt")
+    jars = make(tmp_path / "installed" / "bin" / "spark", 0o755)
+    (older.run / "home").mkdir()
+    (older.run / "home" / "bin").symlink_to(jars.parent, target_is_directory=True)
+    (older.run / "spark").symlink_to(jars)
+    older.root.chmod(0o755)
+    before = mode(jars.parent)
+    tighten(older)
+    assert (mode(theirs), mode(older.root), mode(jars), mode(jars.parent)) == (0o644, 0o755, 0o755, before)
+    assert mode(older.matches / "0" / "1-2.block") == 0o600 and mode(older.matches) == 0o700
+
+
+def test_one_that_was_interrupted_is_done_again(older: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between any two changes leaves the folder open that is not done, and so it is found again."""
+    done = 0
+    change = Path.chmod
+
+    def killed(self: Path, mode: int) -> None:
+        nonlocal done
+        done += 1
+        if done == 3:
+            raise KeyboardInterrupt
+        change(self, mode)
+
+    monkeypatch.setattr(Path, "chmod", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tighten(older)
+    tighten(older)
+    assert all(mode(path) & 0o077 == 0 for path in older.root.rglob("*"))
+
+
+def test_a_new_directory_may_lack_anything(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "new")
+    data.root.mkdir()
+    tighten(data)
+    assert mode(data.root) == 0o700
