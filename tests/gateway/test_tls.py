@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,12 @@ sys.path.append(str(Path(__file__).parent.parent / "client"))
 
 from real_gateway import RealGateway, running_gateway
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("openssl") is None, reason="openssl, which makes the certificates, is missing"
+    ),
+]
 
 
 class Authority:
