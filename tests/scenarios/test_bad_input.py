@@ -192,7 +192,16 @@ TABLE = [
     Row(
         "an event of 2 MB beside a good one",
         207,
-        {"refused": [refused(1, f"the event has {len(TOO_LARGE_FOR_ONE)} bytes; at most 1048576 are taken")]},
+        {
+            "refused": [
+                refused(
+                    1,
+                    f"the event has {len(TOO_LARGE_FOR_ONE)} bytes; one event may have 1048576",
+                    hint="Store what is large elsewhere, and publish an event that says where:"
+                    " CloudEvents has the extension dataref for it.",
+                )
+            ]
+        },
         body=b"\n".join((GOOD, TOO_LARGE_FOR_ONE)),
         content_type=LINES,
         records=1,

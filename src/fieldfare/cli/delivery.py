@@ -94,7 +94,9 @@ def seek(
     space: SpaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a subscription go on from another place: what matched from there on comes, also what was acked.
+    """Let a subscription go on from another place: a time, a position, an end.
+
+    What matched from there on comes, also what was acked.
 
     Example: `fieldfare seek cheap earliest`
     """
@@ -107,7 +109,9 @@ def seek(
 
 
 def pause(id: IdArgument, url: UrlOption = None, space: SpaceOption = None) -> None:
-    """Give a subscription's readers nothing for the time being; what matches is kept for them.
+    """Give a subscription's readers nothing for the time being.
+
+    What matches is kept for them.
 
     Example: `fieldfare pause cheap`
     """
