@@ -116,15 +116,14 @@ class Matches:
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """CSR of the matches of `size` events: numbers ascending within an event, none twice."""
-    slots = sum(len(part.pairs) for part in found)
+    total = sum(int(count_matches(part.pairs)) for part in found)
     number_bits = max((part.largest for part in found), default=0).bit_length()
-    groups_bits = min(GROUPS_BITS_MAX, size.bit_length(), max(0, slots.bit_length() - GROUP_BITS))
+    groups_bits = min(GROUPS_BITS_MAX, size.bit_length(), max(0, total.bit_length() - GROUP_BITS))
     event_bits = size.bit_length() - groups_bits
     ends = np.zeros((size >> event_bits) + 2, np.int64)
     for part in found:
         count_pairs(part.pairs, part.first_event, part.places, event_bits, ends)
     np.cumsum(ends, out=ends)
-    total = int(ends[-1])
     keys: Any = np.empty(total, np.uint32 if event_bits + number_bits <= 32 else np.uint64)
     for part in found:
         deal_out(part.pairs, part.first_event, part.places, part.number, event_bits, number_bits, ends, keys)
@@ -320,12 +319,14 @@ def count_pairs(pairs: Any, first_event: int, places: Any, event_bits: int, ends
     while i < len(pairs):
         run: Any = -np.int64(pairs[i, 0])
         i += 1
-        for j in range(max(run, 1)):
-            event: Any = first_event + (np.int64(events[4 * i + j]) if run > 0 else -run)
-            if len(places):
-                event = places[event]
-            ends[(event >> event_bits) + 1] += 1
-        i += run_slots(max(run, 0))
+        if run <= 0:
+            event: Any = first_event - run
+            ends[((places[event] if len(places) else event) >> event_bits) + 1] += 1
+            continue
+        for place in range(4 * i, 4 * i + run):
+            event = first_event + np.int64(events[place])
+            ends[((places[event] if len(places) else event) >> event_bits) + 1] += 1
+        i += run_slots(run)
 
 
 @compiled
@@ -347,14 +348,20 @@ def deal_out(
         run: Any = -np.int64(pairs[i, 0])
         mine = np.int64(number[pairs[i, 1]])
         i += 1
-        for j in range(max(run, 1)):
-            event: Any = first_event + (np.int64(events[4 * i + j]) if run > 0 else -run)
-            if len(places):
-                event = places[event]
-            place = ends[event >> event_bits]
-            ends[event >> event_bits] = place + 1
-            keys[place] = ((event & mask) << number_bits) | mine
-        i += run_slots(max(run, 0))
+        if run <= 0:
+            event: Any = first_event - run
+            event = places[event] if len(places) else event
+            end = ends[event >> event_bits]
+            ends[event >> event_bits] = end + 1
+            keys[end] = ((event & mask) << number_bits) | mine
+            continue
+        for place in range(4 * i, 4 * i + run):
+            event = first_event + np.int64(events[place])
+            event = places[event] if len(places) else event
+            end = ends[event >> event_bits]
+            ends[event >> event_bits] = end + 1
+            keys[end] = ((event & mask) << number_bits) | mine
+        i += run_slots(run)
 
 
 @compiled
