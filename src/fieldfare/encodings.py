@@ -17,6 +17,8 @@ try:
 except ImportError:  # A client can do without.
     zstd = None
 
+_ERRORS: tuple[type[Exception], ...] = (zlib.error,) if zstd is None else (zlib.error, zstd.ZstdError)
+
 GZIP, ZSTD = "gzip", "zstd"
 
 ENCODINGS = (GZIP, ZSTD)
@@ -100,7 +102,7 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
                 unpacker = _open(encoding, members)
             try:
                 piece = unpacker.decompress(data, most_bytes - size_bytes + 1)
-            except (zlib.error, zstd.ZstdError) as error:
+            except _ERRORS as error:
                 raise BadPacking(_explained(encoding, members, error)) from None
             size_bytes += len(piece)
             if size_bytes > most_bytes:

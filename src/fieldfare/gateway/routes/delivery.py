@@ -86,7 +86,8 @@ class DeliveryRoutes:
             detail = "to must be earliest, latest, a position, or a time such as 2026-07-01T12:00:00Z."
             raise HttpProblem(400, "bad-position", detail, pointer="/to")
         keys = self.positions.cursor_keys(to, pointer="/to")
-        return [max(key, key_at(place.partition, starts[place.partition])) for key, place in _placed(keys)]
+        places = zip(keys, map(position_of, keys), strict=True)
+        return [max(key, key_at(place.partition, starts[place.partition])) for key, place in places]
 
     def _since(self, time_ms: int) -> tuple[int, ...]:
         return tuple(partition.first_since(time_ms) for partition in self.log.partitions)
@@ -183,10 +184,6 @@ class DeliveryRoutes:
         if delivery.tries.letters or delivery.tries.settled:
             await self.deliveries.save(subscription, delivery)
         return subscription, delivery
-
-
-def _placed(keys: Sequence[int]) -> list[tuple[int, Position]]:
-    return [(key, position_of(key)) for key in keys]
 
 
 def _time_ms(text: str) -> int | None:
