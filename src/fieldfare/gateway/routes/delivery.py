@@ -178,11 +178,14 @@ class DeliveryRoutes:
         return json_response({"removed": removed})
 
     async def _settled(self, request: Request) -> tuple[Subscription, Delivery]:
-        """A delivery of which all that was given up by now is on disk."""
+        """A delivery of which all that was given up by now is on disk.
+
+        It is saved in any case: a mark taken earlier may be on its way still, and would write letters again
+        that are retried or cleared now. One that is submitted later is saved later.
+        """
         subscription, delivery = await self.deliveries.find(request)
         self.deliveries.pump.expire(delivery)
-        if delivery.tries.letters or delivery.tries.settled:
-            await self.deliveries.save(subscription, delivery)
+        await self.deliveries.save(subscription, delivery)
         return subscription, delivery
 
 
