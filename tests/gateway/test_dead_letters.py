@@ -186,6 +186,36 @@ def test_a_reader_may_give_a_message_up_and_say_why(tmp_path):
     run(work)
 
 
+def test_a_mark_on_its_way_does_not_list_again_what_is_retried(tmp_path, monkeypatch):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r, max_attempts=1)
+            (place,) = await some(r, 1)
+            await r.pull("a")
+            submit, submitted = r.gateway.writer.save_cursors, []
+
+            async def noted(cursors):
+                submitted.extend(cursors)
+                await submit(cursors)
+
+            monkeypatch.setattr(r.gateway.writer, "save_cursors", noted)
+            await post(r, "nack", place)
+            assert positions(await letters(r)) == [place]
+            number, mark = next(each for each in submitted if each[1].letters)
+            begun, through = held_up(monkeypatch, r.gateway.registry)
+            late = asyncio.ensure_future(r.gateway.writer.save_cursors([(number, mark)]))
+            await until_async(lambda: begun.acquire(blocking=False))
+            retried = asyncio.ensure_future(retry(r, place))
+            saves = r.gateway.writer._saves._queue
+            await until_async(lambda: retried.done() or saves.qsize() > 0)
+            through.set()
+            await late
+            assert await retried == {"retried": 1, "gone": 0, "left": 0}
+            assert await letters(r) == []
+
+    run(work)
+
+
 def test_what_was_given_up_is_tried_again_with_its_attempts_counted_anew(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:
