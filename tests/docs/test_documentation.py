@@ -52,7 +52,7 @@ def shell_examples(page: str, word: str = "curl") -> Iterator[tuple[str, str, st
 
 @pytest.mark.long
 def test_the_requests_of_the_service_page_are_answered_as_shown(gateway_url: str, tmp_path: Path) -> None:
-    examples = list(shell_examples("docs/service.md"))
+    examples = list(shell_examples("docs/service.md", f"{DEFAULT_URL}/"))
     assert len(examples) > 15
     for script, shown_as, shown in examples:
         answer = run_shell(script.replace(DEFAULT_URL, gateway_url), tmp_path)

@@ -173,7 +173,7 @@ RIGHTS = {
     "subscribe": {
         *(("GET", "subscriptions"), ("POST", "subscriptions"), ("PUT", "wanted"), ("GET", "wanted")),
         *(("PATCH", "wanted"), ("DELETE", "wanted"), ("POST", "pull"), ("POST", "ack"), ("POST", "nack")),
-        *(("POST", "extend"), ("POST", "terminate"), ("POST", "seek")),
+        *(("POST", "extend"), ("POST", "terminate"), ("POST", "seek"), ("GET", "websocket")),
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
     },
     "manage": {("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},

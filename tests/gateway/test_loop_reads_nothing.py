@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, NaivePipeline, encode, event, served, until
 from starlette.routing import compile_path
+from websockets.sync.client import connect
 
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.openapi.document import DOCUMENT
@@ -72,6 +74,18 @@ def stream(client: httpx.Client, url: str, pieces: int) -> None:
             found += chunk.count(b"\n\n")
             if found >= pieces:
                 return
+
+
+def converse(client: httpx.Client, path: str) -> None:
+    """Ack the first message on a WebSocket, and hear that it is done."""
+    url = str(client.base_url.copy_with(scheme="ws", path=path))
+    key = {"Authorization": client.headers["authorization"]}
+    with connect(url, additional_headers=key) as socket:
+        place = json.loads(socket.recv(timeout=60))["fieldfareposition"]
+        said = {"specversion": "1.0", "id": "1", "source": "/r", "type": "fieldfare.ack"}
+        socket.send(json.dumps(said | {"data": {"positions": [place]}}))
+        while json.loads(socket.recv(timeout=60))["type"] != "fieldfare.done":
+            pass
 
 
 def set_up(client: httpx.Client, gateway: Gateway) -> None:
@@ -163,7 +177,9 @@ def test_no_route_and_no_background_task_reads_storage_on_the_event_loop(tmp_pat
         assert client.delete(f"/v1/keys/{made}").status_code == 204
         NaivePipeline(gateway).step()
         walked.add(("GET", f"{SUBSCRIPTIONS}/c/stream"))
-        stream(client, f"{SUBSCRIPTIONS}/c/stream", 9)
+        walked.add(("GET", f"{SUBSCRIPTIONS}/c/websocket"))
+        converse(client, f"{SUBSCRIPTIONS}/c/websocket")
+        stream(client, f"{SUBSCRIPTIONS}/c/stream", 8)
         stream(client, f"{SUBSCRIPTIONS}/b/stream?ack=auto&last_event_id=0-1-0", 7)
         gateway.log.trim(4)  # what a reader stands at goes
         assert client.post(f"{SUBSCRIPTIONS}/c/pull", json={}).json()["messages"][0]["position"] == "0-4-0"

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope
+from fieldfare.gateway.admission.connections import SOCKET
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
@@ -31,12 +32,13 @@ from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
 from fieldfare.gateway.routes.events import EventRoutes
 from fieldfare.gateway.routes.filters import FilterRoutes
-from fieldfare.gateway.routes.guarded import GuardedRoute, KeyRoute, OpenRoute
+from fieldfare.gateway.routes.guarded import GuardedRoute, GuardedSocket, KeyRoute, OpenRoute
 from fieldfare.gateway.routes.keys import KeyRoutes
 from fieldfare.gateway.routes.messages import MessageRoutes
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.quarantine import QuarantineRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
+from fieldfare.gateway.routes.settling import Settling
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
 from fieldfare.gateway.settings import ANY
 from fieldfare.gateway.transports.beats import Beats
@@ -57,7 +59,14 @@ def create_app(gateway: Gateway) -> Starlette:
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
         MessageRoutes(
-            deliveries, g.pump, positions, g.bodies, g.metrics, Beats(settings.heartbeat_s), settings
+            deliveries,
+            g.pump,
+            positions,
+            Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s),
+            g.bodies,
+            g.metrics,
+            Beats(settings.heartbeat_s),
+            settings,
         ),
         DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
         filters,
@@ -112,7 +121,7 @@ def routes_of(
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
     keys: KeyRoutes,
-) -> list[OpenRoute | KeyRoute | GuardedRoute]:
+) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """The paths, what answers there, and who may ask."""
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
@@ -139,6 +148,8 @@ def routes_of(
         # Before GET's, which takes HEAD too: who only asks what a stream would be must take no messages.
         GuardedRoute(subscription + "/stream", messages.head_of_stream, ["HEAD"], subscribe),
         GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
+        GuardedRoute(subscription + SOCKET, messages.no_socket, ["GET"], subscribe),
+        GuardedSocket(subscription + SOCKET, messages.socket, subscribe),
         KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
         KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
         KeyRoute("/v1/filters:test", filters.test_filter, methods=["POST"]),

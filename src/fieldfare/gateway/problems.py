@@ -27,6 +27,7 @@ TITLES = {
     413: "Too large",
     415: "Unsupported content type",
     421: "Misdirected request",
+    426: "Upgrade required",
     429: "Too many requests",
     431: "Head too large",
     500: "Internal error",

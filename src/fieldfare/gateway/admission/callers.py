@@ -87,18 +87,18 @@ class Caller:
             if not watcher.done():
                 watcher.set_result(None)
 
-    def until_ended(self, receive: Receive) -> Receive:
+    def until_ended(self, receive: Receive, gone: Message = _GONE) -> Receive:
         """What a request receives: that the client has gone, too, when the key is revoked."""
 
         async def received() -> Message:
             if self._ended:
-                return _GONE
+                return gone
             ended = asyncio.get_running_loop().create_future()
             self._watchers.add(ended)
             message = asyncio.ensure_future(receive())
             try:
                 await asyncio.wait((message, ended), return_when=asyncio.FIRST_COMPLETED)
-                return message.result() if message.done() and not self._ended else _GONE
+                return message.result() if message.done() and not self._ended else gone
             finally:
                 self._watchers.discard(ended)
                 ended.cancel()

@@ -17,6 +17,7 @@ import httptools
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
@@ -41,6 +42,12 @@ SURPLUS_MAX = 100
 FILES_KEPT = 200
 """Open files that are for the gateway itself: databases, blocks, its own listening socket."""
 
+SOCKET = "/websocket"
+"""How the paths end at which a WebSocket may be opened: elsewhere the offer is ignored."""
+
+SAID_MAX_BYTES = 1 << 20
+"""The most that a client says in one frame, or message, of a WebSocket."""
+
 _OF_AN_OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
@@ -53,7 +60,11 @@ def server_config(
     return uvicorn.Config(
         app,
         http=cast(Any, connection_class(settings)),
-        ws="none",
+        ws=cast(Any, Socket),
+        ws_max_size=SAID_MAX_BYTES,
+        ws_ping_interval=settings.heartbeat_s,
+        ws_ping_timeout=settings.send_timeout_s,
+        ws_per_message_deflate=False,  # memory for each of ten thousand sockets, and what is sent is small
         log_config=None,
         access_log=False,
         lifespan="on",
@@ -191,7 +202,11 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            self._refuse_offer(bytes(data[offer.args[0] :]))
+            rest = bytes(data[offer.args[0] :])
+            if self._is_socket():
+                self._open_socket(rest)
+            else:
+                self._refuse_offer(rest)
             return
         except httptools.HttpParserError as error:
             said = str(error).strip() or "it cannot be parsed"
@@ -203,6 +218,27 @@ class Connection(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self._head_max_bytes:
                 self._fail(self._head_too_large())
+
+    def _is_socket(self) -> bool:
+        """Whether it is an offer to go on as a WebSocket, where there is one, and nothing is in its way."""
+        path = self.url.partition(b"?")[0]
+        offers = any(name == b"upgrade" and value.lower() == b"websocket" for name, value in self.headers)
+        is_free = self._running is None and not self.pipeline and not self._surplus
+        return offers and is_free and self.parser.get_method() == b"GET" and path.endswith(SOCKET.encode())
+
+    def _open_socket(self, rest: bytes) -> None:
+        """Go on as a WebSocket: another protocol has the connection from here on."""
+        self._ended = True
+        if self._arrival is not None:
+            self._arrival.cancel()
+        self.connections.discard(self)
+        head = [b"GET ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            head += [name, b": ", value.replace(b"\r", b" ").replace(b"\n", b" "), b"\r\n"]
+        socket = Socket(self.config, self.server_state, self.app_state, settings=self.settings)
+        socket.connection_made(self.transport)
+        self.transport.set_protocol(socket)
+        socket.data_received(b"".join((*head, b"\r\n", rest)))
 
     def _refuse_offer(self, rest: bytes) -> None:
         """Take a request that offers to upgrade as the HTTP/1.1 request that it also is.
@@ -379,3 +415,27 @@ async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:
     detail = "The gateway has as many connections as it may have."
     headers = {"Retry-After": "1", "Connection": "close"}
     await HttpProblem(503, "connections", detail, headers=headers).response()(scope, receive, send)
+
+
+class Socket(WebSocketsSansIOProtocol):
+    """One WebSocket: uvicorn's protocol, cut off when its client does not read for too long."""
+
+    def __init__(self, *args: Any, settings: GatewaySettings) -> None:
+        super().__init__(*args)
+        self._send_timeout_s = settings.send_timeout_s
+        self._sending: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending = self.loop.call_later(self._send_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        super().resume_writing()

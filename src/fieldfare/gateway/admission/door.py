@@ -54,7 +54,7 @@ class Door:
         self._known_hosts: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "lifespan":
             try:
                 self._check(scope)
             except HttpProblem as problem:

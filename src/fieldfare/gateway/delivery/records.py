@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
+import msgspec
+
 from fieldfare.arrow_events.stream import ArrowPayloadError
 from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_MASK
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
@@ -179,3 +181,21 @@ def write_pulled(parts: list[bytes], place: int, index: int, attempt: int, line:
     """One message as an element of a pull's answer, after another one."""
     position = (place >> OFFSET_BITS, place & OFFSET_MASK, index)
     parts += (b',{"position":"%d-%d-%d","attempt":%d,"event":' % (*position, attempt), line, b"}")
+
+
+POSITION, ATTEMPT = "fieldfareposition", "fieldfareattempt"
+"""The extension attributes that say of an event where it stands, and which time it is given."""
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def write_event(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
+    """One message as an event with two attributes more, whatever it says of them itself."""
+    if b"fieldfare" in line or b"\\u" in line:
+        members = _members.decode(line)
+        members.pop(POSITION, None)
+        members.pop(ATTEMPT, None)
+        line = msgspec.json.encode(members)
+    position = (place >> OFFSET_BITS, place & OFFSET_MASK, index)
+    head = b'{"fieldfareposition":"%d-%d-%d","fieldfareattempt":%d,' % (*position, attempt)
+    parts += (head, line[line.index(b"{") + 1 :], b"")

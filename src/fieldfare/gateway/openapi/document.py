@@ -188,7 +188,9 @@ _SUBSCRIPTION = path(
 _PULL: Json = {
     "max": integer("At most so many messages.", minimum=1, default=100),
     "wait_s": number("Seconds to wait when there is none.", minimum=0, default=0),
-    "ack_deadline_s": number("Seconds until a message that was not acked comes again.", exclusiveMinimum=0),
+    "ack_deadline_s": number(
+        "Seconds until a message that was not acked comes again; not with ack=auto.", exclusiveMinimum=0
+    ),
 }
 _SETTLED = taken({"positions": array(POSITION)})
 
@@ -322,6 +324,21 @@ _DEAD_LETTERS: Json = {
     ),
 }
 
+_OF_A_STREAM = [
+    parameter(
+        "window",
+        "query",
+        integer(minimum=1, maximum=20000, default=1000),
+        "Messages that may be unacked.",
+    ),
+    parameter(
+        "ack_deadline_s",
+        "query",
+        number(exclusiveMinimum=0, default=30),
+        "Seconds until a message that was not acked comes again; not with ack=auto.",
+    ),
+]
+
 _STREAM = path(
     "/v1/spaces/{space}/subscriptions/{id}/stream",
     get=operation(
@@ -332,18 +349,7 @@ _STREAM = path(
         " when there is nothing else to send. The event sought says that the delivery was set to another"
         " place, and deleted ends the stream.",
         parameters=[
-            parameter(
-                "window",
-                "query",
-                integer(minimum=1, maximum=20000, default=1000),
-                "Messages that may be unacked.",
-            ),
-            parameter(
-                "ack_deadline_s",
-                "query",
-                number(exclusiveMinimum=0, default=30),
-                "Seconds until a message that was not acked comes again; with ack=explicit only.",
-            ),
+            *_OF_A_STREAM,
             parameter(
                 "ack",
                 "query",
@@ -366,6 +372,24 @@ _STREAM = path(
         ],
         answers={
             "200": {"description": "The stream.", "content": content(string(), None, "text/event-stream")}
+        },
+        problems="400 404",
+    ),
+)
+
+_SOCKET = path(
+    "/v1/spaces/{space}/subscriptions/{id}/websocket",
+    get=operation(
+        "socket",
+        "Follow a subscription on a WebSocket, and settle its messages there",
+        "In CloudEvents' subprotocol cloudevents.json: each text frame is an event, in both directions. A"
+        " message has the extension attributes fieldfareposition and fieldfareattempt; the client says"
+        " fieldfare.ack, fieldfare.nack, fieldfare.extend and fieldfare.terminate, with the bodies of the"
+        " routes of these names as data, and hears fieldfare.done or fieldfare.problem.",
+        parameters=_OF_A_STREAM,
+        answers={
+            "101": {"description": "The socket is open."},
+            "426": problem("The request does not open a WebSocket."),
         },
         problems="400 404",
     ),
@@ -545,6 +569,7 @@ DOCUMENT: Json = {
     | _MESSAGES
     | _DEAD_LETTERS
     | _STREAM
+    | _SOCKET
     | _FILTERS
     | _QUARANTINE
     | _KEYS

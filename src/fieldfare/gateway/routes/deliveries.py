@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.gateway.delivery.pump import Pump
@@ -20,11 +20,11 @@ class DeliveryFinder:
     subscriptions: Subscriptions
     pump: Pump
 
-    async def check(self, request: Request) -> None:
+    async def check(self, request: HTTPConnection) -> None:
         """Problem 404 for a subscription that there is not: before its body is read."""
         await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
 
-    async def find(self, request: Request) -> tuple[Subscription, Delivery]:
+    async def find(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
         """The delivery that a request is about; Problem 404 when there is no such subscription.
 
         Asked for when the body has been read: between this and what is done to the delivery nothing is

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, unauthorised
+
+REFUSED = {"type": "websocket.disconnect", "code": 1008}
+"""What a socket hears when its key is revoked: RFC 6455's code for a violated policy."""
 
 
 class OpenRoute(Route):
@@ -52,4 +55,19 @@ class GuardedRoute(Route):
         caller.check(self.needs, scope["path_params"].get("space"))
         if self.lasting and caller.id:
             receive = caller.until_ended(receive)
+        await super().handle(scope, receive, send)
+
+
+class GuardedSocket(WebSocketRoute):
+    """A `GuardedRoute` on which both sides go on speaking; it ends when the key is revoked."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], needs: Right) -> None:
+        super().__init__(path, endpoint)
+        self.needs = needs
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = in_scope(scope)
+        caller.check(self.needs, scope["path_params"].get("space"))
+        if caller.id:
+            receive = caller.until_ended(receive, REFUSED)
         await super().handle(scope, receive, send)

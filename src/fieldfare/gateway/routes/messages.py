@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.websockets import WebSocket
 
-from fieldfare.delivery.delivery import Delivery, TooManyEarlyAcks
-from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
-from fieldfare.gateway.routes.positions import SETTLED_AT_ONCE, Positions
+from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.requests import json_response, query_int, query_seconds
+from fieldfare.gateway.routes.sayings import Sayings
+from fieldfare.gateway.routes.settling import AckBody, ExtendBody, NackBody, Settling, TerminateBody
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.transports.beats import Beats
 from fieldfare.gateway.transports.event_stream import HEADERS, EventStream
+from fieldfare.gateway.transports.message_socket import MessageSocket, agreed
+from fieldfare.gateway.transports.outflow import Outflow
 from fieldfare.gateway.transports.pull import pull_messages
-from fieldfare.model import Subscription, positions_text
 
 BODY_MAX_BYTES = 1 << 20
-REASON_MAX = 200
-"""Of a reason why a message is given up so many characters are kept."""
-
-TERMINATED = "given up by a reader"
 ACK_MODES = ("explicit", "auto")
 
 
@@ -41,26 +36,6 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     max: Annotated[int, msgspec.Meta(ge=1)] = 100
     wait_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
-
-
-class AckBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: list[str] | None = None
-    up_to: str | None = None
-
-
-class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: list[str]
-    delay_s: Annotated[float, msgspec.Meta(ge=0, le=DEADLINE_MAX_S)] | None = None
-
-
-class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: list[str]
-    ack_deadline_s: Annotated[float, msgspec.Meta(gt=0, le=DEADLINE_MAX_S)] | None = None
-
-
-class TerminateBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: list[str]
-    reason: str = ""
 
 
 _pull_body = msgspec.json.Decoder(PullBody)
@@ -77,6 +52,7 @@ class MessageRoutes:
     deliveries: DeliveryFinder
     pump: Pump
     positions: Positions
+    settling: Settling
     bodies: Bodies
     metrics: Metrics
     beats: Beats
@@ -84,64 +60,20 @@ class MessageRoutes:
 
     async def ack(self, request: Request) -> Response:
         """Settle messages for good; the cursor is saved before the answer goes out."""
-        body = await self._read(request, _ack_body)
-        if (body.positions is None) == (body.up_to is None):
-            raise HttpProblem(400, "bad-request", "Send either positions or up_to.")
-        keys = await self.positions.keys(body.positions or [], "/positions")
-        up_to = None if body.up_to is None else await self.positions.key_up_to(body.up_to, pointer="/up_to")
-        subscription, delivery = await self.deliveries.find(request)
-        if up_to is not None:
-            subscription, delivery = await self._settle_up_to(request, up_to)
-        for start in range(0, len(keys), SETTLED_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-                # Not another one than before in so short a time, but it may have been deleted.
-                subscription, delivery = await self.deliveries.find(request)
-            try:
-                self.metrics.acked.inc(delivery.ack(keys[start : start + SETTLED_AT_ONCE]))
-            except TooManyEarlyAcks:
-                self.pump.wake(delivery)  # the others of the request are settled
-                detail = (
-                    "Too many positions were acked that were not delivered since the gateway's start: pull"
-                    " them."
-                )
-                headers = {"Retry-After": "1"}
-                raise HttpProblem(429, "overloaded", detail, headers=headers, why="acks") from None
-        self.pump.wake(delivery)
-        # Saved even when nothing is new: the ack that made it so may still be on its way to the disk.
-        cursor_keys = await self.deliveries.save(subscription, delivery)
-        return json_response({"cursor": positions_text(map(position_of, cursor_keys))})
+        return json_response(await self.settling.ack(request, await self._read(request, _ack_body)))
 
     async def nack(self, request: Request) -> Response:
         """Ask for messages again: after ``delay_s``, or as the subscription's settings say."""
-        body = await self._read(request, _nack_body)
-
-        def nack(delivery: Delivery, keys: list[int]) -> int:
-            return delivery.nack(keys, time.monotonic(), body.delay_s)
-
-        *_, count = await self._each(request, body.positions, nack)
-        return json_response({"returned": count})
+        return json_response(await self.settling.nack(request, await self._read(request, _nack_body)))
 
     async def extend(self, request: Request) -> Response:
         """Have messages for longer: their deadline begins anew."""
-        body = await self._read(request, _extend_body)
-
-        def extend(delivery: Delivery, keys: list[int]) -> int:
-            asked_s = body.ack_deadline_s or delivery.settings.ack_deadline_s
-            return delivery.extend(keys, time.monotonic(), asked_s or self.settings.ack_deadline_s)
-
-        *_, count = await self._each(request, body.positions, extend)
-        return json_response({"extended": count})
+        return json_response(await self.settling.extend(request, await self._read(request, _extend_body)))
 
     async def terminate(self, request: Request) -> Response:
         """Give messages up: nobody is given them again."""
         body = await self._read(request, _terminate_body)
-        shown = "".join(char if char.isprintable() else " " for char in body.reason[:REASON_MAX])
-        reason = shown.strip() or TERMINATED
-        *_, count = await self._each(
-            request, body.positions, lambda delivery, keys: delivery.terminate(keys, reason)
-        )
-        return json_response({"terminated": count})
+        return json_response(await self.settling.terminate(request, body))
 
     async def pull(self, request: Request) -> Response:
         """Up to ``max`` messages; when there is none, wait for one as long as ``wait_s``."""
@@ -158,24 +90,46 @@ class MessageRoutes:
 
     async def stream(self, request: Request) -> EventStream:
         """The subscription's messages as server-sent events, from its cursor on."""
-        _, delivery = await self.deliveries.find(request)
-        window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
+        await self.deliveries.check(request)
         mode = request.query_params.get("ack", ACK_MODES[0])
         if mode not in ACK_MODES:
             detail = f"ack must be one of {', '.join(ACK_MODES)}."
             raise HttpProblem(400, "bad-parameter", detail, parameter="ack")
         is_auto = mode == "auto"
-        lease_s, asked_s = self.settings.ack_deadline_s, None
-        if not is_auto:
-            asked_s = query_seconds(request, "ack_deadline_s", None, DEADLINE_MAX_S)
-        elif "ack_deadline_s" in request.query_params:
+        if is_auto and "ack_deadline_s" in request.query_params:
             detail = "ack_deadline_s goes with ack=explicit: with ack=auto no message has a deadline."
             raise HttpProblem(400, "bad-parameter", detail, parameter="ack_deadline_s")
-        else:
+        window, asked_s = self._window(request)
+        if is_auto:
             asked_s = math.inf
             await self._settle_last(request)
-            _, delivery = await self.deliveries.find(request)
-        return EventStream(self.pump, self.metrics, delivery, window, lease_s, asked_s, is_auto, self.beats)
+        return EventStream(await self._outflow(request, window, asked_s, is_auto), self.beats)
+
+    async def socket(self, websocket: WebSocket) -> None:
+        """The same as CloudEvents on a WebSocket, on which the client also says what it has done."""
+        await self.deliveries.check(websocket)
+        window, asked_s = self._window(websocket)
+        subprotocol = agreed(websocket.scope["subprotocols"])
+        outflow = await self._outflow(websocket, window, asked_s)
+        await MessageSocket(outflow, Sayings(self.settling, websocket), websocket, subprotocol)()
+
+    def _window(self, request: HTTPConnection) -> tuple[int, float | None]:
+        """How many messages an open stream may hold unacked, and for how long each, if it says so."""
+        window = query_int(request, "window", self.settings.window_default, 1, self.settings.window_max)
+        return window, query_seconds(request, "ack_deadline_s", None, DEADLINE_MAX_S)
+
+    async def _outflow(
+        self, request: HTTPConnection, window: int, asked_s: float | None, is_auto: bool = False
+    ) -> Outflow:
+        _, delivery = await self.deliveries.find(request)
+        lease_s = self.settings.ack_deadline_s
+        return Outflow(self.pump, self.metrics, delivery, window, lease_s, asked_s, is_auto)
+
+    async def no_socket(self, request: Request) -> Response:
+        """What a request hears that does not open a WebSocket where there is one."""
+        await self.deliveries.check(request)
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        raise HttpProblem(426, "upgrade-required", "This is for opening a WebSocket.", headers=headers)
 
     async def head_of_stream(self, request: Request) -> Response:
         """What a stream's answer would begin with."""
@@ -191,36 +145,10 @@ class MessageRoutes:
             last, place = request.query_params.get("last_event_id", ""), {"parameter": "last_event_id"}
         if last:
             up_to = await self.positions.key_up_to(last, **place)
-            _, delivery = await self._settle_up_to(request, up_to)
+            _, delivery = await self.settling.settle_up_to(request, up_to)
             self.pump.wake(delivery)
-
-    async def _settle_up_to(self, request: Request, key: int) -> tuple[Subscription, Delivery]:
-        subscription, delivery = await self.deliveries.find(request)
-        for stage in delivery.stages(key):
-            self.metrics.acked.inc(delivery.ack_up_to(stage))
-            await asyncio.sleep(0)
-            subscription, delivery = await self.deliveries.find(request)
-        return subscription, delivery
 
     async def _read(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         """A body, after Problem 404 for a subscription that there is not."""
         await self.deliveries.check(request)
         return await self.bodies.read_json(request, decoder, BODY_MAX_BYTES)
-
-    async def _each(
-        self, request: Request, positions: Sequence[str], verb: Callable[[Delivery, list[int]], int]
-    ) -> tuple[Subscription, Delivery, int]:
-        """Do something to messages, some at a time; to how many it was done."""
-        keys = await self.positions.keys(positions, "/positions")
-        subscription, delivery = await self.deliveries.find(request)
-        count = 0
-        for start in range(0, len(keys), SETTLED_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-                # Not another one than before in so short a time, but it may have been deleted.
-                subscription, delivery = await self.deliveries.find(request)
-            count += verb(delivery, keys[start : start + SETTLED_AT_ONCE])
-        self.pump.wake(delivery)
-        if delivery.is_urgent:  # what was given up is so when the answer comes
-            await self.deliveries.save(subscription, delivery)
-        return subscription, delivery, count

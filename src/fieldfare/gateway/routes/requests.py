@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from fieldfare.gateway.problems import HttpProblem
@@ -23,7 +23,7 @@ def json_response(document: Any, status: int = 200, headers: dict[str, str] | No
     return Response(text, status, headers, "application/json")
 
 
-def query_int(request: Request, name: str, default: int, low: int, high: int) -> int:
+def query_int(request: HTTPConnection, name: str, default: int, low: int, high: int) -> int:
     """A whole number of the query; Problem 400 when it is none, or out of its range."""
     text = query_text(request, name)
     if text is None:
@@ -35,7 +35,7 @@ def query_int(request: Request, name: str, default: int, low: int, high: int) ->
     return int(text)
 
 
-def query_seconds(request: Request, name: str, default: float | None, high: float) -> float | None:
+def query_seconds(request: HTTPConnection, name: str, default: float | None, high: float) -> float | None:
     """A time in seconds of the query, more than 0."""
     text = query_text(request, name)
     if text is None:
@@ -52,7 +52,7 @@ def query_seconds(request: Request, name: str, default: float | None, high: floa
     return value
 
 
-def query_text(request: Request, name: str) -> str | None:
+def query_text(request: HTTPConnection, name: str) -> str | None:
     """A parameter of the query, None where it is not given; Problem 400 when it comes more than once."""
     texts = request.query_params.getlist(name)
     if len(texts) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -51,7 +52,7 @@ class Disconnect:
     def happened(self) -> bool:
         return self.future.done()
 
-    async def __aenter__(self) -> Disconnect:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:

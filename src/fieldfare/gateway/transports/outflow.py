@@ -1,0 +1,130 @@
+"""The messages of one open stream, for as long as it is open: the same whatever carries them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.gateway.delivery.pump import Pump, Waiter
+from fieldfare.gateway.delivery.records import Write
+from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, PARTS, Disconnect, next_step
+
+TURN_MAX_S = 0.002
+"""A stream that is always ready lets others have their turn this often."""
+
+
+class Carrier(Protocol):
+    """What a transport does with what is to be sent."""
+
+    @property
+    def write(self) -> Write:
+        """Writes one message, in parts."""
+
+    async def send_messages(self, parts: Sequence[bytes]) -> None:
+        """Send the parts of messages."""
+
+    async def send_sought(self) -> None:
+        """Say that what comes now may have come, and been acked, before."""
+
+
+@dataclass(eq=False)
+class Outflow:
+    """Sends what one session is given, until somebody ends it.
+
+    Parameters
+    ----------
+    pump, metrics
+        Who brings messages, and who counts them.
+    delivery
+        What is sent.
+    window, lease_s
+        How many messages may be unacked, and for how long each: so long as the subscription's settings say
+        where they say it, unless the client has named ``asked_s``.
+    is_auto
+        Whether the stream acknowledges them itself.
+    """
+
+    pump: Pump
+    metrics: Metrics
+    delivery: Delivery
+    window: int
+    lease_s: float
+    asked_s: float | None
+    is_auto: bool = False
+    sent: deque[int] = field(default_factory=deque, init=False)
+    """With ack=auto: what was sent and is not settled."""
+
+    @contextmanager
+    def opened(self) -> Iterator[Session]:
+        """The session, before anything is awaited: a delivery that nobody uses is forgotten."""
+        # An automatic stream never waits for acks: when its window is full it makes room itself.
+        window = 2 * self.window if self.is_auto else self.window
+        session = self.pump.open_stream(self.delivery, window, alone=self.is_auto)
+        try:
+            yield session
+        finally:
+            self.pump.close_stream(self.delivery, session)
+
+    async def run(self, session: Session, carrier: Carrier, gone: Disconnect) -> None:
+        """Send until the client has gone, the delivery or the session is ended, or the gateway stops."""
+        with self.pump.waiter(self.delivery, session, gone.future) as waiter:
+            await self._send_all(session, carrier, gone, waiter)
+
+    async def _send_all(self, session: Session, carrier: Carrier, gone: Disconnect, waiter: Waiter) -> None:
+        delivery, pump = self.delivery, self.pump
+        turn_s = time.monotonic()
+        step = FIRST_AT_ONCE
+        round = delivery.round
+        while not (gone.happened or pump.closing or delivery.deleted or session.ended):
+            now_s = time.monotonic()
+            if now_s - turn_s > TURN_MAX_S:
+                await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
+                turn_s = time.monotonic()
+                continue
+            if delivery.round != round:
+                round = delivery.round
+                self.sent.clear()  # what was sent before settles nothing of what is to be sent again
+                await carrier.send_sought()
+                continue
+            lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
+            keys = delivery.take(session, step, now_s, lease_s)
+            if keys:
+                pump.wake(delivery)  # others who wait must hear when these leases end
+                step = next_step(await self._send(keys, session, carrier, gone), len(keys))
+            else:
+                await waiter.woken()
+                turn_s = time.monotonic()
+
+    async def _send(self, keys: list[int], session: Session, carrier: Carrier, gone: Disconnect) -> int:
+        """Send messages in pieces; their bytes. What is not sent when the stream ends comes again."""
+        size_bytes = at = 0
+        round = self.delivery.round
+        while at < len(keys) and not (gone.happened or session.ended or self.delivery.round != round):
+            parts: list[bytes] = []
+            done = await self.pump.compose(self.delivery, keys[at:], carrier.write, parts)
+            if session.ended or self.delivery.round != round:
+                break
+            if parts:
+                size_bytes += sum(map(len, parts))
+                self.metrics.given(len(parts) // PARTS)
+                await carrier.send_messages(parts)
+            if self.is_auto and not session.ended and self.delivery.round == round:
+                self._settle_oldest(keys[at : at + done])
+            at += done
+        self.delivery.give_back(session, keys[at:])
+        return size_bytes
+
+    def _settle_oldest(self, sent: list[int]) -> None:
+        """With ack=auto: what has a whole window of younger ones behind it needs no acknowledgement."""
+        self.sent += sent
+        surplus = len(self.sent) - self.window
+        if surplus > 0:
+            settled = self.delivery.ack([self.sent.popleft() for _ in range(surplus)])
+            self.metrics.acked.inc(settled)
