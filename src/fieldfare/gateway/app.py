@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
-from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope
+from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, invalid_key
 from fieldfare.gateway.admission.connections import SOCKET
 from fieldfare.gateway.admission.door import Door
 from fieldfare.gateway.context import Gateway
@@ -168,8 +168,15 @@ def routes_of(
 
 
 PATH_MAX_CHARS = 400
-_CHANGING = frozenset(("POST", "PUT", "DELETE"))
-_NO_CHANGE = ("/events", "/pull", "/ack", "/nack", ":check", ":explain", ":test", ":convert", "/stream")
+_CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+_NO_CHANGE = frozenset(
+    (
+        *("publish", "pull", "stream", "ack", "nack", "extend", "terminate"),
+        *("check_filter", "explain_filter", "test_filter", "convert_filter"),
+    )
+)
+"""Routes, by what answers there: a path may end like any of them, for clients name subscriptions."""
+
 _WAITING = frozenset({"pull", "stream"})
 
 
@@ -198,7 +205,7 @@ class Timed:
             await self._app(scope, receive, observed)
         finally:
             self._bodies.release(scope)
-            name = getattr(scope.get("endpoint"), "__name__", "none")
+            name = _route_name(scope)
             if name not in _WAITING:
                 timer.stop(name, status)
 
@@ -213,12 +220,12 @@ class Audited:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         changes = scope["type"] == "http" and scope["method"] in _CHANGING
         # Whoever has no key could fill the record with his attempts.
-        if not changes or in_scope(scope) is NOBODY or scope["path"].endswith(_NO_CHANGE):
+        if not changes or in_scope(scope) is NOBODY:
             await self._app(scope, receive, send)
             return
 
         async def observed(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and _route_name(scope) not in _NO_CHANGE:
                 made = dict(message.get("headers", ())).get(b"location")
                 now_ms = time.time_ns() // 1_000_000
                 place = made.decode() if made is not None else None
@@ -227,6 +234,11 @@ class Audited:
             await send(message)
 
         await self._app(scope, receive, observed)
+
+
+def _route_name(scope: Scope) -> str:
+    """The name of what answers, once the route is found."""
+    return getattr(scope.get("endpoint"), "__name__", "none")
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:
@@ -244,5 +256,10 @@ async def _closing_response(request: Request, error: Exception) -> Response:
 
 
 async def _gone_response(request: Request, error: Exception) -> Response:
-    """Nobody reads this: the client went away, or was cut off, before its request was complete."""
+    """Nobody reads this: the client went away, or was cut off, before its request was complete.
+
+    But where its key was revoked meanwhile.
+    """
+    if in_scope(request.scope).has_ended:
+        return invalid_key().response()
     return HttpProblem(400, "incomplete", "The request's body did not come to its end.").response()

@@ -87,8 +87,25 @@ class Caller:
             if not watcher.done():
                 watcher.set_result(None)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the key was revoked since this was found."""
+        return self._ended
+
+    def while_valid(self, receive: Receive) -> Receive:
+        """What a request receives: that the client has gone, when the key was revoked before its body came.
+
+        Or a body that is sent slowly would let somebody in a minute after the key was taken from him.
+        """
+
+        async def received() -> Message:
+            message = await receive()
+            return _GONE if self._ended else message
+
+        return received
+
     def until_ended(self, receive: Receive, gone: Message = _GONE) -> Receive:
-        """What a request receives: that the client has gone, too, when the key is revoked."""
+        """The same, at once when the key is revoked: for what is answered for long."""
 
         async def received() -> Message:
             if self._ended:

@@ -110,6 +110,8 @@ class Keyring:
         now_ms = time.time_ns() // 1_000_000
         key = StoredKey(id, _digest(text.encode()), space, names, note, now_ms, by.id)
         async with self._changing:
+            if by.has_ended:  # while others were made or revoked: it makes no heir after its end
+                raise invalid_key()
             if len(self._keys) >= KEYS_MAX:
                 detail = f"There are {len(self._keys)} keys; revoke some that are not used."
                 raise HttpProblem(409, "too-many-keys", detail)
@@ -121,6 +123,8 @@ class Keyring:
     async def revoke(self, by: Caller, id: str) -> StoredKey:
         """Let a key let nobody in any more, in open streams neither; Problem 404 when there is none."""
         async with self._changing:
+            if by.has_ended:
+                raise invalid_key()
             key = self._keys.get(id)
             if key is None or not _looks_after(by, key):
                 raise HttpProblem(404, "unknown-key", f"There is no key {id[:80]!r}.")

@@ -22,9 +22,10 @@ class KeyRoute(Route):
     """A route for who has a key, whatever that may; what it tells depends on it."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if in_scope(scope) is NOBODY:
+        caller = in_scope(scope)
+        if caller is NOBODY:
             raise unauthorised("This needs an API key.")
-        await super().handle(scope, receive, send)
+        await super().handle(scope, caller.while_valid(receive) if caller.id else receive, send)
 
 
 class GuardedRoute(Route):
@@ -53,8 +54,8 @@ class GuardedRoute(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = in_scope(scope)
         caller.check(self.needs, scope["path_params"].get("space"))
-        if self.lasting and caller.id:
-            receive = caller.until_ended(receive)
+        if caller.id:
+            receive = caller.until_ended(receive) if self.lasting else caller.while_valid(receive)
         await super().handle(scope, receive, send)
 
 

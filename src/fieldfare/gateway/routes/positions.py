@@ -69,6 +69,8 @@ class Positions:
         keys: dict[int, int] = {}
         ends = self._log_ends()
         try:
+            if text.count(",") > len(ends):  # before a megabyte of them is looked at
+                raise ValueError(f"{text[:80]!r}... names more places than the log has partitions")
             for position in positions_of(text):
                 key, partition = key_of(position), position.partition
                 if partition >= len(ends):
