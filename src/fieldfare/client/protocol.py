@@ -34,6 +34,12 @@ ARROW_CONTENT = ("content-type", "application/vnd.apache.arrow.stream")
 MAX_BULK = 10_000
 """How many subscriptions one bulk request may hold."""
 
+MAX_POSITIONS = 10_000
+"""Of one request; the service takes twice as many."""
+
+RETRIED_MAX = 1_000
+"""Dead letters of one request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -255,11 +261,11 @@ def _read_pull(answer: Answer) -> list[PulledMessage]:
     return [PulledMessage(Position.parse(item.position), bytes(item.event), item.attempt) for item in items]
 
 
-def cut_positions(positions: Sequence[Position]) -> Iterator[Sequence[Position]]:
+def cut_positions(positions: Sequence[Position], most: int = MAX_POSITIONS) -> Iterator[Sequence[Position]]:
     """Pieces of positions that fit a request each; one at least, for also none may be asked about."""
-    yield positions[:MAX_POSITIONS]
-    for start in range(MAX_POSITIONS, len(positions), MAX_POSITIONS):
-        yield positions[start : start + MAX_POSITIONS]
+    yield positions[:most]
+    for start in range(most, len(positions), most):
+        yield positions[start : start + most]
 
 
 def acknowledge(space: str, id: str, positions: Sequence[Position]) -> ApiCall[None]:
@@ -493,7 +499,3 @@ def _read_retry_after(headers: Mapping[str, str]) -> float | None:
 def _beginning(body: bytes) -> str:
     text = body[:200].decode("utf-8", "replace").strip()
     return repr(text + ("..." if len(body) > 200 else "")) if text else "an empty body"
-
-
-MAX_POSITIONS = 10_000
-"""Of one request; the service takes twice as many."""

@@ -18,7 +18,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, invalid_key
 from fieldfare.gateway.admission.connections import SOCKET
-from fieldfare.gateway.admission.door import Door
+from fieldfare.gateway.admission.door import Door, Identified
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
 from fieldfare.gateway.problems import (
@@ -99,6 +99,7 @@ def create_app(gateway: Gateway) -> Starlette:
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
     app.add_middleware(Audited, audit=gateway.audit)
+    app.add_middleware(Identified, keyring=gateway.keyring)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -108,7 +109,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_private_network=True,
             expose_headers=("Location", "Retry-After"),
         )
-    app.add_middleware(Door, settings=settings, keyring=gateway.keyring)
+    app.add_middleware(Door, settings=settings)
     return app
 
 

@@ -338,7 +338,8 @@ class Subscriptions:
         if self._waiting_requests and (
             self._waiting_requests >= QUEUED_REQUESTS or self._waiting_bytes + size_bytes > QUEUED_BYTES
         ):
-            detail = f"{self._waiting_requests} changes of subscriptions wait to be made; try again later."
+            # How many would tell one space of the others.
+            detail = "Too many changes of subscriptions wait to be made; try again later."
             raise self._overloaded("changes", detail)
         self._waiting_requests += 1
         self._waiting_bytes += size_bytes

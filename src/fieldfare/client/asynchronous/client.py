@@ -375,7 +375,7 @@ class AsyncClient:
         """
         if positions is not None:
             total = 0
-            for some in protocol.cut_positions(positions):
+            for some in protocol.cut_positions(positions, protocol.RETRIED_MAX):
                 total += (await self._retry_dead(id, some))[0]
             return total
         total, retried, left = 0, 1, 1

@@ -372,7 +372,7 @@ class Client:
         """
         if positions is not None:
             total = 0
-            for some in protocol.cut_positions(positions):
+            for some in protocol.cut_positions(positions, protocol.RETRIED_MAX):
                 total += (self._retry_dead(id, some))[0]
             return total
         total, retried, left = 0, 1, 1

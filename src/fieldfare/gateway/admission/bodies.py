@@ -220,7 +220,8 @@ def parse_json(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$")
-        pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path.rstrip("`"))
+        path = path.rstrip("`").replace("[...]", "")  # a member of any name: it is not said which
+        pointer = re.sub(r"\.|\[(\d+)\]", lambda part: "/" + (part[1] or ""), path)
         detail = f"{said.replace('`', '')}, at {pointer}." if pointer else f"{said.replace('`', '')}."
         raise HttpProblem(400, "bad-request", detail, pointer=pointer or None) from None
     except UnicodeDecodeError:

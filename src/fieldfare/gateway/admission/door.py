@@ -39,12 +39,10 @@ def header(request: Request, name: bytes) -> str | None:
 
 
 class Door:
-    """ASGI middleware: refuses requests of foreign pages, for other hosts, with an ambiguous head, or with a
-    key that lets nobody in; and finds out who asks."""
+    """ASGI middleware: refuses requests of foreign pages, for other hosts, or with an ambiguous head."""
 
-    def __init__(self, app: ASGIApp, settings: GatewaySettings, keyring: Keyring) -> None:
+    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
         self._app = app
-        self._keyring = keyring
         self._hosts = frozenset(
             name.lower()
             for name in (*settings.allowed_hosts, settings.host, socket.gethostname(), "localhost")
@@ -78,7 +76,6 @@ class Door:
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             detail = "Of transfer encodings only chunked is taken."
             raise HttpProblem(501, "transfer-encoding", detail, headers={"Connection": "close"})
-        scope[CALLER] = self._keyring.find(headers.get(b"authorization"))
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None:
@@ -114,6 +111,26 @@ class Door:
             f"Pages of {origin[:80] if b'origin' in headers else 'other sites'} may not use this service.",
             hint="FIELDFARE_CORS_ORIGINS names the origins whose pages may.",
         )
+
+
+class Identified:
+    """ASGI middleware: finds out who asks, and refuses a key that lets nobody in.
+
+    Behind what allows for pages of other origins: they are to see that their key is not valid.
+    """
+
+    def __init__(self, app: ASGIApp, keyring: Keyring) -> None:
+        self._app = app
+        self._keyring = keyring
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                scope[CALLER] = self._keyring.find(scope[HEADERS].get(b"authorization"))
+            except HttpProblem as problem:
+                await problem.response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def check_path(raw_path: bytes) -> None:

@@ -116,6 +116,10 @@ class RecordCache:
         record = self._find(place) or self._read(place)
         return None if record is None else self._lines_of(place, record, indexes)
 
+    def size_bytes(self, place: int) -> int:
+        """How large a record is that is held; 0 for one that is not."""
+        return self._sizes.get(place, 0)
+
     def _lines_held(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
         """The same, if no long work is needed for it."""
         record = self._find(place)

@@ -33,7 +33,8 @@ RETRIED_AT_ONCE = 1_000
 """Messages given up that one request tries again."""
 
 PAGE_BYTES = 4 << 20
-"""A page with events of so many bytes ends before its limit."""
+PAGE_READ_BYTES = 64 << 20
+"""A page with events of so many bytes, or of records of so many, ends before its limit."""
 
 BODY_MAX_BYTES = 1 << 20
 
@@ -109,12 +110,15 @@ class DeliveryRoutes:
     def _page(self, number: int, after: Position | None, limit: int) -> Response:
         letters = self.registry.letters(number, after, limit + 1)
         documents: list[dict[str, Any]] = []
-        size_bytes = 0
+        size_bytes = read_bytes = 0
+        last = None
         for letter in letters[:limit]:
             line = self._line(letter)
             size_bytes += len(line or b"")
             documents.append(_document(letter, line))
-            if size_bytes >= PAGE_BYTES:
+            place, last = last, key_of(letter.position) >> INDEX_BITS
+            read_bytes += self.records.size_bytes(last) if last != place else 0
+            if size_bytes >= PAGE_BYTES or read_bytes >= PAGE_READ_BYTES:
                 break
         is_last = len(documents) == len(letters)
         return json_response(
@@ -140,7 +144,8 @@ class DeliveryRoutes:
         body = await self.bodies.read_json(request, _retry_body, BODY_MAX_BYTES)
         named = None
         if body.positions is not None:
-            named = [position_of(key) for key in await self.positions.keys(body.positions, "/positions")]
+            keys = await self.positions.keys(body.positions, "/positions", RETRIED_AT_ONCE)
+            named = [position_of(key) for key in dict.fromkeys(keys)]
         subscription, delivery = await self._settled(request)
         with self.deliveries.pump.pulled(delivery):
             places, gone = await asyncio.to_thread(self._retriable, subscription.number, named)

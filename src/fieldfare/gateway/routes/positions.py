@@ -33,13 +33,11 @@ class Positions:
         self._log_ends = log_ends
         self._tail = tail
 
-    async def keys(self, texts: Sequence[str], pointer: str) -> list[int]:
+    async def keys(self, texts: Sequence[str], pointer: str, most: int = POSITIONS_MAX) -> list[int]:
         """The keys of positions; Problem 400 names the one that is none, or that nothing can have been at."""
-        if len(texts) > POSITIONS_MAX:
-            detail = (
-                f"The request has {len(texts)} positions; at most {POSITIONS_MAX} are taken in one request."
-            )
-            raise HttpProblem(413, "too-many-positions", detail, pointer=pointer, max_positions=POSITIONS_MAX)
+        if len(texts) > most:
+            detail = f"The request has {len(texts)} positions; at most {most} are taken in one request."
+            raise HttpProblem(413, "too-many-positions", detail, pointer=pointer, max_positions=most)
         keys = []
         for index, text in enumerate(texts):
             if index and index % SETTLED_AT_ONCE == 0:

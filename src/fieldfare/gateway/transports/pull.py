@@ -56,11 +56,16 @@ async def _pulled(
     """
     pieces: list[bytes] = []
     taken: list[int] = []
-    count, size_bytes, step = 0, 0, FIRST_AT_ONCE
+    count, size_bytes, step, until_s = 0, 0, FIRST_AT_ONCE, 0.0
     try:
         while size_bytes < PULLED_MAX_BYTES and count < limit:
             await pump.read_on(delivery)
-            keys = delivery.take(session, min(limit - count, step), time.monotonic(), lease_s)
+            now_s = time.monotonic()
+            if not taken:
+                until_s = now_s + lease_s
+            elif now_s >= until_s:
+                break  # what it took first is not its own any more, and would be in the answer twice
+            keys = delivery.take(session, min(limit - count, step), now_s, lease_s)
             if not keys:
                 break
             pump.wake(delivery)  # others who wait must hear when these leases end

@@ -1,0 +1,153 @@
+"""What clients tried who meant no good, or had very much: each was wrong once, or kept others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from gateway_support import SUBSCRIPTIONS, event, run, running
+from test_dead_letters import letters, make, post, retry
+from test_delivery_settings import FILTER, A, positions, some
+from test_keys import admin_file
+from test_publish_http import problem as problem_of
+
+from fieldfare.gateway import subscriptions
+from fieldfare.gateway.routes import delivery as delivery_routes
+from fieldfare.gateway.transports import pull
+from fieldfare.model import Position
+
+
+def problem(answer: Any, status: int, kind: str, **members: object) -> dict:
+    found = problem_of(answer, status)
+    assert found["type"] == f"urn:fieldfare:problem:{kind}"
+    assert {name: found.get(name) for name in members} == members
+    return found
+
+
+def test_a_seek_to_very_many_places_keeps_nobody_waiting(tmp_path, monkeypatch):
+    """A megabyte of them was read on the event loop, for a second."""
+    looked = []
+    parse = Position.parse
+    monkeypatch.setattr(Position, "parse", lambda text: looked.append(text) or parse(text))
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            answer = await r.client.post(f"{A}/seek", json={"to": "0-0-0," * 170_000})
+            assert "partitions" in problem(answer, 400, "bad-position", pointer="/to")["detail"]
+            assert len(looked) < 5
+
+    run(work)
+
+
+def test_a_retry_of_more_than_may_be_is_refused_as_such(tmp_path, monkeypatch):
+    """It was told to come back later, for ever."""
+    monkeypatch.setattr(delivery_routes, "RETRIED_AT_ONCE", 2)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            some_places = await some(r, 3)
+            await r.pull("a")
+            await post(r, "terminate", *some_places)
+            answer = await r.client.post(f"{A}/dead-letters/retry", json={"positions": some_places})
+            problem(answer, 413, "too-many-positions", max_positions=2)
+            twice = (some_places[0], some_places[0])
+            assert await retry(r, *twice) == {"retried": 1, "gone": 0, "left": 2}
+
+    run(work)
+
+
+def test_a_page_of_dead_letters_ends_when_much_was_read_for_it(tmp_path, monkeypatch):
+    """Each may stand in a record of megabytes: a thousand of them were read for one page."""
+    monkeypatch.setattr(delivery_routes, "PAGE_READ_BYTES", 5_000)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            places = []
+            for n in range(5):
+                end = await r.publish(event(n, {"x": 1}), event("large", {"x": 0, "pad": "x" * 2_000}))
+                places.append(f"0-{end['offset']}-0")
+            r.pipeline.step()
+            await r.pull("a")
+            await post(r, "terminate", *places)
+            found, after = [], {}
+            while True:
+                page = (await r.client.get(f"{A}/dead-letters", params=after)).json()
+                assert 1 <= len(page["dead_letters"]) <= 3
+                found += positions(page["dead_letters"])
+                if page["next"] is None:
+                    break
+                after = {"after": page["next"]}
+            assert found == places and len(await letters(r)) == 3
+
+    run(work)
+
+
+def test_a_pull_that_takes_longer_than_its_own_deadline_holds_no_message_twice(tmp_path, monkeypatch):
+    now = [1000.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            now[0] += 3.0  # each step takes longer than the last lease may be
+            return now[0]
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            places = await some(r, 40)
+            monkeypatch.setattr(pull, "time", Clock)
+            monkeypatch.setattr(pull, "FIRST_AT_ONCE", 10)
+            monkeypatch.setattr(pull, "next_step", lambda size_bytes, count: 10)
+            given = positions(await r.pull("a", ack_deadline_s=5))
+            assert given == places[:20], "and the rest comes with the next"
+
+    run(work)
+
+
+def test_who_must_wait_is_not_told_how_many_others_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(subscriptions, "QUEUED_REQUESTS", 1)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            many = (r.client.put(f"{SUBSCRIPTIONS}/s{n}", json=FILTER) for n in range(20))
+            refused = [each for each in await asyncio.gather(*many) if each.status_code == 429]
+            assert refused
+            for each in refused:
+                detail = problem(each, 429, "overloaded")["detail"]
+                assert not any(char.isdigit() for char in detail)
+
+    run(work)
+
+
+@pytest.mark.parametrize("key", ["wrong", "ff_0123456789ab_" + "0" * 64])
+def test_a_page_that_may_ask_sees_that_its_key_is_not_valid(tmp_path, key):
+    """Without the header of CORS its browser tells it only that the network failed."""
+
+    async def work() -> None:
+        origin = "https://app.example.com"
+        settings = {"admin_key_file": admin_file(tmp_path), "cors_origins": origin}
+        async with running(tmp_path / "data", **settings) as r:
+            headers = {"origin": origin, "authorization": f"Bearer {key}"}
+            answer = await r.client.get("/v1/spaces", headers=headers)
+            problem(answer, 401, "unauthorised")
+            assert answer.headers["access-control-allow-origin"] == origin
+
+    run(work)
+
+
+def test_a_number_that_is_too_large_is_named_by_a_pointer_that_is_one(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            answer = await r.client.patch(
+                A,
+                content='{"delivery": {"ack_deadline_s": 1e999}}',
+                headers={"content-type": "application/json"},
+            )
+            problem(answer, 400, "bad-request", pointer="/delivery")
+
+    run(work)
