@@ -32,6 +32,8 @@ SETTLED_AT_ONCE = 2_000
 EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
 
+AT_ONCE = -math.inf
+
 NACKED, LATE, UNSETTLED = "nacked", "not acked in time", "given as often as it may be"
 """Why a message is given up, where nobody says why."""
 
@@ -84,13 +86,14 @@ class Delivery:
         self._leases: dict[int, Lease] = {}
         self._deadlines: list[Lease] = []
         self._settled_leases = 0
+        self._waits: dict[int, float] = {}
+        """Those to be given again, and when; each is in one of the heaps, and may be there more than once."""
         self._again: list[int] = []
         self._later: list[tuple[float, int]] = []
-        """Those to be given again, and when."""
         self._is_recalling = self._recalls()
         """Whether something may come that was given before this was made."""
         self._is_bounded = self._is_held_back = False
-        self._push_retried(list(self.tries.retried))
+        self._owe(list(self.tries.retried), is_anew=False)
 
     @classmethod
     def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
@@ -163,6 +166,8 @@ class Delivery:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is leased, and nothing waits for its time."""
+        while self._later and self._waits.get(self._later[0][1]) != self._later[0][0]:
+            heapq.heappop(self._later)
         return not self._leases and not self._later
 
     @property
@@ -237,6 +242,7 @@ class Delivery:
         if keys:
             lease = Lease(session, now_s + lease_s, keys)
             self._leases.update(dict.fromkeys(keys, lease))
+            session.leases.add(lease)
             if lease.deadline_s != math.inf:
                 heapq.heappush(self._deadlines, lease)
             session.held += len(keys)
@@ -259,8 +265,9 @@ class Delivery:
         passed = 0
         while self._again and len(keys) < room and passed < EXPIRED_AT_ONCE:
             key = heapq.heappop(self._again)
-            if not self._is_to_come_again(key):
+            if self._waits.get(key) != AT_ONCE:
                 continue
+            del self._waits[key]
             if self._is_used_up(key):
                 self._give_up(key, UNSETTLED)
                 passed += 1
@@ -409,8 +416,9 @@ class Delivery:
     def _fail(self, keys: Iterable[int], now_s: float, delay_s: float | None, reason: str) -> int:
         count = 0
         for key in keys:
-            if not self._end_lease(key):
+            if key not in self._leases:
                 continue
+            self._end_lease(key)
             count += 1
             if self._is_used_up(key):
                 self._give_up(key, reason)
@@ -418,11 +426,16 @@ class Delivery:
             after_s = delay_s
             if after_s is None:
                 after_s = self.settings.retry_delay_s(self.tries.count_of(key))
-            if after_s > 0:
-                heapq.heappush(self._later, (now_s + after_s, key))
-            else:
-                heapq.heappush(self._again, key)
+            self._put_again(key, now_s + after_s if after_s > 0 else AT_ONCE)
         return count
+
+    def _put_again(self, key: int, due_s: float = AT_ONCE) -> None:
+        """A message is to be given again, then and no sooner."""
+        self._waits[key] = due_s
+        if due_s == AT_ONCE:
+            heapq.heappush(self._again, key)
+        else:
+            heapq.heappush(self._later, (due_s, key))
 
     def give_back(self, session: Session, keys: Iterable[int]) -> None:
         """A session has taken messages and could not be given them: they come at once. It was no attempt."""
@@ -431,7 +444,7 @@ class Delivery:
             if lease is not None and lease.session is session:
                 self._end_lease(key)
                 self.tries.add(key, -1)
-                heapq.heappush(self._again, key)
+                self._put_again(key)
                 self._version += 1
 
     def extend(self, keys: Iterable[int], now_s: float, lease_s: float) -> int:
@@ -445,6 +458,7 @@ class Delivery:
         for session, extended in found.items():
             lease = Lease(session, now_s + lease_s, extended)
             self._leases.update(dict.fromkeys(extended, lease))
+            session.leases.add(lease)
             heapq.heappush(self._deadlines, lease)
             session.held += len(extended)
         return sum(map(len, found.values()))
@@ -463,20 +477,20 @@ class Delivery:
 
     def retry(self, keys: Iterable[int]) -> None:
         """Give messages all the same that were given up, as if for the first time."""
-        fresh = [key for key in keys if key >> PARTITION_SHIFT in self.lanes and key not in self._leases]
-        self.tries.retry(fresh)
-        self._push_retried(fresh)
+        self._owe([key for key in keys if key not in self.tries.retried])
 
-    def _push_retried(self, keys: Iterable[int]) -> None:
-        """Give these again, but those that their lane gives anyway: they need no letter any more."""
+    def _owe(self, keys: Iterable[int], *, is_anew: bool = True) -> None:
+        """Give these again, but those that their lane gives, or has given, anyway: they need no letter."""
         for key in keys:
             lane = self.lanes.get(key >> PARTITION_SHIFT)
             if lane is None or lane.owes(key):
-                self.tries.settle_retried(key)
+                self.tries.drop_letter(key)
                 self._version += 1
                 self._urgent_version = self._version
-            elif key not in self._leases:
-                heapq.heappush(self._again, key)
+                continue
+            if is_anew:
+                self.tries.retry(key)
+            self._put_again(key)
 
     def seek(self, keys: Sequence[int]) -> None:
         """Set cursors to these keys: what lies before is settled, what lies behind is owed, acked or not.
@@ -484,21 +498,22 @@ class Delivery:
         What is tried again, and what is owed of other partitions, is given again. Sessions hold nothing more.
         """
         sought = {key >> PARTITION_SHIFT for key in keys}
-        owed = [*self._leases, *self._again, *(key for _, key in self._later)]
-        for lease in {id(lease): lease for lease in self._leases.values()}.values():
+        owed = [key for key in (*self._leases, *self._waits) if key >> PARTITION_SHIFT not in sought]
+        for lease in set(self._leases.values()):
             lease.session.held = lease.open = 0
+            lease.session.leases.clear()
             lease.keys = ()
         self.round += 1
         self._leases.clear()
         self._deadlines, self._later, self._settled_leases = [], [], 0
-        self._again = [key for key in owed if key >> PARTITION_SHIFT not in sought]
-        heapq.heapify(self._again)
+        self._waits = dict.fromkeys(owed, AT_ONCE)
+        self._again = sorted(owed)
         self.tries.settle([key for key in self.tries.counts if key >> PARTITION_SHIFT in sought])
         for key in keys:
             self.lanes[key >> PARTITION_SHIFT] = Lane(key)
         self._turns = list(self.lanes.values())
         self._is_recalling = self._recalls()
-        self.retry(list(self.tries.retried))
+        self._owe(list(self.tries.retried))
         self._version += 1
 
     def release(self, session: Session) -> None:
@@ -506,16 +521,19 @@ class Delivery:
 
         All of it at once, before anybody is given what is younger.
         """
-        keys = [key for key, lease in self._leases.items() if lease.session is session]
+        keys: list[int] = []
+        for lease in session.leases:
+            keys += [key for key in lease.keys if self._leases.get(key) is lease]
+            lease.open, lease.keys = 0, ()
+            self._settled_leases += lease.deadline_s != math.inf
+        session.leases.clear()
         for key in keys:
             del self._leases[key]
-        for lease in self._deadlines:
-            if lease.session is session and lease.open:
-                lease.open, lease.keys = 0, ()
-                self._settled_leases += 1
         self._forget_settled()
-        self._again += keys
-        heapq.heapify(self._again)
+        if keys:
+            self._waits.update(dict.fromkeys(keys, AT_ONCE))
+            self._again += keys
+            heapq.heapify(self._again)
         session.held = 0
 
     def expire(self, now_s: float) -> bool:
@@ -525,8 +543,10 @@ class Delivery:
         """
         count = 0
         while self._later and self._later[0][0] <= now_s and count < EXPIRED_AT_ONCE:
-            heapq.heappush(self._again, heapq.heappop(self._later)[1])
-            count += 1
+            due_s, key = heapq.heappop(self._later)
+            if self._waits.get(key) == due_s:
+                self._put_again(key)
+                count += 1
         while self._deadlines and self._deadlines[0].deadline_s <= now_s and count < EXPIRED_AT_ONCE:
             lease = heapq.heappop(self._deadlines)
             if lease.open == 0:
@@ -544,17 +564,20 @@ class Delivery:
         for lane in self._turns:
             lane.forget_unread()
 
-    def _end_lease(self, key: int) -> bool:
+    def _end_lease(self, key: int) -> None:
+        """Nobody has a message any more, and it is not to be given again."""
         lease = self._leases.pop(key, None)
         if lease is None:
-            return False
+            self._waits.pop(key, None)
+            return
         lease.session.held -= 1
         lease.open -= 1
-        if lease.open == 0 and lease.deadline_s != math.inf:
-            lease.keys = ()
-            self._settled_leases += 1
-            self._forget_settled()
-        return True
+        if lease.open == 0:
+            lease.session.leases.discard(lease)
+            if lease.deadline_s != math.inf:
+                lease.keys = ()
+                self._settled_leases += 1
+                self._forget_settled()
 
     def _forget_settled(self) -> None:
         """Leases that are settled leave when they are half of all, not when their deadline comes."""
@@ -563,14 +586,8 @@ class Delivery:
             heapq.heapify(self._deadlines)
             self._settled_leases = 0
 
-    def _is_to_come_again(self, key: int) -> bool:
-        """Whether a message to be given again still should be."""
-        if key in self._leases:
-            return False
-        return self.lanes[key >> PARTITION_SHIFT].given.is_open(key) or key in self.tries.retried
-
     def _drop_settled(self) -> None:
-        while self._again and not self._is_to_come_again(self._again[0]):
+        while self._again and self._waits.get(self._again[0]) != AT_ONCE:
             heapq.heappop(self._again)
 
     def _advance(self) -> None:

@@ -16,12 +16,14 @@ class Session:
         Whether it settles messages itself, by their order: its leases have no end, and it needs its window.
     """
 
-    __slots__ = ("ended", "held", "is_auto", "window")
+    __slots__ = ("ended", "held", "is_auto", "leases", "window")
 
     def __init__(self, window: int, *, is_auto: bool = False) -> None:
         self.window = window
         self.is_auto = is_auto
         self.held = 0
+        self.leases: set[Lease] = set()
+        """Those with messages that are not settled."""
         self.ended = False
         """Whether another session has taken its place: it is to take nothing more."""
 

@@ -76,8 +76,12 @@ class Tries:
 
     def settle_retried(self, key: int) -> None:
         """A message that was tried again is dealt with."""
-        self.retried.discard(key)
         self.counts.pop(key, None)
+        self.drop_letter(key)
+
+    def drop_letter(self, key: int) -> None:
+        """A message needs no letter: it is owed by its lane, or dealt with."""
+        self.retried.discard(key)
         self.settled[key] = object()
 
     def give_up(self, key: int, reason: str, *, is_kept: bool) -> None:
@@ -92,11 +96,10 @@ class Tries:
         elif was_retried:
             self.settled[key] = object()
 
-    def retry(self, keys: Iterable[int]) -> None:
-        """Messages that were given up are owed again, as if they had never been given."""
-        for key in keys:
-            self.retried.add(key)
-            self.counts[key] = 0
+    def retry(self, key: int) -> None:
+        """A message that was given up is owed again, as if it had never been given."""
+        self.retried.add(key)
+        self.counts[key] = 0
 
     def saved(self, letters: Sequence[Letter], settled: Sequence[tuple[int, object]]) -> None:
         """These are durable, unless something newer is known of the same message."""

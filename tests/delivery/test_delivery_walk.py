@@ -1,0 +1,344 @@
+"""Walks of the delivery's machine at random, against a naive state of each message, with kills between saves.
+
+Whatever comes in whatever order: nothing owed is lost, nothing settled is given, no message is given twice at
+once, too early or too often, and the list of dead letters says what is dead.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from doses import drawn
+from fieldfare.delivery.delivery import Delivery, Mark, Session
+from fieldfare.delivery.keys import key_of, position_of
+from fieldfare.model import Cursor, DeliverySettings, Position
+
+OWED, ACKED, DEAD, DROPPED = "owed", "acked", "dead", "dropped"
+STEPS = 120
+RECORDS = 12
+
+
+class Registry:
+    """What the registry keeps of one delivery."""
+
+    def __init__(self) -> None:
+        self.cursor: Cursor | None = None
+        self.letters: dict[int, list[bool]] = {}
+        """Whether it is to be given again; a new list for each time that it was given up."""
+
+    def save(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        for place in cursor.settled:
+            self.letters.pop(key_of(place), None)
+        for letter in cursor.letters:
+            self.letters[key_of(letter.position)] = [False]
+
+    def load(self) -> Cursor | None:
+        again = tuple(position_of(key) for key, (is_again,) in sorted(self.letters.items()) if is_again)
+        return None if self.cursor is None else replace(self.cursor, retried=again)
+
+    def listed(self) -> set[int]:
+        return {key for key, (is_again,) in self.letters.items() if not is_again}
+
+
+class Walk:
+    """One walk: a machine, its registry, and what should be true of each message."""
+
+    def __init__(self, seed: int, *, crashes: bool) -> None:
+        self.rng = rng = random.Random(seed)
+        self.crashes = crashes
+        self.registry = Registry()
+        self.now = 1000.0
+        self.end = key_of(Position(0, RECORDS, 0))
+        places = [Position(0, offset, index) for offset in range(RECORDS) for index in range(3)]
+        self.keys = [key_of(place) for place in places if rng.random() < 0.5]
+        self.settings = DeliverySettings(
+            max_attempts=rng.choice([None, 1, 2, 3]),
+            retry_delays_s=rng.choice([(), (2.0,), (1.0, 5.0)]),
+            max_in_flight=rng.choice([None, None, 3]),
+            dead_letter=rng.random() < 0.85,
+        )
+        self.state = dict.fromkeys(self.keys, OWED)
+        self.attempts = dict.fromkeys(self.keys, 0)
+        self.told = dict.fromkeys(self.keys, 0)
+        """Which attempt it was as the message said: after a crash that may be too few."""
+        self.is_sure = dict.fromkeys(self.keys, True)
+        self.old: dict[int, object] = {}
+        """Letters from before a seek, which say nothing of what became of the message since."""
+        self.leases: dict[int, tuple[Session, float]] = {}
+        self.due: dict[int, float] = {}
+        self.known: list[int] = []
+        self.marks: list[Mark] = []
+        self.start()
+
+    def start(self) -> None:
+        self.delivery = Delivery.from_cursor(1, self.registry.load(), (0,))
+        self.delivery.configure(self.settings)
+        self.sessions = [self.session(), self.session()]
+        self.marks.clear()
+        self.leases.clear()
+        self.due.clear()
+
+    def session(self) -> Session:
+        return Session(self.rng.choice([2, 5, 20]))
+
+    # What is true
+
+    def failed(self, key: int, delay_s: float | None) -> None:
+        del self.leases[key]
+        most = self.settings.max_attempts
+        if most is not None and self.told[key] >= most:
+            self.died(key)
+            return
+        if delay_s is None:
+            delay_s = self.settings.retry_delay_s(self.told[key])
+        self.due[key] = self.now + delay_s
+
+    def died(self, key: int) -> None:
+        self.state[key] = DEAD if self.settings.dead_letter else DROPPED
+        self.settled(key)
+
+    def settled(self, key: int) -> None:
+        self.leases.pop(key, None)
+        self.due.pop(key, None)
+
+    def expired(self) -> None:
+        for key, (_, deadline_s) in list(self.leases.items()):
+            if deadline_s <= self.now:
+                self.failed(key, None)
+
+    def given_up_at_their_turn(self) -> None:
+        """What was given as often as it may be, and not failed, dies when the machine meets it."""
+        most, tries = self.settings.max_attempts, self.delivery.tries
+        for key, state in self.state.items():
+            if most is None or state != OWED or key in self.leases or self.told[key] < most:
+                continue
+            row = self.registry.letters.get(key)
+            is_new = row is not None and not row[0] and row is not self.old.get(key)
+            if key in tries.letters or is_new or not (self.settings.dead_letter or self.owes(key)):
+                self.died(key)
+
+    def owes(self, key: int) -> bool:
+        return self.delivery.lanes[0].owes(key) or key in self.delivery.tries.retried
+
+    # Steps
+
+    def step(self) -> None:
+        usual = {"take": 5, "ack": 3, "nack": 3, "delay": 1, "extend": 1, "terminate": 1, "release": 1}
+        rare = {"time": 2, "mark": 1, "saved": 1, "up_to": 1, "pause": 1, "retry": 1, "clear": 1, "seek": 1}
+        odds = usual | rare | ({"crash": 1} if self.crashes else {"give_back": 1})
+        getattr(self, self.rng.choices(list(odds), list(odds.values()))[0])()
+        self.given_up_at_their_turn()
+
+    def some(self) -> list[int]:
+        pool = self.known or self.keys
+        return list(dict.fromkeys(self.rng.choice(pool) for _ in range(self.rng.randrange(1, 4))))
+
+    def feed(self) -> None:
+        for start in self.delivery.to_read():
+            end = min(self.end, start + key_of(Position(0, self.rng.randrange(1, 5), 0)))
+            found = [key for key in self.keys if start <= key < end]
+            self.delivery.feed(np.array(found, dtype=np.int64), end)
+
+    def take(self) -> None:
+        self.expired()
+        for _ in range(3):
+            self.feed()
+        session, lease_s = self.rng.choice(self.sessions), self.rng.choice([1.0, 3.0, 10.0])
+        for key in self.delivery.take(session, self.rng.randrange(1, 6), self.now, lease_s):
+            assert self.state[key] == OWED, f"given though {self.state[key]}"
+            assert key not in self.leases, "given twice at once"
+            assert self.due.pop(key, 0.0) <= self.now, "given too early"
+            self.attempts[key] += 1
+            self.told[key] = self.delivery.tries.counts.get(key, 1)
+            assert self.told[key] <= self.attempts[key], "counted too high"
+            assert not self.is_sure[key] or self.told[key] == self.attempts[key], "counted too low"
+            assert self.told[key] <= (self.settings.max_attempts or 1_000), "given too often"
+            self.leases[key] = (session, self.now + lease_s)
+            self.known.append(key)
+
+    def ack(self) -> None:
+        for key in self.some():
+            was_given = self.state[key] == OWED and self.attempts[key] > 0
+            count = self.delivery.ack([key])
+            assert count or not was_given, "an ack was not heard"
+            if count:
+                assert self.state[key] == OWED
+                self.state[key] = ACKED
+                self.settled(key)
+        self.answered()
+
+    def up_to(self) -> None:
+        if not self.known:
+            return
+        last = self.rng.choice(self.known)
+        self.delivery.ack_up_to(last)
+        for key in self.keys:
+            if key <= last and self.state[key] == OWED and key not in self.delivery.tries.retried:
+                self.state[key] = ACKED
+                self.settled(key)
+        self.answered()
+
+    def answered(self) -> None:
+        if self.rng.random() < 0.7:
+            self.save()
+
+    def nack(self, delay_s: float | None = None) -> None:
+        keys = self.some()
+        self.delivery.nack(keys, self.now, delay_s)
+        for key in keys:
+            if key in self.leases:
+                self.failed(key, delay_s)
+
+    def delay(self) -> None:
+        self.nack(self.rng.choice([0.0, 1.0, 7.0]))
+
+    def extend(self) -> None:
+        keys = self.some()
+        mine = [key for key in keys if key in self.leases]
+        assert self.delivery.extend(keys, self.now, 6.0) == len(mine)
+        for key in mine:
+            self.leases[key] = (self.leases[key][0], self.now + 6.0)
+
+    def terminate(self) -> None:
+        for key in self.some():
+            if self.delivery.terminate([key], "why"):
+                assert self.state[key] == OWED
+                self.died(key)
+
+    def release(self) -> None:
+        at = self.rng.randrange(2)
+        gone, self.sessions[at] = self.sessions[at], self.session()
+        self.delivery.release(gone)
+        for key, (session, _) in list(self.leases.items()):
+            if session is gone:
+                self.settled(key)
+
+    def give_back(self) -> None:
+        if self.leases:
+            key = self.rng.choice(list(self.leases))
+            self.delivery.give_back(self.leases[key][0], [key])
+            self.settled(key)
+            self.attempts[key] -= 1
+            self.told[key] -= 1
+
+    def time(self) -> None:
+        self.now += self.rng.choice([0.5, 1.0, 4.0, 20.0])
+        if self.rng.random() < 0.5:
+            self.delivery.expire(self.now)
+            self.expired()
+
+    def pause(self) -> None:
+        if self.rng.random() < 0.3:
+            self.settings = replace(self.settings, paused=not self.settings.paused)
+            self.delivery.configure(self.settings)
+
+    def mark(self) -> None:
+        self.marks.append(self.delivery.mark())
+
+    def saved(self, count: int | None = None) -> None:
+        for _ in range(self.rng.randrange(len(self.marks) + 1) if count is None else count):
+            mark = self.marks.pop(0)
+            self.registry.save(mark.cursor())
+            self.delivery.saved(mark)
+
+    def save(self) -> None:
+        self.mark()
+        self.saved(len(self.marks))
+
+    def look(self) -> None:
+        """What every route does before it reads or changes the list."""
+        self.delivery.expire(self.now)
+        self.expired()
+        self.save()
+        self.given_up_at_their_turn()
+
+    def retry(self) -> None:
+        self.look()
+        named = [key for key in self.registry.listed() if self.rng.random() < 0.6]
+        for key in named:
+            self.registry.letters[key][0] = True
+            if self.state[key] == OWED:
+                self.is_sure[key] = False
+            else:
+                self.state[key], self.attempts[key], self.told[key] = OWED, 0, 0
+        if self.crashes and self.rng.random() < 0.1:
+            self.crash(is_sure=True)
+        else:
+            self.delivery.retry(named)
+
+    def clear(self) -> None:
+        if self.rng.random() < 0.4:
+            self.look()
+            for key in self.registry.listed():
+                del self.registry.letters[key]
+                if self.state[key] == DEAD:
+                    self.state[key] = DROPPED
+
+    def seek(self) -> None:
+        if self.rng.random() < 0.6:
+            return
+        to = self.rng.choice([0, self.end, *self.keys[:1]])
+        retried = set(self.delivery.tries.retried)
+        self.delivery.seek([to])
+        self.leases.clear()
+        self.due.clear()
+        for key in self.keys:
+            if key >= to or key in retried:
+                self.state[key], self.attempts[key], self.told[key] = OWED, 0, 0
+                self.is_sure[key] = True
+                self.old[key] = self.registry.letters.get(key)
+            elif self.state[key] == OWED:
+                self.state[key] = ACKED
+        self.save()
+
+    def crash(self, *, is_sure: bool = False) -> None:
+        if not is_sure and self.rng.random() < 0.5:
+            return
+        was_saved = self.delivery.is_saved
+        self.start()
+        for key in self.keys:
+            self.is_sure[key] = False
+            if self.owes(key):
+                assert self.state[key] == OWED or not was_saved, f"came back though {self.state[key]}"
+                self.state[key] = OWED
+            elif key in self.registry.listed():
+                self.state[key] = DEAD
+            else:
+                assert self.state[key] != OWED, "lost"
+
+    def finish(self) -> None:
+        """Read to the end, ack all: what is left is what was given up."""
+        self.settings = replace(self.settings, paused=False, max_in_flight=None)
+        self.delivery.configure(self.settings)
+        for _ in range(200):
+            self.now += 30
+            self.look()
+            self.sessions = [Session(1000)]
+            self.take()
+            self.given_up_at_their_turn()
+            self.delivery.ack(list(self.leases))
+            for key in list(self.leases):
+                self.state[key] = ACKED
+                self.settled(key)
+        self.save()
+        assert self.delivery.cursor_keys == (self.end,)
+        assert OWED not in self.state.values(), "lost"
+        assert {key for key, state in self.state.items() if state == DEAD} <= self.registry.listed()
+        assert self.registry.listed() == set(self.registry.letters), "would come again after a restart"
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_no_order_of_verbs_and_kills_loses_doubles_or_brings_back_a_message(crashes):
+    for seed in range(drawn(600)):
+        walk = Walk(seed, crashes=crashes)
+        try:
+            for _ in range(STEPS):
+                walk.step()
+            walk.finish()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
