@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from gateway_support import SUBSCRIPTIONS, event, run, running
+from gateway_support import SUBSCRIPTIONS, Running, event, run, running
 from test_dead_letters import letters, make, post, retry
 from test_delivery_settings import FILTER, A, positions, some
 from test_keys import admin_file
 from test_publish_http import problem as problem_of
 
+from fieldfare.delivery import delivery as delivery_machine
 from fieldfare.gateway import subscriptions
 from fieldfare.gateway.routes import delivery as delivery_routes
 from fieldfare.gateway.transports import pull
@@ -151,3 +153,36 @@ def test_a_number_that_is_too_large_is_named_by_a_pointer_that_is_one(tmp_path):
             problem(answer, 400, "bad-request", pointer="/delivery")
 
     run(work)
+
+
+def test_a_list_of_dead_letters_that_is_full_loses_nothing_and_grows_no_more(tmp_path, monkeypatch):
+    """What would be given up comes again instead, behind the others: nothing is lost, none stands still."""
+    monkeypatch.setattr(delivery_machine, "WHEN_FULL_S", 0.01)
+
+    async def work() -> None:
+        for n in range(2):
+            async with running(tmp_path, dead_letters_max=3) as r:  # the second time it is read from disk
+                if n == 0:
+                    await make(r, max_attempts=1)
+                    places = await some(r, 5)
+                    for _ in range(4):
+                        await post(r, "nack", *positions(await r.pull("a")))
+                assert positions(await letters(r)) == places[:3]
+                given = [each async for each in _pulled(r, 2)]
+                assert given == places[3:]
+                answer = await r.client.post(f"{A}/terminate", json={"positions": given})
+                problem(answer, 409, "too-many-dead-letters")
+                await post(r, "nack", *given)
+        async with running(tmp_path, dead_letters_max=3) as r:
+            assert (await r.client.delete(f"{A}/dead-letters")).json() == {"removed": 3}
+            assert await r.pull("a") == [], "there is room for them, and they were given often enough"
+            assert positions(await letters(r)) == places[3:]
+
+    run(work)
+
+
+async def _pulled(r: Running, count: int) -> AsyncIterator[str]:
+    while count > 0:
+        for place in positions(await r.pull("a", wait_s=5)):
+            count -= 1
+            yield place

@@ -33,6 +33,8 @@ EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
 
 AT_ONCE = -math.inf
+WHEN_FULL_S = 60.0
+"""So long waits at least what would be given up if the list were not full: others go before it."""
 
 NACKED, LATE, UNSETTLED = "nacked", "not acked in time", "given as often as it may be"
 """Why a message is given up, where nobody says why."""
@@ -166,8 +168,6 @@ class Delivery:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is leased, and nothing waits for its time."""
-        while self._later and self._waits.get(self._later[0][1]) != self._later[0][0]:
-            heapq.heappop(self._later)
         return not self._leases and not self._later
 
     @property
@@ -268,7 +268,7 @@ class Delivery:
             if self._waits.get(key) != AT_ONCE:
                 continue
             del self._waits[key]
-            if self._is_used_up(key):
+            if self._is_used_up(key) and not self.is_full:
                 self._give_up(key, UNSETTLED)
                 passed += 1
             else:
@@ -286,7 +286,7 @@ class Delivery:
             del keys[first:]
             for key in fresh:
                 if key < self.lanes[key >> PARTITION_SHIFT].known_to:
-                    if self._is_used_up(key):
+                    if self._is_used_up(key) and not self.is_full:
                         self._give_up(key, UNSETTLED)
                         passed += 1
                         continue
@@ -309,6 +309,11 @@ class Delivery:
     def _is_used_up(self, key: int) -> bool:
         most = self.settings.max_attempts
         return most is not None and self.tries.count_of(key) >= most
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is given up for the time being: the list of what was is full."""
+        return self.settings.dead_letter and self.tries.is_full
 
     def _give_up(self, key: int, reason: str) -> None:
         """A message that is not leased is not given any more; the lanes are to be advanced."""
@@ -349,11 +354,8 @@ class Delivery:
         for lane, early in others.items() if others else ():
             count += self._ack_early(lane, early)
         if self._counts:
-            self._forget_counts(keys)
+            self.tries.settle([key for key in keys if key not in self.tries.retried])
         return count
-
-    def _forget_counts(self, keys: Iterable[int]) -> None:
-        self.tries.settle([key for key in keys if key not in self.tries.retried])
 
     def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
         count = lane.ack_early(keys)
@@ -387,8 +389,7 @@ class Delivery:
         for key in done:
             self._end_lease(key)
             tries.settle_retried(key)
-        if tries.counts:
-            tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
+        tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
         return len(done)
 
     def skip_to(self, begins: Offsets) -> None:
@@ -420,12 +421,15 @@ class Delivery:
                 continue
             self._end_lease(key)
             count += 1
-            if self._is_used_up(key):
+            is_used_up = self._is_used_up(key)
+            if is_used_up and not self.is_full:
                 self._give_up(key, reason)
                 continue
             after_s = delay_s
             if after_s is None:
                 after_s = self.settings.retry_delay_s(self.tries.count_of(key))
+            if is_used_up:
+                after_s = max(after_s, WHEN_FULL_S)
             self._put_again(key, now_s + after_s if after_s > 0 else AT_ONCE)
         return count
 

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 LETTERS_MAX = 10_000
 """Messages given up that are not saved yet: with more, as when the disk is full, nothing is given."""
 
+LISTED_MAX = 100_000
+"""Letters of a subscription: with more nothing is given up, and it comes again instead."""
+
 RETRIED_MAX = 10_000
 """Messages given up that may be tried again at a time."""
 
@@ -44,9 +47,11 @@ class Tries:
         Those that need no letter any more, which is not saved yet.
     given_up
         How many were given up, for whoever counts them and sets it back.
+    listed, listed_max
+        How many letters there are that are saved, about, and how many there may be.
     """
 
-    __slots__ = ("counts", "given_up", "letters", "retried", "settled")
+    __slots__ = ("counts", "given_up", "letters", "listed", "listed_max", "retried", "settled")
 
     def __init__(self, counts: Iterable[tuple[int, int]] = (), retried: Iterable[int] = ()) -> None:
         self.counts: dict[int, int] = dict(counts)
@@ -55,7 +60,13 @@ class Tries:
             self.counts.setdefault(key, 0)
         self.letters: dict[int, Letter] = {}
         self.settled: dict[int, object] = {}
-        self.given_up = 0
+        self.given_up = self.listed = 0
+        self.listed_max = LISTED_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many letters as there may be."""
+        return self.listed + len(self.letters) >= self.listed_max
 
     def count_of(self, key: int) -> int:
         """How often a message was given that was given."""
@@ -106,6 +117,7 @@ class Tries:
         for letter in letters:
             if self.letters.get(letter.key) is letter:
                 del self.letters[letter.key]
+                self.listed += 1
         for key, mark in settled:
             if self.settled.get(key) is mark:
                 del self.settled[key]

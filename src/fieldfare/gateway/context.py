@@ -77,7 +77,11 @@ class Gateway:
         )
         self.records = RecordCache(log, settings.record_cache_bytes)
         window_max = settings.window_max
-        self.pump = Pump(log, registry, self.tail, self.records, writer, metrics, window_max=window_max)
+        self.pump = Pump(
+            *(log, registry, self.tail, self.records, writer, metrics),
+            window_max=window_max,
+            letters_max=settings.dead_letters_max,
+        )
 
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(

@@ -200,6 +200,12 @@ class GatewaySettings(BaseSettings):
     window_max: int = Field(
         20_000, ge=1, description="The largest window (and pull) that a subscriber may ask for."
     )
+    dead_letters_max: int = Field(
+        100_000,
+        ge=1,
+        description="Dead letters of a subscription; with more nothing of it is given up, but comes again"
+        " after a minute. Up: more is kept for somebody to look at, in the registry.",
+    )
     wait_max_s: float = Field(60.0, gt=0, description="The longest wait of one pull, in seconds.")
     heartbeat_s: float = Field(
         10.0,

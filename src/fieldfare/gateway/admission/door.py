@@ -124,7 +124,7 @@ class Identified:
         self._keyring = keyring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "lifespan":
             try:
                 scope[CALLER] = self._keyring.find(scope[HEADERS].get(b"authorization"))
             except HttpProblem as problem:

@@ -73,6 +73,8 @@ class Pump:
         Are told of each block that appears.
     window_max
         The window that all pulls of one subscription share.
+    letters_max
+        How many messages that were given up each may have.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Pump:
         metrics: Metrics,
         *,
         window_max: int,
+        letters_max: int,
     ) -> None:
         self._log = log
         self._registry = registry
@@ -93,9 +96,10 @@ class Pump:
         self._writer = writer
         self._metrics = metrics
         self._window_max = window_max
+        self._letters_max = letters_max
         self._frontier = Frontier(tail.tips)
         self._deliveries: dict[int, Delivery] = {}
-        self._loading: dict[int, asyncio.Task[Cursor | None]] = {}
+        self._loading: dict[int, asyncio.Task[tuple[Cursor | None, int]]] = {}
         self._pullers: dict[int, Session] = {}
         self._idle_s: dict[int, float] = {}
         """Since when nobody waits for those deliveries that nobody waits for."""
@@ -153,13 +157,16 @@ class Pump:
         number = subscription.number
         loading = self._loading.get(number)
         if loading is None:
-            read = asyncio.to_thread(self._registry.load_cursor, number)
+            read = asyncio.to_thread(self._read, number)
             loading = self._loading[number] = asyncio.get_running_loop().create_task(read)
             loading.add_done_callback(partial(self._loaded, subscription))
         await asyncio.wait((loading,))
         loading.result()
 
-    def _loaded(self, subscription: Subscription, loading: asyncio.Task[Cursor | None]) -> None:
+    def _read(self, number: int) -> tuple[Cursor | None, int]:
+        return self._registry.load_cursor(number), self._registry.count_letters(number)
+
+    def _loaded(self, subscription: Subscription, loading: asyncio.Task[tuple[Cursor | None, int]]) -> None:
         number = subscription.number
         if self._loading.get(number) is loading:
             del self._loading[number]
@@ -167,7 +174,9 @@ class Pump:
                 # A partition that came later than the subscription is read from its start.
                 begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
                 begins = begins[: len(self._log.partitions)]
-                delivery = Delivery.from_cursor(number, loading.result(), begins)
+                cursor, listed = loading.result()
+                delivery = Delivery.from_cursor(number, cursor, begins)
+                delivery.tries.listed, delivery.tries.listed_max = listed, self._letters_max
                 delivery.configure(subscription.delivery)
                 self._deliveries[number] = delivery
                 self._used(delivery)

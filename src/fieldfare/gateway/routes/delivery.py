@@ -97,8 +97,15 @@ class DeliveryRoutes:
         """A page of the messages that were given up."""
         limit = query_int(request, "limit", 100, 1, 1_000)
         after = self._after(request)
-        subscription, _ = await self._settled(request)
-        return await asyncio.to_thread(self._page, subscription.number, after, limit)
+        subscription, delivery = await self._settled(request)
+        total = await self._count(delivery)
+        return await asyncio.to_thread(self._page, subscription.number, after, limit, total)
+
+    async def _count(self, delivery: Delivery) -> int:
+        """How many letters there are; the delivery, which only reckons, hears of it."""
+        count = await asyncio.to_thread(self.registry.count_letters, delivery.number)
+        delivery.tries.listed = count
+        return count
 
     def _after(self, request: Request) -> Position | None:
         text = query_text(request, "after")
@@ -107,7 +114,7 @@ class DeliveryRoutes:
         except ValueError as error:
             raise HttpProblem(400, "bad-position", f"{error}.", parameter="after") from None
 
-    def _page(self, number: int, after: Position | None, limit: int) -> Response:
+    def _page(self, number: int, after: Position | None, limit: int, total: int) -> Response:
         letters = self.registry.letters(number, after, limit + 1)
         documents: list[dict[str, Any]] = []
         size_bytes = read_bytes = 0
@@ -125,7 +132,7 @@ class DeliveryRoutes:
             {
                 "dead_letters": documents,
                 "next": None if is_last else documents[-1]["position"],
-                "total": self.registry.count_letters(number),
+                "total": total,
             }
         )
 
@@ -158,7 +165,7 @@ class DeliveryRoutes:
                 raise deleted(subscription)
             delivery.retry(map(key_of, retried))
             self.deliveries.pump.wake(delivery)
-        left = await asyncio.to_thread(self.registry.count_letters, number)
+        left = await self._count(delivery)
         return json_response({"retried": len(retried), "gone": gone, "left": left})
 
     def _retriable(self, number: int, named: Sequence[Position] | None) -> tuple[list[Position], int]:
@@ -178,8 +185,9 @@ class DeliveryRoutes:
 
     async def clear_dead_letters(self, request: Request) -> Response:
         """Forget the messages that were given up."""
-        subscription, _ = await self._settled(request)
+        subscription, delivery = await self._settled(request)
         removed = await self.writer.change(lambda ends: self.registry.clear_letters(subscription.number))
+        await self._count(delivery)
         return json_response({"removed": removed})
 
     async def _settled(self, request: Request) -> tuple[Subscription, Delivery]:

@@ -110,6 +110,10 @@ class Settling:
         """Give messages up: nobody is given them again."""
         shown = "".join(char if char.isprintable() else " " for char in body.reason[:REASON_MAX])
         reason = shown.strip() or TERMINATED
+        _, delivery = await self.deliveries.find(request)
+        if delivery.is_full:
+            detail = "The list of dead letters is full: nothing is given up until it is retried or cleared."
+            raise HttpProblem(409, "too-many-dead-letters", detail)
 
         def terminate(delivery: Delivery, keys: list[int]) -> int:
             return delivery.terminate(keys, reason)
