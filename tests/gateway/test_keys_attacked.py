@@ -11,6 +11,8 @@ from gateway_support import STRUCTURED, encode, event, run
 from test_keys import bearer, id_of, locked, make, set_up
 from test_publish_http import problem
 
+from fieldfare.gateway.admission import keyring as keyring_module
+
 MINE = "/v1/spaces/mine"
 
 
@@ -97,5 +99,24 @@ def test_no_name_of_a_subscription_hides_a_change_of_it_from_the_audit_log(tmp_p
             for name in names
             for method, more in (("PUT", ""), ("PATCH", ""), ("POST", "/seek"), ("DELETE", ""))
         ]
+
+    run(work)
+
+
+def test_who_manages_a_space_cannot_take_all_the_keys_there_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(keyring_module, "KEYS_OF_SPACE_MAX", 3)
+
+    async def work() -> None:
+        async with locked(tmp_path) as r:
+            await set_up(r, "mine")
+            manager = await make(r, "mine", "manage")
+            mine = [await make(r, "mine", "subscribe", by=manager) for _ in range(2)]
+            body = {"space": "mine", "rights": ["subscribe"]}
+            refused = await r.client.post("/v1/keys", json=body, headers=bearer(manager))
+            assert "of this space" in problem(refused, 409)["detail"]
+            await make(r, "default", "subscribe")
+            await make(r, None, "watch")
+            await r.client.delete(f"/v1/keys/{id_of(mine[0])}", headers=bearer(manager))
+            await make(r, "mine", "subscribe", by=manager)
 
     run(work)

@@ -24,7 +24,8 @@ ADMIN = "admin"
 
 ADMIN_MIN_CHARS = 32
 KEYS_MAX = 10_000
-"""Keys that let somebody in at a time."""
+KEYS_OF_SPACE_MAX = 1_000
+"""Keys that let somebody in at a time: of all, and of one space, whose managers leave room for others."""
 
 _KEY = re.compile(rb"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 _LONGEST_BYTES = 512
@@ -112,8 +113,10 @@ class Keyring:
         async with self._changing:
             if by.has_ended:  # while others were made or revoked: it makes no heir after its end
                 raise invalid_key()
-            if len(self._keys) >= KEYS_MAX:
-                detail = f"There are {len(self._keys)} keys; revoke some that are not used."
+            of_space = sum(each.space == space for each in self._keys.values())
+            if len(self._keys) >= KEYS_MAX or (space is not None and of_space >= KEYS_OF_SPACE_MAX):
+                whose = "of this space" if of_space >= KEYS_OF_SPACE_MAX else "at all"
+                detail = f"There are as many keys {whose} as there may be; revoke some that are not used."
                 raise HttpProblem(409, "too-many-keys", detail)
             await asyncio.to_thread(self._store.add, key)
             self._keys[id] = key
