@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gateway_support import SUBSCRIPTIONS, Running, event, run, running
 from test_dead_letters import letters, make, post, retry
-from test_delivery_settings import FILTER, A, positions, some
+from test_delivery_settings import FILTER, A, change, positions, some
 from test_keys import admin_file
 from test_publish_http import problem as problem_of
 
@@ -186,3 +186,26 @@ async def _pulled(r: Running, count: int) -> AsyncIterator[str]:
         for place in positions(await r.pull("a", wait_s=5)):
             count -= 1
             yield place
+
+
+def test_many_that_are_put_do_not_undo_a_pause_that_overtook_them(tmp_path, monkeypatch):
+    """A stream went on although its subscription was said to be paused, until somebody asked of it again."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await make(r)
+            await some(r, 1)
+            await r.pull("a", max=1)
+            put = r.gateway.subscriptions.put
+
+            async def overtaken(*args: Any) -> Any:
+                result = await put(*args)
+                await change(r, paused=True)
+                return result
+
+            monkeypatch.setattr(r.gateway.subscriptions, "put", overtaken)
+            many = {"subscriptions": [{"id": "a", **FILTER}]}
+            assert (await r.client.post(SUBSCRIPTIONS, json=many)).json()["unchanged"] == 1
+            assert r.gateway.pump._deliveries[1].settings.paused
+
+    run(work)

@@ -202,6 +202,10 @@ class Subscriptions:
             self._hold(found)
         return found
 
+    def is_newest(self, subscription: Subscription) -> bool:
+        """Whether this is how a subscription stands, as far as is known: nothing has overtaken it."""
+        return self._held.get((subscription.space, subscription.id)) is subscription
+
     def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
         """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more.
 

@@ -195,7 +195,9 @@ _PULL: Json = {
 _SETTLED = taken({"positions": array(POSITION)})
 
 
-def _verb(name: str, summary: str, setting: str, schema: Json, counted: tuple[str, str]) -> Json:
+def _verb(
+    name: str, summary: str, setting: str, schema: Json, counted: tuple[str, str], problems: str = "400 404"
+) -> Json:
     """What is done to some messages, and to how many it was done."""
     request = taken({"positions": array(POSITION), setting: schema}, ["positions"])
     return path(
@@ -205,7 +207,7 @@ def _verb(name: str, summary: str, setting: str, schema: Json, counted: tuple[st
             summary,
             takes=body(request, {"positions": []}),
             answers=answer(counted[1], record({counted[0]: integer()}), {counted[0]: 0}),
-            problems="400 404",
+            problems=problems,
         ),
     )
 
@@ -257,6 +259,7 @@ _MESSAGES: Json = {
         "reason",
         string("Why, for those who read the list; the first 200 characters are kept."),
         ("terminated", "How many were given and not acked."),
+        "400 404 409",
     ),
     **path(
         "/v1/spaces/{space}/subscriptions/{id}/seek",

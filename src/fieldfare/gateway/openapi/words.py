@@ -81,6 +81,7 @@ _IN_PATHS = {
 _PROBLEMS = {
     "400": "The request is wrong; the answer names the place.",
     "404": "Unknown space or subscription.",
+    "409": "The list of dead letters is full.",
     "413": "The body is too large, or there is too much in it.",
     "415": "The content type, or the encoding, is not taken.",
     "429": "Too many changes of subscriptions wait: see Retry-After.",

@@ -109,7 +109,8 @@ class SubscriptionRoutes:
             for at, stored in enumerate(result.stored):
                 if at % CONFIGURED_AT_ONCE == CONFIGURED_AT_ONCE - 1:
                     await asyncio.sleep(0)
-                self.pump.configure(stored.subscription)
+                if self.subscriptions.is_newest(stored.subscription):  # or who overtook it has done so
+                    self.pump.configure(stored.subscription)
             return await asyncio.to_thread(_told, result)
         (stored,) = result.stored
         if stored.differs:
