@@ -334,7 +334,7 @@ class Walk:
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_no_order_of_verbs_and_kills_loses_doubles_or_brings_back_a_message(crashes):
-    for seed in range(drawn(600)):
+    for seed in range(drawn(200)):
         walk = Walk(seed, crashes=crashes)
         try:
             for _ in range(STEPS):

@@ -241,7 +241,9 @@ class Delivery:
             self._turns.append(self._turns.pop(0))
         if keys:
             lease = Lease(session, now_s + lease_s, keys)
-            self._leases.update(dict.fromkeys(keys, lease))
+            leases = self._leases
+            for key in keys:
+                leases[key] = lease
             session.leases.add(lease)
             if lease.deadline_s != math.inf:
                 heapq.heappush(self._deadlines, lease)
@@ -425,9 +427,7 @@ class Delivery:
             if is_used_up and not self.is_full:
                 self._give_up(key, reason)
                 continue
-            after_s = delay_s
-            if after_s is None:
-                after_s = self.settings.retry_delay_s(self.tries.count_of(key))
+            after_s = self.settings.retry_delay_s(self.tries.count_of(key)) if delay_s is None else delay_s
             if is_used_up:
                 after_s = max(after_s, WHEN_FULL_S)
             self._put_again(key, now_s + after_s if after_s > 0 else AT_ONCE)
