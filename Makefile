@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo checked test test-fast test-all fuzz client lint format bench experiments clean
+.PHONY: help setup demo checked test test-fast test-all faults fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes lo
 
 test-all: checked  ## everything: the slow ones, and all examples
 	@$(BIN)/python -m pytest --numprocesses 2
+
+faults: setup  ## FAULTS_S seconds (600) of accidents to a service under load; needs root for disks of its own
+	@$(BIN)/python -m tests.faults --seconds $(or $(FAULTS_S),600) $(FAULTS_OPTIONS)
 
 fuzz: setup  ## a million inputs for the parsers of filters
 	@$(BIN)/python -m tests.fuzz $(FUZZ_OPTIONS)

@@ -146,8 +146,8 @@ class LossyDisk:
 
 
 @contextmanager
-def lossy_disk(folder: Path) -> Iterator[LossyDisk]:
-    disk = LossyDisk(folder)
+def lossy_disk(folder: Path, size_bytes: int = 400 * MIB) -> Iterator[LossyDisk]:
+    disk = LossyDisk(folder, size_bytes)
     try:
         yield disk
     finally:

@@ -21,6 +21,27 @@ Key = tuple[str, str]
 """The space and the id of a subscription."""
 
 
+class Fault(AssertionError):
+    """A promise that was broken.
+
+    Attributes
+    ----------
+    kind
+        ``lost``, ``doubled``, ``wrong`` (another event, place or order), ``foreign`` (of another space), or
+        ``stuck``: what should have come to pass has not.
+    """
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+def hold(kept: bool, kind: str, what: str) -> None:
+    """Complain when a promise is not kept."""
+    if not kept:
+        raise Fault(kind, what)
+
+
 NUMBER = "n"
 """The member of an event's data by which the ledger knows it; no filter asks for it."""
 
@@ -79,7 +100,11 @@ class Ledger:
     def acknowledge(self, space: str, offset: int, stamp: int, events: list[Event], size_bytes: int) -> None:
         """A record was acknowledged: whoever matches it is owed it."""
         with self.lock:
-            assert offset not in self.records, f"two requests were told that they became record {offset}"
+            hold(
+                offset not in self.records,
+                "wrong",
+                f"two requests were told that they became record {offset}",
+            )
             self.records[offset] = space, events, stamp
             self.sizes_bytes[offset] = size_bytes
             self.acknowledged += len(events)

@@ -12,6 +12,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -19,9 +20,12 @@ from typing import Any
 import httpx
 import msgspec
 import pyarrow as pa
-from ledger import Event, Key, Ledger
+from ledger import Event, Fault, Key, Ledger, hold
 from pipeline_support import TYPED, random_event, random_filter, typed_event
 from service_support import ARROW, LINES, Api, RunningService, cloud_event, until
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, connect
+from wire import Wire
 
 from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.model import Position
@@ -32,6 +36,7 @@ SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
 DELIVERED_S = 150.0
 BEFORE_ALL = Position(0, -1, 0)
+SPOKEN = "cloudevents.json"
 PRODUCER = "p"
 """The name of every space's publisher."""
 
@@ -64,7 +69,7 @@ class Actor:
         self.ledger = load.ledger
         self.space = space
         self.random = Random(seed)
-        self.api = Api(load.service.url)
+        self.api = Api(load.url)
         self.stopping = threading.Event()
         self.paused = threading.Event()
         self.error: BaseException | None = None
@@ -117,6 +122,7 @@ class Actor:
         tries = 0
         while True:
             tries += 1
+            self.load.calls += 1
             try:
                 answer = self.api.http.request(method, f"/v1/spaces/{self.space}{path}", **arguments)
             except httpx.TransportError:
@@ -257,38 +263,46 @@ class Reader(Actor):
     def take(self, messages: list[tuple[Position, Event]]) -> None:
         """Check messages that came, and ack them until that is answered."""
         for position, event in messages:
-            self._check(position, event)
-        texts = [str(position) for position, _ in messages]
+            self.check_message(position, event)
+        self.settle([position for position, _ in messages])
+
+    def settle(self, positions: list[Position]) -> None:
+        """Ack what was given until that is answered."""
+        texts = [str(position) for position in positions]
         all_up_to = self.random.random() < 0.3 and self.has_all
         body = {"up_to": texts[-1]} if all_up_to else {"positions": texts}
         answer, _ = self.call("POST", f"{self.path}/ack", json=body)
         assert answer.status_code == 200, answer.text
-        for position, event in messages:
-            self.confirmed[position] = event["data"]["n"]
-        self.ledger.confirm(self.key, [position for position, _ in messages])
+        self.settled(positions)
 
-    def _check(self, position: Position, event: Event) -> None:
+    def settled(self, positions: list[Position]) -> None:
+        """It was answered."""
+        self.confirmed.update((position, self.given[position]) for position in positions)
+        self.ledger.confirm(self.key, positions)
+
+    def check_message(self, position: Position, event: Event) -> None:
         where = f"{self.key} at {position}"
         number = event["data"]["n"]
         space, sent = self.ledger.events.get(number, ("nobody", None))
-        assert event == sent, f"{where}: {event}, but sent was {sent}"
-        assert space == self.space, f"{where}: an event of {space}"
-        assert position not in self.confirmed, f"{where} came again after its ack was answered"
+        hold(space == self.space, "foreign", f"{where}: an event of {space}")
+        hold(event == sent, "wrong", f"{where}: {event}, but sent was {sent}")
+        hold(position not in self.confirmed, "doubled", f"{where} came again after its ack was answered")
         if position in self.given:
             self.repeated += 1
-            assert self.given[position] == number, f"{where}: another event than the first time"
+            hold(self.given[position] == number, "wrong", f"{where}: another event than the first time")
             return
-        assert number not in self._numbers, f"{where}: event {number} came at another place before"
+        hold(number not in self._numbers, "doubled", f"{where}: event {number} came at another place before")
         newest = min([self._newest, *self._broken_off])
-        assert position > newest, f"{where} came after {self._newest}, {[*self._broken_off]}"
+        hold(position > newest, "wrong", f"{where} came after {self._newest}, {[*self._broken_off]}")
         self._newest = max(self._newest, position)
         self._numbers.add(number)
         self.given[position] = number
         record = self.ledger.records.get(position.offset)
         if record is not None:
-            assert record[1][position.index]["data"]["n"] == number, f"{where}: its place is another's"
+            there = record[1][position.index]["data"]["n"]
+            hold(there == number, "wrong", f"{where}: its place is another's")
         if self.key[1] != CHANGED:
-            assert self.ledger.matches(self.key, event), f"{where}: {event} does not match"
+            hold(self.ledger.matches(self.key, event), "wrong", f"{where}: {event} does not match")
 
     def rewind(self, end: int) -> None:
         """Go back to a log that ends there."""
@@ -341,6 +355,52 @@ class Puller(Reader):
             self.take(messages)
 
 
+class Conversant(Reader):
+    """Reads a WebSocket, and acks on it; what is not answered there is acked with a request."""
+
+    def act(self) -> None:
+        url = f"{self.load.url}/v1/spaces/{self.space}{self.path}/websocket?ack_deadline_s=600"
+        frames_left = self.random.randrange(20, 400)
+        unanswered: dict[str, list[Position]] = {}
+        try:
+            with connect(
+                url.replace("http", "ws", 1), subprotocols=[SPOKEN], open_timeout=60, close_timeout=1
+            ) as socket:
+                while frames_left > 0 and not (self.stopping.is_set() or self.paused.is_set()):
+                    with suppress(TimeoutError):
+                        self._hear(json.loads(socket.recv(timeout=1)), socket, unanswered)
+                        frames_left -= 1
+        except InvalidStatus as refusal:
+            self._refused(refusal)
+            self.stopping.wait(RETRY_S)
+        except (OSError, EOFError, WebSocketException):
+            self.stopping.wait(RETRY_S)
+        finally:
+            self.broken_off()
+            for positions in unanswered.values():
+                self.settle(positions)
+
+    def _hear(self, event: Event, socket: ClientConnection, unanswered: dict[str, list[Position]]) -> None:
+        if "fieldfareposition" in event:
+            position = Position.parse(event.pop("fieldfareposition"))
+            del event["fieldfareattempt"]
+            self.check_message(position, event)
+            id = str(position)
+            unanswered[id] = [position]
+            said = {"specversion": "1.0", "id": id, "source": "/reader", "type": "fieldfare.ack"}
+            socket.send(json.dumps(said | {"data": {"positions": [id]}}))
+        elif event["type"] == "fieldfare.done":
+            self.settled(unanswered.pop(event["data"]["said"]))
+        else:
+            assert event["type"] == "fieldfare.problem", event
+            self.load.refused_as(event["data"]["status"], event["data"]["type"], str(event))
+
+    def _refused(self, refusal: InvalidStatus) -> None:
+        problem = json.loads(refusal.response.body or b"{}")
+        kind = problem.get("type", "")
+        self.load.refused_as(refusal.response.status_code, kind, f"{refusal} {problem}")
+
+
 @dataclass
 class LoadSettings:
     """How much of what is done.
@@ -368,9 +428,17 @@ class LoadSettings:
 class Load:
     """Everybody who uses the service, and the ledger."""
 
-    def __init__(self, service: RunningService, seed: int, settings: LoadSettings | None = None) -> None:
+    def __init__(
+        self,
+        service: RunningService,
+        seed: int,
+        settings: LoadSettings | None = None,
+        wire: Wire | None = None,
+    ) -> None:
         settings = settings or LoadSettings()
-        self.service = service
+        self._wire = wire
+        self.calls = 0
+        self._connect(service)
         self.ledger = Ledger()
         self.large_share, self.pace_s = settings.large_share, settings.pace_s
         self.bulk_subscriptions = settings.bulk_subscriptions
@@ -380,7 +448,7 @@ class Load:
         self.readers: dict[Key, Reader] = {}
         self.uncertain: set[Key] = set()
         """Subscriptions of which only that is known that what comes is an event of their space."""
-        api = Api(service.url)
+        api = Api(self.url)
         for place, space in enumerate(settings.spaces):
             if space != "default":
                 api.create_space(space)
@@ -392,7 +460,7 @@ class Load:
             self.changers.append(Changer(self, space, f"{seed}-changer-{space}"))
             self.changers[-1].put(CHANGED, "data.x = 1")
             for kind, id in (
-                (Streamer, "streamed"),
+                (Streamer if place % 2 == 0 else Conversant, "streamed"),
                 (Puller, "pulled"),
                 (Puller, "sparse"),
                 (Streamer, CHANGED),
@@ -400,6 +468,11 @@ class Load:
                 self.readers[space, id] = kind(self, (space, id), f"{seed}-{space}-{id}")
         for actor in self.actors:
             actor.start()
+
+    def _connect(self, service: RunningService) -> None:
+        self.service, self.url = service, service.url
+        if self._wire is not None:
+            self._wire.target, self.url = service.url, self._wire.url
 
     @property
     def actors(self) -> list[Actor]:
@@ -409,13 +482,16 @@ class Load:
         """An answer that is no success must be a problem that says that it can be tried again."""
         kind = ""
         if answer.headers.get("content-type") == "application/problem+json":
-            kind = answer.json()["type"].rpartition(":")[2]
-        assert (answer.status_code, kind) in MAY_REFUSE, (
-            f"{answer.request.url}: {answer.status_code} {answer.text}"
-        )
+            kind = answer.json()["type"]
+        self.refused_as(answer.status_code, kind, f"{answer.request.url}: {answer.status_code} {answer.text}")
         assert "retry-after" in answer.headers
+
+    def refused_as(self, status: int, kind: str, what: str) -> None:
+        """A refusal, by its status and kind."""
+        kind = kind.rpartition(":")[2]
+        assert (status, kind) in MAY_REFUSE, what
         with self.ledger.lock:
-            self.ledger.refusals[answer.status_code, kind] += 1
+            self.ledger.refusals[status, kind] += 1
 
     def behind_bytes(self) -> int:
         """How many bytes of log are before the subscriber that is furthest behind and does not pause."""
@@ -440,9 +516,9 @@ class Load:
 
     def move(self, service: RunningService) -> None:
         """Go on at another service on the same data."""
-        self.service = service
+        self._connect(service)
         for actor in self.actors:
-            actor.api.http.base_url = service.url
+            actor.api.http.base_url = self.url
         for reader in self.readers.values():
             reader.has_all = True  # Whoever had given something is dead.
 
@@ -472,7 +548,8 @@ class Load:
             except AssertionError:
                 reader.check()
                 missing = [str(at) for at in sorted(owed.keys() - reader.confirmed.keys())]
-                raise AssertionError(f"{key} lacks {len(missing)} of {len(owed)}: {missing[:5]}") from None
+                lacks = f"{key} lacks {len(missing)} of {len(owed)}: {missing[:5]}"
+                raise Fault("lost", lacks) from None
 
     def rewind(self, end: int) -> None:
         """Somebody puts back a log that ends there; which filters change from then on is not known."""
@@ -504,7 +581,7 @@ class Load:
             if key in self.uncertain:
                 continue
             owed = self.ledger.owed(key)
-            assert reader.confirmed == owed, f"{key}: {_difference(reader.confirmed, owed)}"
+            hold(reader.confirmed == owed, "wrong", f"{key}: {_difference(reader.confirmed, owed)}")
         repeated = sum(reader.repeated for reader in self.readers.values())
         print(
             f"{self.ledger.acknowledged} events in {len(self.ledger.records)} records, {self._confirmed()}"

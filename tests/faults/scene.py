@@ -15,6 +15,7 @@ from typing import Any
 from accidents import kill, readiness, victims_of
 from load import Load, LoadSettings
 from service_support import RunningService, is_running, until
+from wire import Wire
 
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.storage.folder import DataFolder
@@ -32,13 +33,21 @@ LOG_LINES_SHOWN = 15
 class Scene:
     """One service after the other on the same data, under one load."""
 
-    def __init__(self, data: Path, seed: int, load: LoadSettings | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        data: Path,
+        seed: int,
+        load: LoadSettings | None = None,
+        *,
+        wire: Wire | None = None,
+        **options: Any,
+    ) -> None:
         print(f"seed {seed}")
         self.data, self.random, self._options = data, Random(seed), options
         self.service = RunningService(data, **options)
         try:
             self.service.wait_ready()
-            self.load = Load(self.service, seed, load)
+            self.load = Load(self.service, seed, load, wire)
         except BaseException:
             self.show()
             self.service.kill()

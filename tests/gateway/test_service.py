@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -153,6 +154,32 @@ def test_a_fault_of_the_gateway_is_told_without_its_insides(tmp_path, monkeypatc
             assert answer.headers["content-type"] == "application/problem+json"
             assert "secret" not in answer.text
             assert "secret inside" in caplog.text
+
+    run(work)
+
+
+@pytest.mark.parametrize(("number", "name"), [(errno.EMFILE, "storage"), (errno.ENOSPC, "disk-full")])
+def test_what_the_machine_refuses_is_told_as_something_that_passes(tmp_path, monkeypatch, number, name):
+    """A pull while the gateway could open no more files was answered 500."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.subscribe("a", "data.x = 1")
+            await r.publish(event(1, {"x": 1}))
+            r.pipeline.step()
+
+            def refuse(*_: object) -> None:
+                raise OSError(number, os.strerror(number), "matches/0000")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(r.gateway.match_log, "block_at", refuse)
+                answer = await r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={})
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["type"] == f"urn:fieldfare:problem:{name}"
+                assert "retry-after" in answer.headers
+                assert "matches/0000" not in answer.text
+            pulled = await r.client.post(f"{SUBSCRIPTIONS}/a/pull", json={})
+            assert len(pulled.json()["messages"]) == 1
 
     run(work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -91,6 +92,7 @@ def create_app(gateway: Gateway) -> Starlette:
             HttpProblem: problem_response,
             HTTPException: http_exception_response,
             StorageError: _storage_error_response,
+            OSError: _storage_error_response,  # of files that storage reads: too many are open, a disk dies
             WriterClosed: _closing_response,
             ClientDisconnect: _gone_response,
             Exception: internal_error_response,
@@ -244,7 +246,7 @@ def _route_name(scope: Scope) -> str:
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:
     logger.error("storage failed: %s", error)
-    if isinstance(error, DiskFullError):
+    if isinstance(error, DiskFullError) or getattr(error, "errno", None) == errno.ENOSPC:
         detail = "The disk is full: nothing of this request was done. It is taken again when there is space."
         return HttpProblem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()
     detail = "The service's storage cannot be used at the moment; its log says more."

@@ -82,7 +82,7 @@ class Sayings:
             return self.event("done", named | await self._do(said))
         except HttpProblem as error:
             problem = error
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             logger.error("storage failed: %s", error)
             problem = HttpProblem(503, "storage", "The service's storage cannot be used at the moment.")
         except WriterClosed:

@@ -1,0 +1,297 @@
+"""Trials of a service: accidents drawn by a seed, one after the other, under a load that checks every answer.
+
+A trial is a service on a disk of its own. When its accidents are over, everything that was acknowledged must
+have come to whoever it matched; then the next trial begins on an empty disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+from accidents import HOOKS, MIB, LossyDisk, fill, frozen, lossy_disk, readiness, victims_of
+from ledger import Fault
+from load import LoadSettings
+from scene import BUSY, Scene, scene
+from service_support import until
+from wire import Wire
+
+KINDS = ("lost", "doubled", "wrong", "foreign", "stuck")
+READY_S = 240.0
+WEEK_S = 7 * 86_400
+DISK_BYTES = 900 * MIB
+LOAD = LoadSettings(pace_s=0.03, large_share=0.02, bulk_subscriptions=2_500)
+PATH = "/v1/spaces/default/subscriptions/streamed"
+
+
+@dataclass
+class Report:
+    """What was done to services, and what they broke of what they promise."""
+
+    seed: int
+    trials: int = 0
+    operations: int = 0
+    deliveries: int = 0
+    kills: int = 0
+    accidents: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    said: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The report as one line of JSON."""
+        broken = {kind: self.broken[kind] for kind in KINDS}
+        counts = {"operations": self.operations, "kills": self.kills, "faults": self.accidents.total()}
+        more = {"seed": self.seed, "trials": self.trials, "deliveries": self.deliveries}
+        return json.dumps(counts | broken | more | {"accidents": dict(sorted(self.accidents.items()))})
+
+
+class Trial:
+    """One service, and what happens to it.
+
+    Parameters
+    ----------
+    played
+        The service under its load.
+    disk, folder
+        Where its data lies, and where what rules the accidents does.
+    wire
+        Between it and its clients.
+    report
+        Is told of all that is done.
+    """
+
+    def __init__(self, played: Scene, disk: LossyDisk, folder: Path, wire: Wire, report: Report) -> None:
+        self.played, self.disk, self.folder, self.wire, self.report = played, disk, folder, wire, report
+        self.random = played.random
+
+    def suffer(self, name: str) -> None:
+        """One accident, and then some progress."""
+        self.report.accidents[name] += 1
+        accident, _, kind = name.partition(" ")
+        ACCIDENTS[accident](self, kind)
+        until(lambda: readiness(self.played.service) == {}, READY_S, f"(ready after {name})")
+        self.played.load.flow(self.random.randrange(1, 300), READY_S)
+
+    def kill(self, kind: str) -> None:
+        self.report.kills += 1 + (kind in ("both", "starting"))
+        self.played.strike(kind)
+
+    def hang(self, kind: str) -> None:
+        """SIGSTOP for a while: sometimes long enough to be noticed."""
+        with frozen(victims_of(self.played.service, kind)):
+            self.played.linger(self.random.choice([0.5, 3, 12]))
+
+    def power(self, kind: str) -> None:
+        """The power fails: what was not synced may be gone."""
+        played = self.played
+        played.service.freeze()
+        after = self.disk.fail()
+        played.service.kill()
+        self.disk.drop_old()
+        played.data = after / "data"
+        self.report.kills += 1
+        played.restart()
+
+    def full(self, kind: str) -> None:
+        """Not a byte is left on the disk for a while."""
+        ballast = fill(self.played.data)
+        try:
+            self.played.linger(self.random.choice([1, 5, 15]))
+        finally:
+            ballast.unlink()
+
+    def failing(self, kind: str) -> None:
+        """For some seconds some of all writes and syncs fail."""
+        control = self.folder / "disk.txt"
+        control.write_text(str(self.random.choice([2, 20, 200])))
+        try:
+            self.played.linger(self.random.choice([0.5, 3]))
+        finally:
+            control.write_text("")
+
+    def clock(self, kind: str) -> None:
+        """The wall clock jumps, and later back."""
+        clock = self.folder / "clock.txt"
+        clock.write_text(str(self.random.choice([-WEEK_S, -60, 60, 3600])))
+        self.played.linger(2)
+        if self.random.random() < 0.5:
+            clock.write_text("0")
+
+    def cut(self, kind: str) -> None:
+        """Every connection is reset, some times."""
+        for _ in range(self.random.randrange(1, 5)):
+            self.wire.cut()
+            self.played.linger(self.random.random())
+
+    def slow(self, kind: str) -> None:
+        """Every piece on every connection takes long."""
+        self.wire.delay_s = self.random.choice([0.01, 0.1])
+        try:
+            self.played.linger(4)
+        finally:
+            self.wire.delay_s = 0.0
+
+    def files(self, kind: str) -> None:
+        """A process may open no more files than it has open."""
+        for pid in victims_of(self.played.service, kind):
+            with suppress(ProcessLookupError, OSError):
+                soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
+                try:
+                    self.played.linger(3)
+                finally:
+                    with suppress(ProcessLookupError):
+                        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def nonsense(self, kind: str) -> None:
+        """Broken requests: valid ones with bytes changed, cut off, repeated."""
+        to = urlsplit(self.played.service.url)
+        for _ in range(200):
+            with suppress(OSError), socket.create_connection((to.hostname, to.port), timeout=2) as raw:
+                raw.sendall(nonsense(self.random))
+                raw.shutdown(socket.SHUT_WR)
+                raw.settimeout(2)
+                answer = raw.recv(200)
+                if answer.startswith(b"HTTP/1.1 500"):
+                    raise Fault("wrong", f"a broken request was answered {answer!r}")
+        self.report.operations += 200
+
+
+_BODY = json.dumps({"positions": ["0-0-0"], "up_to": None}).encode()
+_WHOLE = (
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET %s/stream?window=1 HTTP/1.1\r\nHost: localhost\r\n\r\n" % PATH.encode(),
+    b"POST %s/nack HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 23\r\n\r\n{"positions":["1-1-1"]}' % PATH.encode(),
+    b"POST /v1/filters:check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b'Transfer-Encoding: chunked\r\n\r\n14\r\n{"filter":"a = 1 OR"\r\n1\r\n}\r\n0\r\n\r\n',
+    b"GET %s/websocket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\x81\x85\0\0\0\0hello"
+    % PATH.encode(),
+)
+
+
+def nonsense(random: Random) -> bytes:
+    """A request, nearly: never one that settles what somebody is owed, or publishes."""
+    text = bytearray(random.choice(_WHOLE))
+    for _ in range(random.randrange(1, 6)):
+        at = random.randrange(len(text))
+        match random.randrange(4):
+            case 0:
+                text[at] = random.randrange(256)
+            case 1:
+                del text[at : at + random.randrange(1, 20)]
+            case 2:
+                text[at:at] = random.randbytes(random.randrange(1, 20))
+            case _:
+                text[at:at] = text[: random.randrange(len(text))]
+        if not text:
+            break
+    return bytes(text)
+
+
+ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
+    name: getattr(Trial, name)
+    for name in (*("kill", "hang", "power", "full", "failing", "clock", "cut", "slow", "files", "nonsense"),)
+}
+
+PROCESSES = ("gateway", "driver", "task", "source", "java", "indexer")
+DECK = (
+    *(f"kill {kind}" for kind in (*PROCESSES, "snapshot", "both", "starting", "supervisor")),
+    *("kill gateway", "kill gateway", "kill indexer", "kill task", "kill both"),
+    *(f"hang {kind}" for kind in PROCESSES),
+    *("power", "power", "full", "failing", "failing", "clock", "cut", "slow", "nonsense"),
+    *("files gateway", "files driver", "files indexer"),
+)
+"""What happens in one trial, in an order drawn anew for each."""
+
+
+def failing_disk(folder: Path) -> Path | None:
+    """The library that makes writes fail, compiled; None where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    library = folder / "failing_disk.so"
+    source = str(HOOKS / "failing_disk.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", str(library), source, "-ldl"], check=True)
+    return library
+
+
+def run_trial(
+    folder: Path, seed: int, report: Report, deck: tuple[str, ...] = DECK, until_s: float = float("inf")
+) -> None:
+    """One trial in a folder of its own; what it breaks goes into the report."""
+    report.trials += 1
+    names = list(deck)
+    Random(seed).shuffle(names)
+    environment = {"FAULT_CLOCK": str(folder / "clock.txt"), "PYTHONPATH": str(HOOKS)}
+    (folder / "clock.txt").write_text("0")
+    library = failing_disk(folder)
+    if library is not None:
+        (folder / "disk.txt").write_text("")
+        hit = {"FAULT_DISK": str(folder / "disk.txt"), "FAULT_DISK_FOLDER": str(folder / "mounted")}
+        environment |= hit | {"LD_PRELOAD": str(library)}
+    else:
+        names = [name for name in names if name != "failing"]
+    options = {**BUSY, "retention_bytes": 32 * MIB, "disk_free_min_bytes": 0, "pipeline_stall_s": 20}
+    wire = Wire()
+    name = "the start"
+    try:
+        with (
+            lossy_disk(folder, DISK_BYTES) as disk,
+            scene(
+                disk.at / "data",
+                seed,
+                LOAD,
+                wire=wire,
+                console=folder / "console.txt",
+                environment=environment,
+                **options,
+            ) as played,
+        ):
+            try:
+                trial = Trial(played, disk, folder, wire, report)
+                played.load.flow(20, READY_S)
+                for name in itertools.takewhile(lambda _: time.monotonic() < until_s, names):
+                    print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
+                    trial.suffer(name)
+                name = "the end"
+            finally:
+                load = played.load
+                report.operations += load.ledger.acknowledged + load.calls
+                report.deliveries += sum(len(reader.confirmed) for reader in load.readers.values())
+    except AssertionError as error:
+        kind = error.kind if isinstance(error, Fault) else "stuck"
+        report.broken[kind] += 1
+        report.said.append(f"seed {seed}, at {name}: {kind}: {error}")
+        traceback.print_exc()
+    finally:
+        wire.close()
+
+
+def run_trials(seed: int, seconds: float) -> Report:
+    """Trials for so long, or a little longer: the last one comes to its end."""
+    report = Report(seed)
+    until_s = time.monotonic() + seconds
+    at = 0
+    while at == 0 or time.monotonic() < until_s:
+        folder = Path(tempfile.mkdtemp(prefix="fieldfare-trial-"))
+        run_trial(folder, seed + at, report, until_s=until_s)
+        shutil.rmtree(folder, ignore_errors=True)
+        print(report.line(), flush=True)
+        at += 1
+    return report
