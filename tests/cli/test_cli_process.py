@@ -170,3 +170,35 @@ def test_a_port_in_use_and_a_directory_in_use_are_errors_in_words(
         f"fieldfare: cannot listen on 127.0.0.1:{port}: Address already in use; "
         "name another port with --port\n"
     )
+
+
+def test_a_command_runs_for_each_event_and_its_status_settles_it(
+    service: FaultyService, tmp_path: Path
+) -> None:
+    publish(service, 3)
+    said = tmp_path / "said.txt"
+    command = f'echo "$FIELDFARE_POSITION $(cat)" >>{said}; test "$FIELDFARE_POSITION" != 0-0-1'
+    process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", command)
+    service.wait_for(lambda: len(service.acked.get("mine", ())) == 2)
+    process.send_signal(signal.SIGTERM)
+    rest, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert rest == ""
+    assert "0-0-1, attempt 1: the command ended with 1" in errors
+    assert errors.splitlines()[-1].startswith("2 done, ")
+    lines = said.read_text().splitlines()
+    assert [line.split(" ")[0] for line in lines[:3]] == ["0-0-0", "0-0-1", "0-0-2"]
+    assert all('"data":' in line for line in lines)
+
+
+def test_a_command_goes_with_a_standing_subscription_only(service: FaultyService) -> None:
+    for more in (
+        ("--filter", "data >= 0"),
+        ("mine", "--json"),
+        ("mine", "--limit", "2"),
+        ("mine", "--no-ack"),
+    ):
+        process = start(service, "subscribe", *more, "--exec", "true")
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert "--exec goes with an ID" in errors

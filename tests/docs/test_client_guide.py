@@ -24,12 +24,13 @@ GUIDE = (ROOT / "docs" / "client.md").read_text()
 
 def test_the_examples_run(gateway_url: str, tmp_path: Path) -> None:
     examples = [text for language, text in blocks("docs/client.md") if language == "python"]
-    assert len(examples) == 4
+    assert len(examples) == 5
     run = [sys.executable, "-c", "\n".join(examples).replace(DEFAULT_URL, gateway_url)]
     environment = ENVIRONMENT | {"FIELDFARE_URL": gateway_url}
     result = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "0-0-0\n2 no such thermometer {'celsius': 35}\n"
+    orders = "".join(f"order {number}\n" for number in range(8))
+    assert result.stdout == "0-0-0\n2 no such thermometer {'celsius': 35}\n" + orders
     assert (tmp_path / "readings.outbox").exists()
 
 

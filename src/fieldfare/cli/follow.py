@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from fieldfare.cli.connection import connect
+from fieldfare.cli.execute import execute
 from fieldfare.cli.output import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
@@ -29,6 +30,9 @@ from fieldfare.client.errors import ApiError, FieldfareError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.subscriber import Subscriber
+
+EXECUTED_WINDOW = 100
+"""With --exec so few messages wait here: others that read the subscription shall have work, too."""
 
 
 def subscribe(
@@ -49,6 +53,17 @@ def subscribe(
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Whether what is printed is marked as done.")
     ] = True,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="COMMAND",
+            help="Run this for each event, which is its input: status 0 marks it as done.",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=1000, help="With --exec: so many at a time.")
+    ] = 1,
     replace: Annotated[
         bool, typer.Option("--replace", help="With ID and --filter: replace the filter that ID has.")
     ] = False,
@@ -61,12 +76,15 @@ def subscribe(
     ```
     fieldfare subscribe --filter "data.symbol = 'YHOO' AND data.price < 18.5"
     fieldfare subscribe cheap --json | jq .data
+    fieldfare subscribe cheap --exec 'jq -r .data.symbol >> symbols.txt' --concurrency 4
     ```
     """
     if id is None and filter is None:
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)
     if replace and (id is None or filter is None):
         fail("--replace goes with an ID and a --filter", EXIT_USAGE)
+    if command is not None and (id is None or as_json or limit is not None or not ack):
+        fail("--exec goes with an ID, and not with --json, --limit or --no-ack", EXIT_USAGE)
     with connect(url, space) as client, _ended_by_signals():
         if id is None:
             assert filter is not None
@@ -77,6 +95,8 @@ def subscribe(
             client.get_subscription(id)  # One that is not there is an error before anything is said.
         else:
             _make_sure(client, id, filter, dialect, replace)
+        if command is not None:
+            execute(client.subscribe(id, window=EXECUTED_WINDOW), command, concurrency)
         _follow(client.subscribe(id), as_json, limit, ack)
 
 

@@ -27,9 +27,11 @@ class Message:
         The event's JSON as it was published.
     attempt : int
         Which time this is that the service gives it, from 1.
+    settled : bool
+        Whether it was acked, nacked or terminated here.
     """
 
-    __slots__ = ("_event", "_taker", "attempt", "position", "raw")
+    __slots__ = ("_event", "_taker", "attempt", "position", "raw", "settled")
 
     def __init__(self, position: Position, raw: bytes, taker: AckTaker, attempt: int = 1) -> None:
         self.position = position
@@ -37,6 +39,7 @@ class Message:
         self.raw = raw
         self._taker = taker
         self._event: dict[str, Any] | None = None
+        self.settled = False
 
     @property
     def event(self) -> dict[str, Any]:
@@ -48,6 +51,7 @@ class Message:
     def ack(self) -> None:
         """Say that the program is done with this message. Returns at once; sent in the background."""
         self._taker.take_ack(self.position)
+        self.settled = True
 
     def nack(self, delay_s: float | None = None) -> None:
         """Ask for this message again. Returns at once; sent in the background.
@@ -58,6 +62,7 @@ class Message:
             Seconds until then; by default as the subscription's settings say.
         """
         self._taker.take_verdict(self.position, Verdict("nack", delay_s))
+        self.settled = True
 
     def extend(self, ack_deadline_s: float | None = None) -> None:
         """Have this message for so long from now on. Returns at once; sent in the background."""
@@ -66,6 +71,7 @@ class Message:
     def terminate(self, reason: str = "") -> None:
         """Give this message up: nobody is given it again. Returns at once; sent in the background."""
         self._taker.take_verdict(self.position, Verdict("terminate", reason))
+        self.settled = True
 
     def __repr__(self) -> str:
         return f"Message({self.position}, {self.raw[:60]!r}{'...' if len(self.raw) > 60 else ''})"

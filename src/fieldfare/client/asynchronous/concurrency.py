@@ -6,8 +6,9 @@ Everything runs on one event loop, so nothing has to be guarded between two awai
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -185,3 +186,24 @@ def call_at_exit(work: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     Gives what takes that back.
     """
     return lambda: None
+
+
+def on_signals(signals: Iterable[signal.Signals], call: Callable[[], None]) -> Callable[[], None]:
+    """Have something called when the process is sent one of these signals; gives what takes that back.
+
+    Only where that is possible: on the main thread's loop, and not on every system.
+    """
+    loop = asyncio.get_running_loop()
+    added: list[signal.Signals] = []
+    for each in signals:
+        try:
+            loop.add_signal_handler(each, call)
+        except (NotImplementedError, RuntimeError, ValueError):
+            continue
+        added.append(each)
+
+    def take_back() -> None:
+        for each in added:
+            loop.remove_signal_handler(each)
+
+    return take_back

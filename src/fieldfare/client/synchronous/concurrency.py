@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import signal
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future as Future
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -142,3 +143,19 @@ def call_at_exit(work: Callable[[], None]) -> Callable[[], None]:
 
     atexit.register(call)
     return lambda: atexit.unregister(call)
+
+
+def on_signals(signals: Iterable[signal.Signals], call: Callable[[], None]) -> Callable[[], None]:
+    """Have something called when the process is sent one of these signals; gives what takes that back.
+
+    Only on the main thread: others are told of no signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    before = [(each, signal.signal(each, lambda number, frame: call())) for each in signals]
+
+    def take_back() -> None:
+        for each, handler in before:
+            signal.signal(each, handler)
+
+    return take_back

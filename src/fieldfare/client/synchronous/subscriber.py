@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from types import TracebackType
 
@@ -30,6 +31,7 @@ from fieldfare.client.synchronous.concurrency import (
     Signal,
     Workers,
 )
+from fieldfare.client.synchronous.processing import Processing
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     STREAM_HEADERS,
@@ -41,6 +43,9 @@ from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 logger = logging.getLogger("fieldfare.client")
+
+PROCESSED_DEADLINE_S = 60.0
+"""The ack deadline of messages that are processed, where none is named: it is extended all the time."""
 
 
 class AckSender:
@@ -209,6 +214,39 @@ class Subscriber:
         with self._guard:
             self._seen.show(message.position)
         return message
+
+    def process(
+        self,
+        handler: Callable[[Message], None],
+        *,
+        concurrency: int = 1,
+        drain_on: Iterable[signal.Signals] = (signal.SIGTERM,),
+    ) -> None:
+        """Have every message handled, until the subscriber is closed.
+
+        A message that the handler returns from is acked, one that it raises at is nacked (and comes again as
+        the subscription's settings say), unless the handler has settled it itself. While messages wait here,
+        or are handled, their ack deadlines are extended. It ends with the subscriber closed: when `close` is
+        called, when the subscription is deleted (which raises), or after one of some signals; then nothing
+        more is begun, what is being handled comes to its end, and what waited goes to other readers.
+
+        Parameters
+        ----------
+        handler
+            Is given each message.
+        concurrency : int
+            How many are handled at a time; with 1 in their order.
+        drain_on
+            The signals, while this runs. Only a program's main thread hears any.
+        """
+        if self._auto_ack:
+            raise ValueError("process acks messages when they are handled: subscribe without auto_ack")
+        if concurrency < 1:
+            raise ValueError(f"concurrency is at least 1, not {concurrency}")
+        if self._ack_deadline_s is None:
+            self._ack_deadline_s = PROCESSED_DEADLINE_S
+        self.open()
+        Processing(self, handler, concurrency, self._ack_deadline_s).run(drain_on)
 
     def open(self) -> None:
         """Make sure that the subscription exists, where a filter was given. May be called twice."""

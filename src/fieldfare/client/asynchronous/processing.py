@@ -1,0 +1,140 @@
+"""Handling messages: several at a time, each kept while it is worked on, and an end in peace."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fieldfare.client.asynchronous.concurrency import AsyncGuard, AsyncSignal, AsyncWorkers, on_signals
+from fieldfare.client.errors import ClientClosed, FieldfareError
+from fieldfare.client.message import Message
+
+if TYPE_CHECKING:
+    from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
+
+logger = logging.getLogger("fieldfare.client")
+
+EXTENDED_PER_DEADLINE = 3
+"""So many times within an ack deadline all messages that are held are extended."""
+
+
+class AsyncProcessing:
+    """One call of `AsyncSubscriber.process`.
+
+    One worker takes messages in, as they come, and others handle them; what is held in between is bounded
+    by the subscriber's window.
+
+    Parameters
+    ----------
+    subscriber
+        Whose messages.
+    handler
+        Handles one.
+    concurrency
+        How many at a time.
+    deadline_s
+        For how long the service leaves one with whoever has it.
+    """
+
+    def __init__(
+        self,
+        subscriber: AsyncSubscriber,
+        handler: Callable[[Message], Awaitable[None]],
+        concurrency: int,
+        deadline_s: float,
+    ) -> None:
+        self._subscriber = subscriber
+        self._handler = handler
+        self._concurrency = concurrency
+        self._deadline_s = deadline_s
+        self._guard = AsyncGuard()
+        self._changed = AsyncSignal(self._guard)
+        self._waiting: deque[Message] = deque()
+        self._handled: set[Message] = set()
+        self._draining = False
+        self._ended = False
+        self._error: FieldfareError | None = None
+
+    async def run(self, signals: Iterable[signal.Signals]) -> None:
+        """Until `drain`, or the subscriber's end; raises what ended it."""
+        handlers = AsyncWorkers("fieldfare-handlers")
+        helpers = AsyncWorkers("fieldfare-processing")
+        helpers.start(self._take_in)
+        helpers.start(self._extend)
+        for _ in range(self._concurrency):
+            handlers.start(self._handle_some)
+        take_back = on_signals(signals, self.drain)
+        try:
+            await handlers.end(None)
+        finally:
+            take_back()
+            self.drain()
+            await handlers.end(0.0, at_once=True)
+            with self._guard:
+                self._ended = True
+                self._changed.fire()
+            await self._subscriber.close()
+            await helpers.end(1.0)
+        if self._error is not None:
+            raise self._error
+
+    def drain(self) -> None:
+        """Begin nothing any more; what is being handled comes to its end."""
+        with self._guard:
+            self._draining = True
+            self._changed.fire()
+
+    async def _take_in(self) -> None:
+        try:
+            async for message in self._subscriber:
+                with self._guard:
+                    if self._draining:
+                        return
+                    self._waiting.append(message)
+                    self._changed.fire()
+        except FieldfareError as error:
+            self._error = error
+        finally:
+            self.drain()
+
+    async def _handle_some(self) -> None:
+        while (message := await self._next()) is not None:
+            settle = message.ack
+            try:
+                await self._handler(message)
+            except Exception:
+                logger.warning("the handler failed at %s", message, exc_info=True)
+                settle = message.nack
+            finally:
+                with self._guard:
+                    self._handled.discard(message)
+            if not message.settled:
+                with suppress(ClientClosed):  # then it comes again
+                    settle()
+
+    async def _next(self) -> Message | None:
+        with self._guard:
+            await self._changed.wait_for(lambda: self._draining or len(self._waiting) > 0)
+            if self._draining:
+                return None
+            message = self._waiting.popleft()
+            self._handled.add(message)
+            return message
+
+    async def _extend(self) -> None:
+        """Have the service leave with us what waits here, or is being handled."""
+        while not await self._is_over():
+            with self._guard:
+                held = [] if self._draining else list(self._waiting)
+                held += [message for message in self._handled if not message.settled]
+            for message in held:
+                message.extend(self._deadline_s)
+
+    async def _is_over(self) -> bool:
+        """Wait for the next time to extend; whether that is not needed any more."""
+        with self._guard:
+            return await self._changed.wait_for(lambda: self._ended, self._deadline_s / EXTENDED_PER_DEADLINE)

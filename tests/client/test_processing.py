@@ -1,0 +1,270 @@
+"""Handlers of messages: what they return from is acked, what they hold stays theirs, they end in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from client_support import SOON
+from faulty_service import wait_until
+from real_gateway import RealGateway, running_gateway
+
+from fieldfare import AsyncClient, Client, DeliverySettings, Message
+from fieldfare.client import SubscriptionDeleted
+from fieldfare.client.synchronous.subscriber import Subscriber
+
+pytestmark = pytest.mark.long
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
+    with running_gateway(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(gateway: RealGateway) -> Iterator[Client]:
+    with Client(gateway.url, retry=SOON) as connected:
+        yield connected
+
+
+@pytest.fixture
+def id(request: pytest.FixtureRequest, client: Client) -> str:
+    """A subscription of the test's own, with some messages."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    client.create_subscription(f"type = '{name}'", name)
+    publish(client, name, COUNT)
+    return name
+
+
+def publish(client: Client, type: str, count: int) -> None:
+    client.publish_many({"source": "/test", "type": type, "data": {"n": n}} for n in range(count))
+
+
+def number(message: Message) -> int:
+    found: int = message.event["data"]["n"]
+    return found
+
+
+def left(client: Client, id: str) -> list[tuple[int, int]]:
+    """What a subscription still has to give: numbers and attempts."""
+    return [
+        (each.event["data"]["n"], each.attempt) for each in client.pull(id, 100, wait_s=0, ack_deadline_s=60)
+    ]
+
+
+def end_when_settled(message: Message, messages: Subscriber) -> None:
+    threading.Thread(target=lambda: wait_until(lambda: message.settled) or messages.close()).start()
+
+
+def ended_after(count: int, messages: Subscriber, seen: list[int]) -> Callable[[Message], None]:
+    """A handler that ends the processing when it has seen so many, without being waited for."""
+
+    def handle(message: Message) -> None:
+        seen.append(number(message))
+        if len(seen) == count:
+            end_when_settled(message, messages)
+
+    return handle
+
+
+def test_what_a_handler_returns_from_is_acked_in_order(client: Client, id: str) -> None:
+    seen: list[int] = []
+    with client.subscribe(id) as messages:
+        messages.process(ended_after(COUNT, messages, seen))
+    assert seen == list(range(COUNT))
+    assert left(client, id) == []
+
+
+def test_the_same_for_asyncio(gateway: RealGateway, client: Client, id: str) -> None:
+    async def main() -> list[int]:
+        seen: list[int] = []
+        at_once = most = 0
+        async with AsyncClient(gateway.url, retry=SOON) as found:
+            messages = found.subscribe(id)
+
+            async def handle(message: Message) -> None:
+                nonlocal at_once, most
+                at_once += 1
+                most = max(most, at_once)
+                await asyncio.sleep(0.01)
+                at_once -= 1
+                seen.append(number(message))
+
+            async def end() -> None:
+                while len(seen) < COUNT or at_once:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
+                await messages.close()
+
+            await asyncio.gather(messages.process(handle, concurrency=4), end())
+        assert most == 4
+        return seen
+
+    assert sorted(asyncio.run(main())) == list(range(COUNT))
+    assert left(client, id) == []
+
+
+def test_so_many_are_handled_at_a_time_and_no_more(client: Client, id: str) -> None:
+    meeting = threading.Barrier(3, timeout=30)
+    inside: list[int] = []
+    most = 0
+    seen: list[int] = []
+
+    with client.subscribe(id) as messages:
+        finish = ended_after(COUNT, messages, seen)
+
+        def handle(message: Message) -> None:
+            nonlocal most
+            inside.append(number(message))
+            most = max(most, len(inside))
+            meeting.wait()  # nobody goes on before three are here
+            inside.remove(number(message))
+            finish(message)
+
+        messages.process(handle, concurrency=3)
+    assert most == 3 and sorted(seen) == list(range(COUNT))
+
+
+def test_what_a_handler_fails_at_comes_again_and_what_it_settles_stays_so(client: Client, id: str) -> None:
+    client.configure_subscription(id, max_attempts=2)
+    attempts: list[tuple[int, int]] = []
+
+    with client.subscribe(id) as messages:
+
+        def handle(message: Message) -> None:
+            attempts.append((number(message), message.attempt))
+            if len(attempts) == COUNT + 1:
+                end_when_settled(message, messages)
+            if number(message) == 3:
+                raise ValueError("not three")
+            if number(message) == 5:
+                message.terminate("never five")
+
+        messages.process(handle)
+    assert sorted(attempts) == sorted([(n, 1) for n in range(COUNT)] + [(3, 2)])
+    dead = {letter.event["data"]["n"]: letter.reason for letter in client.dead_letters(id) if letter.event}
+    assert dead == {3: "nacked", 5: "never five"}
+
+
+def test_a_message_stays_with_a_handler_that_takes_longer_than_the_deadline(client: Client, id: str) -> None:
+    """Those that wait for it, too: nobody is given them meanwhile, and each is handled once."""
+    seen: list[int] = []
+    with client.subscribe(id, ack_deadline_s=1.0) as messages:
+        finish = ended_after(COUNT, messages, seen)
+        other = threading.Event()
+
+        def handle(message: Message) -> None:
+            if number(message) == 0:
+                other.wait(3.5)  # no deadline but the service's own passes faster
+            assert message.attempt == 1
+            finish(message)
+
+        taken: list[object] = []
+
+        def rob() -> None:
+            for _ in range(3):
+                taken.extend(client.pull(id, 100, wait_s=1, ack_deadline_s=60))
+            other.set()
+
+        robber = threading.Thread(target=rob)
+        robber.start()
+        messages.process(handle)
+        robber.join(30)
+    assert not taken
+    assert seen == list(range(COUNT))
+
+
+def test_a_deleted_subscription_ends_it_with_an_error(client: Client, id: str) -> None:
+    with client.subscribe(id) as messages:
+        deleted = threading.Event()
+
+        def handle(message: Message) -> None:
+            if not deleted.is_set():
+                deleted.set()
+                client.delete_subscription(id)
+
+        with pytest.raises(SubscriptionDeleted):
+            messages.process(handle)
+
+
+def test_it_refuses_what_makes_no_sense(client: Client, id: str) -> None:
+    with client.subscribe(id, auto_ack=True) as messages, pytest.raises(ValueError, match="auto_ack"):
+        messages.process(print)
+    with client.subscribe(id) as messages, pytest.raises(ValueError, match="at least 1, not 0"):
+        messages.process(print, concurrency=0)
+    assert len(client.pull(id, 100, wait_s=30)) == COUNT
+
+
+PROGRAM = """
+import asyncio, sys, time
+from fieldfare import AsyncClient, Client
+
+def handle(message):
+    print("begun", flush=True)
+    sys.stdin.readline()
+    print("done", message.event["data"]["n"], flush=True)
+
+async def handle_async(message):
+    await asyncio.to_thread(handle, message)
+
+async def main():
+    async with AsyncClient(sys.argv[1]) as client:
+        await client.subscribe(sys.argv[2]).process(handle_async)
+
+if sys.argv[3] == "async":
+    asyncio.run(main())
+else:
+    with Client(sys.argv[1]) as client:
+        client.subscribe(sys.argv[2]).process(handle)
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("flavour", ["threads", "async"])
+def test_sigterm_lets_what_is_being_handled_come_to_its_end(
+    gateway: RealGateway, client: Client, id: str, flavour: str, tmp_path: Path
+) -> None:
+    """The first message is acked, nothing more is begun, and the others are there for the next reader."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, str(program), gateway.url, id, flavour],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    out, _ = process.communicate("go on\n", timeout=30)
+    assert out.splitlines() == ["done 0", "ended"]
+    assert process.returncode == 0
+    assert left(client, id) == [(n, 2) for n in range(1, COUNT)]
+
+
+def test_settings_of_the_subscription_say_when_what_failed_comes_again(client: Client, id: str) -> None:
+    client.configure_subscription(id, retry_delays_s=(3600,))
+    with client.subscribe(id) as messages:
+        seen: list[int] = []
+        finish = ended_after(COUNT - 1, messages, seen)
+
+        def handle(message: Message) -> None:
+            if number(message) == 0:
+                raise RuntimeError("later")
+            finish(message)
+
+        messages.process(handle)
+    assert seen == list(range(1, COUNT))
+    assert client.get_subscription(id).delivery == DeliverySettings(retry_delays_s=(3600,))
+    assert left(client, id) == []
