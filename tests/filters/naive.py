@@ -14,7 +14,7 @@ from typing import Any
 
 from fieldfare.filters import expression as ast
 from fieldfare.filters.derived import value_getter
-from fieldfare.filters.exact import MAX_BITS
+from fieldfare.filters.exact import MAX_BITS, SUM_BITS
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.normal_form import Conjunction, NormalForm
 from fieldfare.filters.values import ABSENT
@@ -125,6 +125,8 @@ def number(value: Any) -> Fraction | float | None:
         return None
     if not isinstance(value, int) and value in (INFINITY, -INFINITY):
         return float(value)
+    if isinstance(value, Fraction):
+        return value
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
@@ -139,11 +141,13 @@ def calculate(operator: str, left: Any, right: Any) -> Fraction | None:
         result = a - b * whole
     else:
         result = {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[operator](b)
+    result = naive_functions.Sum(result) if operator in "+-" else result
     return None if is_long(result) else result
 
 
 def is_long(value: Fraction) -> bool:
-    return max(abs(value.numerator), value.denominator) >= 2**MAX_BITS
+    bits = SUM_BITS if isinstance(value, naive_functions.Sum) else MAX_BITS
+    return max(abs(value.numerator), value.denominator) >= 2**bits
 
 
 def compare(operator: str, left: Any, right: Any) -> bool | None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from fieldfare.filters.exact import MAX_BITS
+from fieldfare.filters.exact import MAX_BITS, SUM_BITS
 from fieldfare.filters.functions.table import MAX_CHARACTERS
 from fieldfare.filters.values import ABSENT
 
@@ -33,8 +33,17 @@ def call(name: str, values: list[Any]) -> Any:
     return bounded(result) if isinstance(result, Fraction) else result
 
 
+class Sum(Fraction):
+    """A sum or a difference, or its absolute value: it may be longer than other results."""
+
+    def __abs__(self) -> Sum:
+        return Sum(super().__abs__())
+
+
 def bounded(value: Fraction) -> Fraction:
-    if max(abs(value.numerator), value.denominator) >= 2**MAX_BITS:
+    if max(abs(value.numerator), value.denominator) >= 2 ** (
+        SUM_BITS if isinstance(value, Sum) else MAX_BITS
+    ):
         raise NoValue
     return value
 
@@ -57,7 +66,7 @@ def exactly(value: Any) -> Fraction:
         if not math.isfinite(value):
             raise NoValue
         return Fraction(repr(value))
-    return Fraction(value)
+    return value if isinstance(value, Fraction) else Fraction(value)
 
 
 def whole(value: Any) -> int:

@@ -7,6 +7,7 @@ import random
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path as FilePath
 from typing import Any
@@ -23,7 +24,7 @@ from fieldfare.filters.functions import FUNCTIONS, Function, Type
 from fieldfare.filters.normal_form import normal_form
 from fieldfare.filters.sql.parser import parse_value
 from fieldfare.filters.sql.printer import format_literal
-from fieldfare.matching.evaluation import derived_columns
+from fieldfare.matching.evaluation import derived_columns, elements
 from fieldfare.matching.evaluation.derived_columns import DerivedColumn
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
@@ -313,6 +314,89 @@ def test_a_filter_that_can_be_much_work_has_no_columns_where_it_goes_through_arr
     assert not any(
         conjunction.derives for conjunction in each.normal_form.conjunctions if not conjunction.exact
     )
+
+
+ARRAY_TESTS = [
+    "'x' = ANY(a)", "NOT ('x' = ANY(a))", "('x' = ANY(a)) IS UNKNOWN", "ALL t IN a SATISFIES (t > 'c')",
+    "ANY t IN a SATISFIES (t.k = 1 AND t.m > 2)", "a[-1] = 'x'", "CARDINALITY(a) >= 3",
+    "CARDINALITY(a) = 40 OR a[-2] = 'q'", "'x' = ANY(a) AND CARDINALITY(b) > 1",
+    "ANY t IN a SATISFIES (t LIKE '%e%f%')", "ANY t IN a SATISFIES (t IS NULL)", "'x' = ANY(a) OR 1 = ANY(b)",
+    "ANY t IN a SATISFIES (LENGTH(t) > 1) AND c > 1",
+]  # fmt: skip
+_element = st.sampled_from(["x", "q", "eef", "ff", 1, 2.5, None, [], {"k": 1, "m": 3}, {"k": 1}, 10**30])
+_array = st.lists(_element, max_size=6) | st.sampled_from([["q"] * 31 + ["x"], ["x"] + ["q"] * 39, [1] * 33])
+ARRAY_EVENTS = st.fixed_dictionaries(
+    {}, optional={"a": _array | _element, "b": _array, "c": st.integers(0, 3)}
+)
+
+
+@pytest.mark.parametrize("decode", ["events", "json", "one by one"])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(events=st.lists(ARRAY_EVENTS, min_size=1, max_size=9))
+def test_what_looks_into_arrays_is_right_as_a_column(decode: str, events: list[Event]) -> None:
+    filters = [compile_filter(text) for text in ARRAY_TESTS]
+    expected = _expected(filters, events)
+    stamps = np.zeros(len(events), np.int64)
+    for kept in KEPT:
+        index = Index((_part(filters, kept=kept),))
+        if decode == "one by one":
+            assert [_found(index, [event])[0] for event in events] == expected
+            continue
+        lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        columns = (
+            decode_json_lines(lines, len(events), index.paths)
+            if decode == "json"
+            else columns_of_events(events, index.paths)
+        )
+        assert index.match(columns, stamps).lists() == expected
+    assert len(_columns(_part(filters))) > 8
+
+
+def test_no_column_looks_into_an_array_of_many_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody asks: a hundred columns of one array of a million elements would take a minute."""
+    filters = [compile_filter(text) for text in ("'x' = ANY(a)", "a[-1] = 'x'", "CARDINALITY(a) = 2")]
+    part = _part(filters)
+    assert len(_columns(part)) == 3
+    seen: list[int] = []
+    read = elements._from_text
+
+    def reads(batch: Any, rows: Any, *others: Any) -> Any:
+        found = read(batch, rows, *others)
+        seen.extend(found.counts.tolist())
+        return found
+
+    monkeypatch.setattr(elements, "_from_text", reads)
+    events: list[Event] = [{"a": ["x"] * count} for count in (1, 40, 2, 32, 33, 50)]
+    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    columns = decode_json_lines(lines, len(events), part.paths)
+    part.filters.find(columns, 0, len(events), 1 << 20)
+    assert seen == [1, 2, 32] * 3
+
+
+def test_the_array_of_a_column_may_be_small_for_one_filter_only() -> None:
+    """A conjunction for small arrays has its column, the one for the others has attributes alone."""
+    small, many = compile_filter("'x' = ANY(a)").normal_form.conjunctions[1:]
+    assert small.exact and small.derives and not many.exact and not many.derives
+    assert ("a", 32) in dict(small.constraints) and ("a", 32) in dict(many.constraints)
+
+
+MOVED = [
+    "ABS(a - 30) <= 2", "ABS(a) IN (5, 2.5)", "a + 0.5 > 3", "3 - a < 1", "NOT (ABS(a + 1) > 4)",
+    "ABS(a) <> 5", "a - 1e300 < 0", "(a - 3 > 1) IS UNKNOWN", "a + 2 BETWEEN 4 AND 35", "ABS(a) >= 0",
+    "ABS(a) < -1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "number", [28, 32, 33, -5, 2.5, 10**400, -(10**616), 1e308, Decimal("1e-610"), None, "30", True]
+)
+def test_a_number_moved_by_constants_is_one_column(number: Any) -> None:
+    filters = [compile_filter(text) for text in MOVED for _ in range(2)]
+    part = _part(filters)
+    assert _columns(part) == ["a + 0"]
+    events: list[Event] = [{"a": number}, {"a": [number]}, {}]
+    assert _found(part, events) == _expected(filters, events)
+    assert _found(_part(filters, kept="none"), events) == _expected(filters, events)
 
 
 def test_partitioning_sees_attributes_only() -> None:

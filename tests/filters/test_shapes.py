@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.doses import drawn
 
-from fieldfare.filters import compile_filter
+from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.matching.evaluation.shapes import shape_of
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.plain.search import confirm
 from fieldfare.matching.plain.search.confirm import Confirmer
+from fieldfare.matching.plain.search.templates import Known, cut, known_of
 
 from . import strategies as some
 
@@ -43,7 +46,7 @@ def other_constants(e: ast.Expression, turn: int) -> ast.Expression:
 
 def assert_same(filters: list[Filter], events: list[dict[str, Any]]) -> None:
     columns = columns_of_events(events, {path for condition in filters for path in condition.paths})
-    confirmer = Confirmer(len(filters), filters.__getitem__)
+    confirmer = Confirmer(len(filters), lambda place: (str(place), ""), lambda text, _: filters[int(text)])
     pairs = [(event, place) for event in range(len(events)) for place in range(len(filters))]
     expected = [filters[place].matches(events[event]) for event, place in pairs]
     chosen, places = np.array(pairs, np.int64).T
@@ -92,3 +95,68 @@ def test_pairs_are_confirmed_together_as_they_are_one_by_one(
 def test_filters_have_one_shape_if_they_differ_in_constants_only(text: str, other: str, same: bool) -> None:
     shapes = [shape_of(compile_filter(condition).expression)[0] for condition in (text, other)]
     assert (shapes[0] == shapes[1]) is same
+
+
+TEMPLATES = [
+    "DISTANCE_KM(lat, lon, {}, -{}) < {}", "a * {} + b > {}", "a % {} = {} AND b <> 'it''s 5'",
+    "a IN ({}, {}) OR \"b 7\" - {} < c[3]", "WITHIN_BOX(lat, lon, {}, {}, {}, {}) AND a + b > {}",
+    "ROUND({}) < a - b", "ROUND(a, 2) * b > {}", "COALESCE(a, {}) < b", "a2 - b > -{} AND {} < c.d9",
+    "a * b BETWEEN {} AND {}", "a * b > {} -- 5", "DATE_ADD(TIMESTAMP(a), {}) < TIMESTAMP(b)",
+    "a - b > INTERVAL {} MINUTE AND c > {}", "GREATEST(a, b, {}) > {}", "SUBSTRING(s, {}, {}) = 'ab1'",
+    "CASE WHEN a > {} THEN b ELSE {} END < c", "a * b > {} * {}", "a - b < ABS(-{})", "a - -{} < b",
+    "NULLIF(a, {}) > b + {}", "a <=> b + {}", "{} = ANY(tags) AND a - b > {}",
+    "CAST(a AS DECIMAL({}, {})) > b",
+    "LEFT(s, {}) LIKE '%5_' AND a * b > {}e2", "x - y > 1{}", "ARRAY_CONTAINS(tags, {}) AND b < a * {}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_filter_that_is_known_by_another_has_the_constants_that_the_parser_finds(template: str) -> None:
+    random = Random(template)
+    texts = []
+    for _ in range(60):
+        numbers = [
+            random.choice([random.randrange(12), random.randrange(10**6) / 100, "2.50"]) for _ in range(8)
+        ]
+        text = template.format(*numbers)
+        with suppress(FilterError):
+            texts.append((text, compile_filter(text)))
+    learned: dict[str, Known] = {}
+    for text, condition in texts:
+        found = cut(text)
+        if found is None:
+            continue
+        known = learned.get(found[0]) or known_of(condition.expression, condition.work, found[1])
+        if known is not None:
+            learned[found[0]] = known
+            form, constants = shape_of(condition.expression)
+            assert (known.form, known.constants_with(found[1])) == (form, constants), text
+            assert known.work == condition.work
+    assert bool(learned) is (template not in UNKNOWN)
+
+
+UNKNOWN = [
+    each
+    for each in TEMPLATES
+    if any(odd in each for odd in ("BOX", "ROUND({})", "--", "DATE_ADD", "ABS(", "MINUTE", "e2", "<=>"))
+]
+"""Those whose numbers are folded, counted otherwise, or may decide how a call is written."""
+
+
+def test_filters_of_one_template_are_parsed_once() -> None:
+    texts = [f"DISTANCE_KM(lat, lon, {n}.5, -{n + 1}.25) < {100 + n}" for n in range(50)]
+    compiled = []
+
+    def compile_one(text: str, dialect: str) -> Filter:
+        compiled.append(text)
+        return compile_filter(text, dialect)
+
+    confirmer = Confirmer(len(texts), lambda place: (texts[place], "sql"), compile_one)
+    events = [{"lat": n + 0.5, "lon": -n - 1} for n in range(50)]
+    columns = columns_of_events(events, [("lat",), ("lon",)])
+    pairs = np.arange(50 * 50)
+    assert not confirmer.works(np.arange(50)).any()
+    found = confirmer.confirm(columns, pairs // 50, pairs % 50)
+    expected = [compile_filter(texts[n % 50]).matches(events[n // 50]) for n in pairs.tolist()]
+    assert found.tolist() == expected and 0 < sum(expected) < len(expected)
+    assert compiled == texts[:1]

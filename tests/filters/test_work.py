@@ -30,6 +30,7 @@ from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
+from fieldfare.matching.plain.build import derived
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
@@ -80,8 +81,35 @@ def test_any_inside_of_any_over_a_large_array_is_given_up_at_once() -> None:
         ("ANY i IN a SATISFIES (i LIKE '%x_y%')", {"a": ["x" * 6400]}, 1 + 2 + 5 + 6400),
     ],
 )
-def test_what_is_counted_is_what_the_documentation_says(text: str, event: dict[str, Any], steps: int) -> None:
+def test_what_is_counted_is_what_the_documentation_says(
+    text: str, event: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "FEW_ELEMENTS", -1)
     assert steps_for(text, event) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "is_simple"),
+    [
+        ("1 = ANY(a)", True),
+        ("NOT (ALL i IN a SATISFIES (i LIKE 'x%' AND LENGTH(i) > 3)) OR b = 1", True),
+        ("CARDINALITY(a) > 3 AND a[-1] = 'x'", True),
+        ("ANY i IN a SATISFIES (i LIKE '%x_y%')", False),
+        ("ANY i IN a SATISFIES (i = b)", False),
+        ("ANY i IN a SATISFIES (ANY j IN a SATISFIES (j = 1))", False),
+        ("ANY i IN a SATISFIES (1 = ANY(i))", False),
+        (f"ANY i IN a SATISFIES ({' OR '.join(f'i = {n}' for n in range(9))})", False),
+        ("1 = ANY(a) AND 2 = ANY(a) AND 3 = ANY(b)", False),
+    ],
+)
+def test_small_arrays_take_no_steps_where_an_element_is_looked_at_in_a_simple_way(
+    text: str, is_simple: bool
+) -> None:
+    """Tags of an event are few: filters on them need no share of it, whether an index decides them or not."""
+    few = {"a": list(range(work.FEW_ELEMENTS)), "b": 1}
+    many = {"a": list(range(work.FEW_ELEMENTS + 1)), "b": 1}
+    assert (steps_for(text, few) == 0) is is_simple
+    assert steps_for(text, many) > 0
 
 
 def test_a_quantifier_may_stand_where_a_value_is_compared() -> None:
@@ -160,22 +188,32 @@ TEXTS = [
     "data.x = 1 OR {n} = ANY(data.b)", "data.w LIKE '%a%' AND 1 = ANY(data.b)", "data.x + data.y > {n}",
     "ANY i IN data.a SATISFIES (ANY j IN data.b SATISFIES (i > j + {n}))",
     "ALL i IN data.a SATISFIES (i > {n} AND i < 9)", "NOT ({n} = ANY(data.b)) OR data.x = 2",
+    "CARDINALITY(data.a) > {n} AND {n} = ANY(data.a)", "data.a[-1] = {n}",
 ]  # fmt: skip
+
+FEW = st.sampled_from([-1, 0, 2, 4])
+"""Arrays have up to eight elements here: how many of these are few."""
+
+
+def some_filters(random: Random, count: int, few: int) -> list[Filter]:
+    """Filters over arrays, compiled where so many elements are few."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "FEW_ELEMENTS", few)
+        filters = [compile_filter(random.choice(TEXTS).format(n=random.randrange(5))) for _ in range(count)]
+        assert all(each.compiled for each in filters)
+    return filters
 
 
 @pytest.mark.long
 @each_library
 @settings(max_examples=drawn(120), derandomize=True, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250))
+@given(st.integers(0, 2**32), st.integers(1, 80), st.integers(1, 250), FEW)
 def test_the_filters_of_a_space_share_the_steps_of_an_event(
-    library: Library, seed: int, limit: int, total: int
+    library: Library, seed: int, limit: int, total: int, few: int
 ) -> None:
     """Whatever parts they are in, whatever events come together: the same filters are given up."""
     random = Random(seed)
-    filters = [
-        compile_filter(random.choice(TEXTS).format(n=random.randrange(5)))
-        for _ in range(random.randrange(1, 25))
-    ]
+    filters = some_filters(random, random.randrange(1, 25), few)
     events = [
         {"data": {name: random_value(random) for name in ("a", "b", "x", "y", "w") if random.random() < 0.8}}
         for _ in range(random.randrange(1, 12))
@@ -184,8 +222,10 @@ def test_the_filters_of_a_space_share_the_steps_of_an_event(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "STEPS_MAX", limit)
         patch.setattr(work, "EVENT_STEPS_MAX", total)
+        patch.setattr(work, "FEW_ELEMENTS", few)  # an index compiles filters, too
         expected = [shared_by_the_filters(filters, event, limit, total) for event in events]
         for parts in (1, 3):
+            patch.setattr(derived, "ROWS_MIN", parts)
             index = Index([build_part(entries_of(filters)[place::parts], library) for place in range(parts)])
             for window in (1 << 14, 2):
                 patch.setattr("fieldfare.matching.windows.WINDOW_EVENTS", window)
@@ -202,17 +242,18 @@ LISTS = pa.struct({"a": pa.list_(pa.int64()), "b": pa.list_(pa.int64()), "x": pa
 
 @each_library
 @settings(max_examples=drawn(40), derandomize=True, deadline=None)
-@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250))
+@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80), st.integers(1, 250), FEW)
 def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
-    library: Library, seed: int, in_arrow: bool, limit: int, total: int
+    library: Library, seed: int, in_arrow: bool, limit: int, total: int, few: int
 ) -> None:
     """After a restart records come in other batches: an event must not lose a match that it had before."""
     random = Random(seed)
-    filters = [compile_filter(random.choice(TEXTS).format(n=random.randrange(5))) for _ in range(12)]
+    filters = some_filters(random, 12, few)
     records = [random_record(random, offset, in_arrow) for offset in range(random.randrange(1, 5))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "STEPS_MAX", limit)
         patch.setattr(work, "EVENT_STEPS_MAX", total)
+        patch.setattr(work, "FEW_ELEMENTS", few)  # an index compiles filters, too
         patch.setattr(work, "RECORD_STEPS_MAX", 2 * total)
         patch.setattr(work, "EVENT_STEPS_MIN", total // 3)
         shares = [min(total, max(2 * total // each.count, total // 3)) for each in records]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from naive_decoder import columns_from_arrow_naive
 from tests.doses import drawn
 
+from fieldfare.filters import compile_filter
 from fieldfare.filters.values import ABSENT, exact_number
+from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
@@ -280,3 +283,19 @@ def test_a_buffer_may_have_some_bytes_more_than_its_values(kind: Any, content: b
     for start in range(4):
         values = pa.Array.from_buffers(kind, 3, buffers)[start:]
         assert_as_naive(pa.RecordBatch.from_arrays([values], names=["v"]), [("v",)])
+
+
+@pytest.mark.parametrize("lists", [pa.list_, pa.large_list, pa.list_view, lambda kind: pa.list_(kind, 2)])
+def test_arrays_of_views_of_strings_are_read(lists: Callable[[pa.DataType], pa.DataType]) -> None:
+    """Polars writes all its strings so, and Arrow cannot take them out of lists."""
+    rows = [["x", "y"], None, ["a string that is longer than twelve bytes", None]]
+    batches = [
+        pa.record_batch({"a": pa.array(rows, lists(kind))}) for kind in (pa.string_view(), pa.string())
+    ]
+    for text in ("'x' = ANY(a)", "a[-1] = 'y'", "a[0] LIKE 'a string%'", "CARDINALITY(a) = 2"):
+        found, expected = (BatchFilter(compile_filter(text)).matches(batch).tolist() for batch in batches)
+        assert found == expected and any(found)
+    inner = pa.list_(pa.struct({"s": pa.string_view()}))
+    batch = pa.record_batch({"a": pa.array([[{"s": "x"}, {"s": "y"}], []], inner)})
+    by_member = BatchFilter(compile_filter("ANY i IN a SATISFIES (i.s = 'y')"))
+    assert by_member.matches(batch).tolist() == [True, False]

@@ -31,6 +31,7 @@ from fieldfare.filters.expression import (
     Quantified,
     attribute_paths,
     walk,
+    without_quantifiers,
 )
 from fieldfare.filters.sql.parser import parse_value
 from fieldfare.filters.sql.printer import format_expression
@@ -57,10 +58,11 @@ class _NoColumnError(Exception):
 
 @lru_cache(_REMEMBERED)
 def _path_of(e: Expression) -> Path:
-    reads = False
+    reads, goes_through = False, isinstance(e, Quantified)
     for place, part in enumerate(walk(e)):
         reads = reads or isinstance(part, Attribute)
-        if place == MAX_PARTS or isinstance(part, Quantified | Element):
+        inside = isinstance(part, Quantified) and place > 0
+        if place == MAX_PARTS or inside or (isinstance(part, Element) and not goes_through):
             raise _NoColumnError
     try:
         text = format_expression(e) if reads else ""
@@ -80,8 +82,11 @@ def expression_of(path: Path) -> Expression:
 
 
 def base_paths(path: Path) -> frozenset[Path]:
-    """The attributes that a derived column reads; of an attribute itself."""
-    return frozenset((path,)) if derived_text(path) is None else attribute_paths(expression_of(path))
+    """The attributes that a derived column reads, also as parts of an element; of an attribute itself."""
+    if derived_text(path) is None:
+        return frozenset((path,))
+    expression = expression_of(path)
+    return attribute_paths(expression) | attribute_paths(without_quantifiers(expression))
 
 
 def value_getter(path: Path, getter: Callable[[Path], Callable[[Any], Any]]) -> Callable[[Any], Any]:

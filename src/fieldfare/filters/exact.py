@@ -14,6 +14,9 @@ from typing import Any
 MAX_BITS = 2_048
 """Arithmetic is unknown where a number's numerator or denominator is longer (about 616 digits)."""
 
+SUM_BITS = 2 * MAX_BITS + 1
+"""What a sum or a difference may have, so that numbers that arithmetic takes always have one."""
+
 MAX_POWER = 620
 """A power of ten that has more than ``MAX_BITS`` bits."""
 
@@ -103,10 +106,10 @@ def calculate(operator: str, left: Rational, right: Rational) -> Rational | None
     """
     result: Rational
     if operator == "+":
-        result = left + right
-    elif operator == "-":
-        result = left - right
-    elif operator == "*":
+        return _bounded(left + right, SUM_BITS)
+    if operator == "-":
+        return _bounded(left - right, SUM_BITS)
+    if operator == "*":
         result = left * right
     elif right == 0:
         return None
@@ -118,8 +121,8 @@ def calculate(operator: str, left: Rational, right: Rational) -> Rational | None
     return _bounded(result)
 
 
-def _bounded(value: Rational) -> Rational | None:
-    if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
+def _bounded(value: Rational, most: int = MAX_BITS) -> Rational | None:
+    if value.numerator.bit_length() > most or value.denominator.bit_length() > most:
         return None
     if type(value) is Fraction and value.denominator == 1:
         return value.numerator

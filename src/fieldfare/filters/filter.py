@@ -10,12 +10,13 @@ from typing import Any
 from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
 from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
+from fieldfare.filters.counted import decided_by_work
 from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.filters.errors import FilterError, Problem, nearest
 from fieldfare.filters.evaluator import Compiler, Condition, event_getter, lookup_getter
 from fieldfare.filters.eventbridge.dialect import parse_eventbridge
 from fieldfare.filters.expression import Expression, Literal, attribute_paths, without_quantifiers
-from fieldfare.filters.normal_form import NormalForm, decided_by_work, normal_form
+from fieldfare.filters.normal_form import NormalForm, normal_form
 from fieldfare.filters.sql.parser import read_sql
 from fieldfare.filters.sql.simple import SimpleFilter, read_simple
 from fieldfare.filters.subscriptions_api import parse_subscriptions

@@ -13,13 +13,13 @@ grow beyond the bounds. Of patterns a conjunction also has the ``needles``: text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fieldfare.filters import values as sets
 from fieldfare.filters.constants import with_constant_parts, with_constants
-from fieldfare.filters.derived import on_column
+from fieldfare.filters.derived import on_column, path_of
 from fieldfare.filters.drafts import (
     MAX_CONJUNCTIONS,
     NO_NEEDLES,
@@ -56,9 +56,8 @@ from fieldfare.filters.expression import (
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.needles import Needle, needle_of
 from fieldfare.filters.predicate_sets import SETS
-from fieldfare.filters.required import expanded, implied_by
+from fieldfare.filters.required import expanded, implied_by, moved_column
 from fieldfare.filters.values import ValueSet
-from fieldfare.filters.work import Work
 from fieldfare.model import Path, derived_text
 
 
@@ -106,11 +105,11 @@ class NormalForm:
 
 def normal_form(expression: Expression) -> NormalForm:
     """The normal form of the events for which an expression is true."""
-    drafts = _Builder().wanted(expression, _TRUE)
+    drafts = _Builder(expression).wanted(expression, _TRUE)
     return NormalForm(
         tuple(
             Conjunction(
-                _sorted(draft.sets),
+                sorted_sets(draft.sets),
                 draft.exact,
                 tuple(sorted(draft.needles, key=_needle_order)),
                 draft.implied,
@@ -120,42 +119,12 @@ def normal_form(expression: Expression) -> NormalForm:
     )
 
 
-def decided_by_work(form: NormalForm, work: Work | None) -> NormalForm:
-    """The normal form of a filter that is evaluated only if its work is not too much.
-
-    A conjunction that lets an array in is not enough to match then. And which filters share the steps of an
-    event must not depend on what an index looks for: it has no needles and no derived columns either.
-    """
-    if work is None:
-        return form
-
-    def decided(each: Conjunction) -> Conjunction:
-        constraints = dict(each.constraints)
-        paths = [root + steps for root, steps in work.through]
-        if not work.reads_much and all(_is_no_array(path, constraints) for path in paths):
-            return each
-        plain = replace(each.without_derived(), exact=False)
-        return replace(plain, needles=()) if work.loops else plain
-
-    return NormalForm(tuple(map(decided, form.conjunctions)))
-
-
-def _is_no_array(path: Path, constraints: Mapping[Path, ValueSet]) -> bool:
-    """Whether constraints say so of an attribute, or that it has a member."""
-    for longer, values in constraints.items():
-        if longer == path and not values.atoms & sets.OTHER:
-            return True
-        is_below = longer[: len(path)] == path and len(longer) > len(path)
-        if is_below and isinstance(longer[len(path)], str) and not values.atoms & sets.MISSING:
-            return True
-    return False
-
-
 def _needle_order(needle: Needle) -> tuple[Any, ...]:
     return path_order(needle.path), needle.text, needle.kind
 
 
-def _sorted(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
+def sorted_sets(found: dict[Path, ValueSet]) -> tuple[tuple[Path, ValueSet], ...]:
+    """The constraints of a conjunction, in their order."""
     if len(found) == 1:
         return tuple(found.items())
     try:
@@ -183,7 +152,9 @@ class _Builder:
     What it remembers is found by the identity of expressions; so those that it makes itself are kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Expression) -> None:
+        self.whole = whole
+        self.in_all: int | None = None
         self.budget = Budget()
         self.known: dict[tuple[int, int], Disjunction] = {}
         self.read: dict[int, int] = {}
@@ -323,7 +294,32 @@ class _Builder:
             found.append(Draft({(*path, 0): _PRESENT}, False))
             if if_empty and not _holds_for_empty(e, truths):
                 found.append(Draft({(*path, 0): _MISSING, path: _OTHER}, False))
-        return self.union([found])
+        return self.union([self.by_column(e, truths, found)])
+
+    def by_column(self, e: Quantified, truths: int, found: Disjunction) -> Disjunction:
+        """The same of a quantifier, decided by its column where its sets do not decide.
+
+        Of many quantifiers' columns all combinations would be conjunctions.
+        """
+        if self.quantifiers or self.count() > _MAX_QUANTIFIED or all(draft.exact for draft in found):
+            return found
+        path = path_of(e)
+        if path is None:
+            return found
+        (column,) = self.derived(Attribute(path), truths)
+
+        def decided(draft: Draft) -> Draft:
+            if draft.exact or draft.needles:
+                return draft
+            return Draft({**draft.sets, **column.sets}, True, NO_NEEDLES, frozenset(draft.sets))
+
+        return [decided(draft) for draft in found]
+
+    def count(self) -> int:
+        """How many quantifiers the filter has."""
+        if self.in_all is None:
+            self.in_all = sum(isinstance(part, Quantified) for part in walk(self.whole))
+        return self.in_all
 
     def grounded(self, e: Expression, paths: dict[str, Path]) -> Expression:
         """An expression with attributes in the place of the elements of quantifiers around it.
@@ -424,12 +420,23 @@ class _Builder:
             self.columns[id(e)] = on_column(e) if room else None
             self.kept.append(e)
         predicate = self.columns[id(e)]
-        column = [draft] if predicate is None else self.derived(predicate, truths)
+        column = [draft] if predicate is None else self.moved(e, truths) or self.derived(predicate, truths)
         if not column or not column[0].sets:
             return column
         if not column[0].exact or column[0].needles:
             return [draft]
         return [Draft({**draft.sets, **column[0].sets}, True, NO_NEEDLES, frozenset(draft.sets))]
+
+    def moved(self, e: Expression, truths: int) -> Disjunction:
+        """A predicate on an attribute moved by a constant: what the column that all such share must be."""
+        found = moved_column(e)
+        if found is None:
+            return _NEVER
+        path, values_where = found
+        true, false = values_where
+        decided = {_TRUE: true, _FALSE: false, _TRUE | _FALSE: true.union(false)}
+        values = decided[truths] if truths in decided else decided[_ALL ^ truths].complement()
+        return _NEVER if values.is_empty else [Draft({} if values.is_full else {path: values})]
 
     def reads(self, e: Expression) -> int:
         """Whether an expression reads attributes, elements, both, or nothing."""
@@ -462,6 +469,9 @@ _COMPOUNDS: dict[type, Callable[[_Builder, Any, int], Disjunction]] = {
 
 _PARTS_IN_ONE = 4
 """Looking through so many parts of an inner quantifier's condition is as much work as one constraint."""
+
+_MAX_QUANTIFIED = 2
+"""A filter with more quantifiers has no columns for them."""
 
 _MAX_COLUMNS = 64
 """So many predicates of a filter may be on derived columns: each writes its column's text."""

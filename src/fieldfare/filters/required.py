@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from fieldfare.filters import values as sets
+from fieldfare.filters.derived import path_of
 from fieldfare.filters.expression import (
     CONDITIONS,
     Arithmetic,
@@ -89,6 +90,29 @@ def _operand_set(e: Any, truth: bool | None) -> tuple[Expression, ValueSet, bool
         return None
     found = SETS[type(e)](replace(e, **{side: _STAND_IN}), truth)
     return None if found is None else (operand, found[1], found[2])
+
+
+def moved_column(e: Expression) -> tuple[Path, tuple[ValueSet, ValueSet]] | None:
+    """For a predicate on an attribute moved by a constant, ``ABS(delay - 30) <= 2``: the column of them all.
+
+    That is ``delay + 0``, the attribute as arithmetic sees it: unknown for what is no number, infinite or too
+    long. For the sum of an attribute and a constant is unknown for the same attributes, whatever the constant
+    is (``exact.SUM_BITS``). With it come its values where the predicate is true, and those where it is false.
+    """
+    true, false = _operand_set(e, True), _operand_set(e, False)
+    if true is None or false is None or not (true[2] and false[2]):
+        return None
+    operand = true[0].operands[0] if isinstance(true[0], Call) and true[0].function == "ABS" else true[0]
+    attribute = operand
+    if isinstance(operand, Arithmetic) and operand.operator in ("+", "-"):
+        attribute = operand.left if _constant_number(operand.right) is not None else operand.right
+        if attribute is operand.right and _constant_number(operand.left) is None:
+            return None
+    path = path_of(Arithmetic("+", attribute, Literal(0))) if isinstance(attribute, Attribute) else None
+    if path is None:
+        return None
+    values = [required(true[0], each[1])[0][0][1] for each in (true, false)]
+    return path, (values[0], values[1])
 
 
 def required(e: Expression, wanted: ValueSet) -> Needed:

@@ -13,6 +13,8 @@ evaluated together.
   characters, which is looked for character by character.
 * CARDINALITY and ELEMENT_AT take a step, and the array is read as for a quantifier.
 * An array takes a step for every four values that are in it, at any depth: it must be read first.
+* What goes through arrays of FEW_ELEMENTS at most, and compares each element in a simple way, takes none: an
+  index may decide it by columns, and if it does not it costs no more than to read a text.
 
 A filter without quantifiers is not counted unless its texts could take more than ``STEPS_MAX`` for an event
 of a megabyte.
@@ -37,6 +39,7 @@ from fieldfare.filters.expression import (
     Quantified,
     Wild,
     parts_of,
+    walk,
 )
 from fieldfare.filters.functions.arrays import READS_ARRAYS
 from fieldfare.filters.values import ABSENT, is_array
@@ -56,6 +59,15 @@ An event's share is bounded by EVENT_STEPS_MAX too. It depends on how many event
 they are, nor on what is matched together. Events that are in no record have EVENT_STEPS_MAX."""
 EVENT_STEPS_MIN = 10_000
 """An event has so many, however many events its record has: by default a record has at most ten thousand."""
+FEW_ELEMENTS = 32
+"""Arrays of no more elements take no steps where what is done with an element is simple.
+
+Registries and files hold it: it may become more, never less."""
+FEW_PARTS = 16
+"""A condition of an element that has more parts is not simple; nor is one with a quantifier inside, with a
+pattern that is looked for character by character, or that reads a text which is no part of the element."""
+MOST_LOOPS = 2
+"""Nor is a filter that goes through more arrays."""
 LARGE_TEXT = 1 << 20
 """No text of an event is expected to be longer: events of more than a mebibyte are refused as a rule."""
 
@@ -105,6 +117,8 @@ class Work(NamedTuple):
         The attributes that quantifiers go through, or through parts of.
     through
         All that they go through, where nothing is an array: of which of `arrays`, and the steps to it.
+    few
+        An array with so many elements takes no steps: FEW_ELEMENTS or, where nothing is simple, -1.
     readings, loops
         What takes steps.
     reads_much
@@ -116,10 +130,11 @@ class Work(NamedTuple):
     loops: tuple[Loop, ...]
     reads_much: bool
     through: tuple[tuple[Path, Path], ...] = ()
+    few: int = -1
 
     def goes_through_arrays(self, get: Get) -> bool:
-        """Whether a quantifier has an array to go through; else each has one element at most."""
-        return any(_meets_array(get(root), steps) for root, steps in self.through)
+        """Whether a quantifier has an array to go through that is not small; else it takes no steps."""
+        return any(_meets_array(get(root), steps, self.few) for root, steps in self.through)
 
     def steps(self, get: Get, most: int | None = None) -> int:
         """The steps for an event whose attributes are read by a function; `most` + 1 for any more.
@@ -154,16 +169,38 @@ def work_of(expression: Expression) -> Work | None:
     arrays = {loop.array.root for loop in nested}
     through = {(loop.array.root, loop.steps) for loop in nested}
     ordered = tuple(sorted(through, key=repr))
-    return Work(tuple(sorted(arrays, key=repr)), readings, loops, reads_much, ordered)
+    few = FEW_ELEMENTS if not reads_much and len(loops) <= MOST_LOOPS and all(map(_is_simple, loops)) else -1
+    return Work(tuple(sorted(arrays, key=repr)), readings, loops, reads_much, ordered, few)
 
 
-def _meets_array(value: Any, steps: Path) -> bool:
-    """Whether a value, or what some steps of it lead to, is an array."""
+def looked_into(expression: Expression) -> list[Path]:
+    """The attributes that an expression looks into as arrays."""
+    found = []
+    for part in walk(expression):
+        array = part.array if isinstance(part, Quantified) else None
+        if isinstance(part, Call) and part.function in READS_ARRAYS:
+            array = part.operands[0]  # type: ignore[assignment]
+        if isinstance(array, Attribute):
+            found.append(array.path)
+    return found
+
+
+def _is_simple(loop: Loop) -> bool:
+    """Whether what is done with each element costs little."""
+    return (
+        not loop.loops
+        and loop.parts <= FEW_PARTS
+        and all(each.of.level and each.weight == 1 for each in loop.readings)
+    )
+
+
+def _meets_array(value: Any, steps: Path, few: int) -> bool:
+    """Whether a value is an array of more than so many elements, or what some steps of it lead to."""
     for step in steps:
         if is_array(value):
             return True
         value = value.get(step, ABSENT) if isinstance(value, Mapping) else ABSENT
-    return is_array(value)
+    return is_array(value) and len(value) > few
 
 
 def holds_values(value: Any) -> bool:

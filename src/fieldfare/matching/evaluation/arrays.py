@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfare.matching.evaluation.elements import Elements, elements_of
+from fieldfare.matching.evaluation.elements import Elements, shared_elements
 from fieldfare.matching.evaluation.kinds import KIND_ANY, KIND_ASK
 from fieldfare.matching.evaluation.operands import Operand, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
@@ -50,8 +50,7 @@ class ArrayOperand:
         rows = np.flatnonzero(view.arrays(self.path))
         if len(rows):
             given = [spread(operand.values(view), view.size) for operand in self.operands]
-            batch, path, events = view.source(self.path, rows)
-            for found in elements_of(batch, path, rows, events, [()]):
+            for found in shared_elements(view, self.path, rows, [()]):
                 known = self.read(known, found, *given)
         return known
 

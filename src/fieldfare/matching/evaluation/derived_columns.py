@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters.derived import expression_of, value_getter
+from fieldfare.filters.derived import base_paths, expression_of, value_getter
 from fieldfare.filters.expression import (
     Arithmetic,
     Attribute,
@@ -20,15 +20,15 @@ from fieldfare.filters.expression import (
     Comparison,
     Expression,
     Negate,
-    attribute_paths,
     parts_of,
 )
 from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.work import FEW_ELEMENTS, looked_into
 from fieldfare.matching.evaluation.compiler import expanded, operand_of
 from fieldfare.matching.evaluation.kinds import KIND_ASK, KIND_RATIO
 from fieldfare.matching.evaluation.operands import spread
 from fieldfare.matching.evaluation.view import NO_TEXT, View, readable
-from fieldfare.matching.events.columns import KIND_EXACT, KIND_NULL, KIND_STRING, ColumnBatch
+from fieldfare.matching.events.columns import KIND_EXACT, KIND_MISSING, KIND_NULL, KIND_STRING, ColumnBatch
 from fieldfare.matching.events.event_columns import cells_of_values
 from fieldfare.model import Path
 
@@ -74,9 +74,10 @@ class DerivedColumn:
     def __init__(self, path: Path) -> None:
         self.path = path
         expression = expression_of(path)
-        self.bases = tuple(sorted(attribute_paths(expression), key=repr))
+        self.bases = tuple(sorted(base_paths(path), key=repr))
         self._operand = operand_of(expanded(expression))
         self._needed = _needed(expression)
+        self._beyond_few = [(*path, FEW_ELEMENTS) for path in looked_into(expression)]
         self.cost_ns = PYTHON_NS if self._operand is None else self._operand.cost_ns
 
     def of(self, columns: ColumnBatch, start: int, end: int) -> Computed:
@@ -100,7 +101,23 @@ class DerivedColumn:
             if path not in known:
                 known[path] = columns.values(path, slice(start, end))
             bases.append(known[path])
-        return [self._value(row) for row in zip(*bases, strict=True)]
+        rows = zip(*bases, strict=True)
+        many = self._many(columns, start, end)
+        return [
+            None if is_many else self._value(row) for row, is_many in zip(rows, many.tolist(), strict=True)
+        ]
+
+    def _many(self, columns: ColumnBatch, start: int, end: int) -> NDArray[np.bool_]:
+        """Where an array that it looks into has more than FEW_ELEMENTS: nobody asks for it there.
+
+        For such an array no filter is decided by a column (``counted.decided_by_work``), and it can hold
+        a million elements.
+        """
+        many = np.zeros(end - start, bool)
+        for path in self._beyond_few:
+            if path in columns.columns:
+                many |= columns.columns[path].kinds[start:end] > KIND_MISSING
+        return many
 
     def _compute(self, columns: ColumnBatch, start: int, end: int, known: dict[Any, Any]) -> Computed:
         rows = self._rows(columns, start, end)
@@ -120,10 +137,11 @@ class DerivedColumn:
         """The events where it may have a value; None if these are nearly all."""
         if any(path not in columns.columns for path in self._needed):
             return np.zeros(0, np.int64)
-        present = np.ones(end - start, bool)
+        many = self._many(columns, start, end)
+        present = ~many
         for path in self._needed:
             present &= columns.columns[path].kinds[start:end] > KIND_NULL
-        if np.count_nonzero(present) >= _FEW * (end - start):
+        if np.count_nonzero(present) >= _FEW * (end - start) and not many.any():
             return None
         return np.flatnonzero(present) + start
 

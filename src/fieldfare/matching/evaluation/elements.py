@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.evaluation import element_kernels
 from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.view import Rows, readable
+from fieldfare.matching.evaluation.view import Rows, View, readable
 from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, Column, ColumnBatch
 from fieldfare.matching.events.json_decoder import DecodeError, decode_json_lines, unescaped
 from fieldfare.model import Path
@@ -20,6 +21,8 @@ GROUP_BYTES = 1 << 22
 _MOST_UNESCAPED = 8 * GROUP_BYTES
 """Unescaping copies the whole text: of a larger one, arrays with escapes are left to Python."""
 _GROUP_ROWS = 1 << 12
+_SHARED_GROUPS = 4
+"""So many groups are remembered, and more not: the text that is held at once is bounded."""
 _LENGTH_BITS = 0xFFFFFFFF
 
 
@@ -32,6 +35,33 @@ class Elements(NamedTuple):
     """How many each has."""
     batches: dict[Path, tuple[ColumnBatch, Path]]
     """For each path into an element that was asked for: a batch of all elements, and the path there."""
+
+
+class _Groups(list[Elements]):
+    """Elements that a view remembers."""
+
+    def size_bytes(self, text: NDArray[np.uint8]) -> int:
+        """The memory that they take beside a text, of which theirs may be a view."""
+        size = 0
+        for found in self:
+            for batch, _ in found.batches.values():
+                size += sum(column.kinds.nbytes + column.words.nbytes for column in batch.columns.values())
+                size += 0 if np.may_share_memory(batch.text, text) else batch.text.nbytes
+        return size
+
+
+def shared_elements(view: View, path: Path, rows: Rows, inner: Sequence[Path]) -> Iterable[Elements]:
+    """`elements_of` an attribute in all rows of a view where it is an array, for whoever asks."""
+    key = path, *inner
+    known: _Groups | None = view.memo.get(key)
+    if known is None:
+        batch, place, events = view.source(path, rows)
+        groups = elements_of(batch, place, rows, events, inner)
+        known = _Groups(islice(groups, _SHARED_GROUPS + 1))
+        if len(known) > _SHARED_GROUPS:
+            return chain(known, groups)
+        view.memo[key] = known
+    return known
 
 
 def elements_of(

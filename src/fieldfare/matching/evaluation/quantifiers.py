@@ -9,7 +9,7 @@ import numpy as np
 
 from fieldfare.matching.evaluation import element_kernels
 from fieldfare.matching.evaluation.conditions import Condition
-from fieldfare.matching.evaluation.elements import Elements, elements_of
+from fieldfare.matching.evaluation.elements import Elements, shared_elements
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import (
@@ -99,8 +99,7 @@ class OverElements:
     def _go_through(self, view: View, rows: Rows, truths: Truths, exactly: bool) -> None:
         assert self.of_element is not None
         condition, place = self.of_element
-        batch, path, events = view.source(self.path, rows)
-        for found in elements_of(batch, path, rows, events, self.inner):
+        for found in shared_elements(view, self.path, rows, self.inner):
             elements = ElementView(found, place, view)
             joined: Any = np.empty(len(found.rows), np.uint8)
             of_elements = condition.truths(elements, exactly)

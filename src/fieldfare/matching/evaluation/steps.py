@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.filters.work import STEPS_MAX, TEXT_CHARACTERS, VALUES_A_STEP, Loop, Reading, Work
-from fieldfare.matching.events.columns import KIND_OTHER, KIND_STRING, ColumnBatch
+from fieldfare.matching.events.columns import KIND_MISSING, KIND_OTHER, KIND_STRING, ColumnBatch
 from fieldfare.model import Path
 
 Rows = NDArray[np.int64]
@@ -42,7 +42,19 @@ def most_steps(batch: ColumnBatch, work: Work, rows: Rows) -> Steps:
         return steps
     columns = [batch.columns[path] for path in work.arrays if path in batch.columns]
     counts = sum((column.kinds[rows] == KIND_OTHER for column in columns), none)
-    return np.where(counts > 0, steps, 0.0)
+    return np.where((counts > 0) & _may_be_many(batch, work, rows), steps, 0.0)
+
+
+def _may_be_many(batch: ColumnBatch, work: Work, rows: Rows) -> NDArray[np.bool_]:
+    """Where some array may have more elements than those that take no steps."""
+    many = np.zeros(len(rows), bool)
+    for root, steps in work.through:
+        beyond = (*root, *steps, work.few)
+        if work.few < 0 or not (beyond in batch.columns or beyond in batch.asked):
+            return ~many
+        if beyond in batch.columns:
+            many |= batch.columns[beyond].kinds[rows] != KIND_MISSING
+    return many
 
 
 def _bytes(batch: ColumnBatch, path: Path, rows: Rows) -> Steps:

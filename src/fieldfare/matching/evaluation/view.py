@@ -132,7 +132,7 @@ class View:
     many rows as the batch has, it is computed for all of them. Until then the count stands there.
     """
 
-    __slots__ = ("_columns", "batch", "memo", "parent", "rows", "size", "text")
+    __slots__ = ("_arrays", "_columns", "batch", "memo", "parent", "rows", "size", "text")
 
     def __init__(self, batch: ColumnBatch, rows: Rows | slice | None = None) -> None:
         self.batch = batch
@@ -145,6 +145,7 @@ class View:
         self.text = readable(batch.text)
         self.memo: dict[Any, Any] = {}
         self._columns: dict[Path, Column | None] = {}
+        self._arrays: dict[Path, NDArray[np.bool_]] = {}
 
     def column(self, path: Path) -> Column | None:
         """The column of an attribute; None if no row has it."""
@@ -164,15 +165,21 @@ class View:
 
     def arrays(self, path: Path) -> NDArray[np.bool_]:
         """The rows in which an attribute is an array."""
+        known = self._arrays.get(path)
+        if known is None:
+            known = self._arrays[path] = self._where_arrays(path)
+        return known
+
+    def _where_arrays(self, path: Path) -> NDArray[np.bool_]:
         column = self.column(path)
         if column is None:
-            return np.zeros(self.size, bool)
+            return frozen(np.zeros(self.size, bool))
         arrays: NDArray[np.bool_] = column.kinds == KIND_OTHER
         rows = np.flatnonzero(arrays)
         if len(rows):
             batch, place, events = self.source(path, rows)
             arrays[rows] = batch.are_arrays(place, events)
-        return arrays
+        return frozen(arrays)
 
     def source(self, path: Path, rows: Rows) -> tuple[ColumnBatch, Path, Rows]:
         """Where an attribute of some of the rows is: a batch, its path there, and the events there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +93,29 @@ def plain(values: pa.Array) -> pa.Array:
             return values
 
 
+def without_views(values: pa.Array) -> pa.Array:
+    """The same values with plain strings in the place of views, also inside: Arrow cannot take these."""
+    kind = _viewless(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+@lru_cache(256)
+def _viewless(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_viewless(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_viewless(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_viewless(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_viewless(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_viewless(kind.key_type), _viewless(kind.item_type))
+    return kind
+
+
 def _find_in_map(values: pa.MapArray, key: str) -> NDArray[np.int64]:
     """Where each row's item of a key is among all items (of repeated keys the last), or -1."""
     found = np.full(len(values), -1, np.int64)
@@ -109,7 +133,7 @@ def _take(items: pa.Array, places: NDArray[np.int64], around: pa.Array) -> Cells
     nulls = null_mask(around)
     if nulls is not None:
         missing |= nulls
-    return Cells(items.take(pa.array(places, mask=missing)), missing)
+    return Cells(without_views(items).take(pa.array(places, mask=missing)), missing)
 
 
 def _either(a: NDArray[np.bool_] | None, b: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

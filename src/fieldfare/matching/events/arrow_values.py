@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain
+from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain, without_views
 from fieldfare.matching.events.columns import UNKNOWN_BYTES, ColumnBatch, Flattened
 from fieldfare.model import Path
 
@@ -85,7 +85,7 @@ class ArrowOthers:
         lists = plain(cells.values)
         if _reader(lists.type) not in (_lists, _fixed_lists):
             return None
-        lists = lists.take(pa.array(events))
+        lists = without_views(lists).take(pa.array(events))
         paths = {each: ("element", *each) for each in inner}
         batch = pa.RecordBatch.from_arrays([lists.flatten()], names=["element"])
         counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -295,7 +295,7 @@ class PlainIndex:
     def _confirmer(self) -> Confirmer:
         """What evaluates the filters. It does not know this index: a circle would keep its file mapped."""
         texts, compile_filter = self.groups.texts, self._compile_filter
-        return Confirmer(len(texts.filter_place), lambda place: _filter_at(texts, place, compile_filter))
+        return Confirmer(len(texts.filter_place), lambda place: _text_at(texts, place), compile_filter)
 
     def explain(self) -> PlainExplanation:
         """See ``library.FilterIndex``."""
@@ -306,8 +306,8 @@ class PlainIndex:
         return explain_rows(self.groups, self.indexed_paths, place)
 
 
-def _filter_at(texts: Texts, place: int, compile_filter: CompileFilter) -> Any:
-    """The filter of a subscription whose normal form is not exact."""
+def _text_at(texts: Texts, place: int) -> tuple[str, str]:
+    """The filter of a subscription whose normal form is not exact: its text, and its dialect."""
     raw = texts.filter_text[texts.filter_offset[place] : texts.filter_offset[place + 1]].tobytes()
     dialect, _, text = raw.decode("utf-8", "surrogatepass").partition("\n")
-    return compile_filter(text, dialect)
+    return text, dialect

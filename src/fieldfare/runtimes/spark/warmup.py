@@ -39,7 +39,7 @@ _SELDOM = (
     *("DISTANCE_KM(a, b, 1, 2) < 5", "ROUND(a, 1) = 2", "FLOOR(a) < b", "ABS(a) > b", "NUMBER(s) > b"),
     *("INT(s) > b", "BOOLEAN(s)", "DECIMAL(s) > b", "COALESCE(a, b) > 1", "TIME(s) > TIME '12:00:00'"),
     *("HOUR(s) = 3", "TIMESTAMP(s) > TIMESTAMP '2024-01-01T00:00:00Z'", "ANY x IN l SATISFIES (x > 1)"),
-    *("ANY x IN l SATISFIES (x.y > 1 AND x.z = 'a')", "1 < ANY(l)", "CARDINALITY(l) > 1"),
+    *("ANY x IN l SATISFIES (x.y > 1 AND x.z = 'a')", "1 < ANY(l)", "CARDINALITY(l) > 1", "l[-1] = 2"),
     *("CESQL_STRING(a) = s", "CESQL_BOOL(s)", "CESQL_NOT(s)", "CESQL_EQUAL(a, s)", "CESQL_ADD(a, b) = 2"),
 )
 """Filters that together use the others."""

@@ -7,14 +7,18 @@ not need what they imply for attributes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfare.filters.derived import expression_of
+from fieldfare.filters.work import looked_into
 from fieldfare.matching.plain.build.arrays import Material
 from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
 from fieldfare.matching.plain.build.gathering_kernels import IMPLIED, NEEDLE_KINDS, ODD, STRING
 from fieldfare.matching.plain.layout import starts_of
-from fieldfare.model import derived_text
+from fieldfare.model import Path, derived_text
 
 COLUMNS_MAX = 128
 """So many derived columns of an index at most: each takes room for every event that is looked at together."""
@@ -22,6 +26,8 @@ ROWS_MIN = 16
 """A column of fewer rows is not kept: their filters, evaluated together, cost no more, and only where they
 are candidates. With more it pays whatever it costs, as evaluating each of their filters costs as much for
 every candidate. For a single event each column costs some microseconds."""
+ROWS_MIN_OF_ARRAYS = 8
+"""The same of a column that looks into arrays, which costs filters more."""
 
 
 def with_columns(material: Material) -> Material:
@@ -31,7 +37,8 @@ def with_columns(material: Material) -> Material:
     if not derived.any() and int(gathered.attribute.max(initial=0)) < IMPLIED:
         return material
     attribute = gathered.attribute & (IMPLIED - 1)
-    lost = derived & ~_worth_it(derived, np.bincount(attribute, minlength=len(derived)))
+    uses = np.bincount(attribute, minlength=len(derived))
+    lost = derived & ~_worth_it(derived, uses, _least(material.paths, derived, uses))
     row = np.repeat(np.arange(len(gathered.subscription)), np.diff(gathered.predicate_start))
     loses = np.zeros(len(gathered.subscription), bool)
     loses[row[lost[attribute]]] = True
@@ -45,10 +52,21 @@ def with_columns(material: Material) -> Material:
     return _with_attributes(material._replace(gathered=gathered))
 
 
-def _worth_it(derived: NDArray[np.bool_], uses: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _least(paths: Sequence[Path], derived: NDArray[np.bool_], uses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows must use each of the columns."""
+    least = np.full(len(paths), ROWS_MIN)
+    for place in np.flatnonzero(derived & (uses >= ROWS_MIN_OF_ARRAYS) & (uses < ROWS_MIN)).tolist():
+        if looked_into(expression_of(paths[place])):
+            least[place] = ROWS_MIN_OF_ARRAYS
+    return least
+
+
+def _worth_it(
+    derived: NDArray[np.bool_], uses: NDArray[np.int64], least: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Which derived columns are kept, those with most uses first."""
     found = np.zeros(len(derived), bool)
-    places = np.flatnonzero(derived & (uses >= ROWS_MIN))
+    places = np.flatnonzero(derived & (uses >= least))
     found[places[np.argsort(-uses[places], kind="stable")][:COLUMNS_MAX]] = True
     return found
 

@@ -2,23 +2,26 @@
 
 Python takes a microsecond or several for a pair of an event and a filter. So pairs are evaluated
 together: all those of filters that differ in their constants only (``evaluation.shapes``). One by one
-go only those of a filter that is unlike all others and has few candidates.
+go only those of a filter that is unlike all others and has few candidates. A filter that differs from another
+in its numbers only is not parsed (``templates``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters.expression import Expression
+from fieldfare.filters.expression import Expression, Scalar
 from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.evaluation.shapes import Shape, shape_of
 from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.plain.search.templates import Known, cut, known_of
 
 Places = NDArray[np.int64]
 Truth = NDArray[np.bool_]
@@ -29,6 +32,8 @@ PAIRS_MAX = 1 << 20
 """Pairs looked at together, at most: bounds memory where filters say little to the index."""
 
 _NEW = -1
+_TRIES = 4
+"""So many filters of a template are asked what it is."""
 
 
 class Confirmer:
@@ -38,12 +43,20 @@ class Confirmer:
     ----------
     size
         How many filters there are.
-    filter_at
-        Gives the filter at a place.
+    text_at
+        Gives the text and the dialect of the filter at a place.
+    filter_of
+        Compiles these.
     """
 
-    def __init__(self, size: int, filter_at: Callable[[int], Any]) -> None:
-        self._filter_at = filter_at
+    def __init__(
+        self, size: int, text_at: Callable[[int], tuple[str, str]], filter_of: Callable[[str, str], Any]
+    ) -> None:
+        self._text_at = text_at
+        self._filter_of = filter_of
+        self._templates: dict[str, Known] = {}
+        self._tried: dict[str, int] = {}
+        """How many filters of a template told nothing of it."""
         self._filters: list[Any] = [None] * size
         self._shape = np.full(size, _NEW, np.int32)
         """The place in ``_shapes`` of each filter's shape, once it was asked for."""
@@ -62,7 +75,8 @@ class Confirmer:
         numbers = self._work[filters]
         if (numbers == _NEW).any():
             for place in np.unique(filters[numbers == _NEW]).tolist():
-                work = getattr(self._filter(place), "work", None)
+                known, _ = self._known_template(place)
+                work = known.work if known else getattr(self._filter(place), "work", None)
                 self._work[place] = self._work_numbers.setdefault(work, len(self._work_numbers))
             numbers = self._work[filters]
         return numbers
@@ -99,8 +113,25 @@ class Confirmer:
     def _filter(self, place: int) -> Any:
         condition = self._filters[place]
         if condition is None:
-            condition = self._filters[place] = self._filter_at(place)
+            condition = self._filters[place] = self._filter_of(*self._text_at(place))
         return condition
+
+    def _known_template(self, place: int) -> tuple[Known | None, list[int | Decimal]]:
+        """What is known of a filter's template, if anything; with the filter's numbers."""
+        text, dialect = self._text_at(place)
+        found = cut(text) if dialect == "sql" else None
+        if found is None:
+            return None, []
+        template, numbers = found
+        known = self._templates.get(template)
+        if known is None and self._tried.get(template, 0) < _TRIES:
+            self._tried[template] = self._tried.get(template, 0) + 1
+            filter = self._filter(place)
+            if hasattr(filter, "expression"):
+                known = known_of(filter.expression, filter.work, numbers)
+            if known is not None:
+                self._templates[template] = known
+        return known, numbers
 
     def _batch_filter(self, place: int) -> BatchFilter:
         found = self._whole.get(place)
@@ -109,11 +140,17 @@ class Confirmer:
         return found
 
     def _learn(self, place: int) -> None:
+        known, numbers = self._known_template(place)
+        if known is not None:
+            self._take_in(place, known.form, known.constants_with(numbers))
+            return
         expression = getattr(self._filter(place), "expression", None)
         if expression is None:
             self._shape[place] = 0
             return
-        form, constants = shape_of(expression)
+        self._take_in(place, *shape_of(expression))
+
+    def _take_in(self, place: int, form: Expression, constants: tuple[Scalar, ...]) -> None:
         number = self._known.setdefault(form, len(self._shapes))
         if number == len(self._shapes):
             self._shapes.append(Shape(form))

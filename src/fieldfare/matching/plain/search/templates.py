@@ -1,0 +1,106 @@
+"""Filters that are known without being parsed, because one was that differs in its numbers only.
+
+    DISTANCE_KM(lat, lon, 34.05, -118.2) < 3        DISTANCE_KM(lat, lon, ?, -?) < ?      34.05  118.2  3
+
+A text's *template* has a mark in the place of each plain number. What the parser makes of two texts of one
+template differs in these numbers, and only there, if it takes numbers over as they are. Whether it does is
+seen where a template is first met: the constants of the parsed filter must be the text's numbers, in the
+order of the text, but for signs. A filter with numbers that are folded, counted in other units or dropped has
+no template; nor has one with a call that may be simplified by what its numbers are.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import NamedTuple
+
+from fieldfare.filters.expression import Call, Expression, Literal, Scalar, walk
+from fieldfare.filters.functions import FUNCTIONS
+from fieldfare.filters.work import Work
+from fieldfare.matching.evaluation.shapes import shape_of
+
+_MARK = "\0"
+_PIECES = re.compile(
+    r"""
+      '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+" | [^\W\d][\w.]*+ | \[\s*+-?[0-9]++\s*+\]
+    | (?<![\w.])((?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]{1,15}+)?+)(?![\w.])
+    """,
+    re.VERBOSE,
+)
+_ODD = ("--", "/*", "`", _MARK)
+"""Comments, quotes of other languages: such texts have no template."""
+
+
+class Known(NamedTuple):
+    """What is known of the filters of a template.
+
+    Attributes
+    ----------
+    form
+        Their shape.
+    constants
+        Those of one of them.
+    places, signs
+        Which of the constants are numbers, and by what each of the text's is multiplied.
+    work
+        Of each of them.
+    """
+
+    form: Expression
+    constants: tuple[Scalar, ...]
+    places: tuple[int, ...]
+    signs: tuple[int, ...]
+    work: Work | None
+
+    def constants_with(self, numbers: list[int | Decimal]) -> tuple[Scalar, ...]:
+        """The constants of the filter whose text has these numbers."""
+        found = list(self.constants)
+        for place, sign, number in zip(self.places, self.signs, numbers, strict=True):
+            found[place] = number * sign
+        return tuple(found)
+
+
+def cut(text: str) -> tuple[str, list[int | Decimal]] | None:
+    """The template of a text of the sql dialect, and its numbers; None if it has none."""
+    if any(odd in text for odd in _ODD):
+        return None
+    numbers: list[int | Decimal] = []
+
+    def mark(found: re.Match[str]) -> str:
+        number = found[1]
+        if number is None:
+            return found[0]
+        value = Decimal(number)
+        numbers.append(int(value) if value == value.to_integral_value() else value)
+        return _MARK
+
+    template = _PIECES.sub(mark, text)
+    return (template, numbers) if numbers else None
+
+
+def known_of(expression: Expression, work: Work | None, numbers: list[int | Decimal]) -> Known | None:
+    """What a parsed filter whose text has these numbers tells of its template; None if that is nothing.
+
+    Numbers that are equal, or 0, would not tell which constant, or of which sign, stands for which.
+    """
+    if any(_may_be_simplified(part) for part in walk(expression)):
+        return None
+    form, constants = shape_of(expression)
+    places = tuple(place for place, value in enumerate(constants) if not isinstance(value, str))
+    sizes = [abs(value) for value in constants if isinstance(value, int | Decimal)]
+    if sizes != numbers or len(set(numbers)) < len(numbers) or 0 in numbers:
+        return None
+    signs = tuple(-1 if value < 0 else 1 for value in constants if isinstance(value, int | Decimal))
+    return Known(form, constants, places, signs, work)
+
+
+def _may_be_simplified(e: Expression) -> bool:
+    """Whether a call is computed, or written in another way, by what its numbers are."""
+    if not isinstance(e, Call):
+        return False
+    if all(isinstance(operand, Literal) for operand in e.operands):
+        return True
+    return FUNCTIONS[e.function].expand is not None and any(
+        isinstance(part, Literal) and not isinstance(part.value, str | bool | None) for part in walk(e)
+    )
