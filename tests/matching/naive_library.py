@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fieldfare.filters import compile_filter
-from fieldfare.filters.derived import value_getter
+from fieldfare.filters.derived import base_paths, value_getter
 from fieldfare.filters.evaluator import lookup_getter
 from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
@@ -66,7 +66,7 @@ class NaiveIndex:
         self._texts = texts
         parts = [text.partition("\n") for text in texts]
         self._filters = [compile_filter(text, dialect) for dialect, _, text in parts]
-        self.paths: tuple[Path, ...] = tuple({path: None for f in self._filters for path in f.column_paths})
+        self.paths: tuple[Path, ...] = tuple({path: None for f in self._filters for path in paths_of(f)})
         self.width = len(self.paths)
         self._works = list(dict.fromkeys(getattr(f, "work", None) for f in self._filters))
 
@@ -138,6 +138,15 @@ class Evaluated:
 
 def getter(columns: ColumnBatch, event: int) -> Callable[[Path], Any]:
     return lambda path: columns.value(path, event)
+
+
+def paths_of(condition: Any) -> set[Path]:
+    """What a filter reads, and what its normal form asks for where its work is counted."""
+    found = set(condition.column_paths)
+    if getattr(condition, "work", None) is not None:
+        for each in condition.normal_form.conjunctions:
+            found.update(*(base_paths(path) for path, _ in each.constraints))
+    return found
 
 
 def fits(conjunction: Any, get: Callable[[Path], Any]) -> bool:
