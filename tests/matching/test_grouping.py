@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.doses import drawn
 
 from fieldfare.matching.grouping import (
     MatchLists,
     Pairs,
-    count_matches,
+    candidate_slots,
     group_by_event,
     group_by_subscription,
     single_pairs,
+    without_slots,
 )
 
 from matching_support import pairs_of, run_of  # isort: skip
@@ -84,10 +86,42 @@ def test_the_last_of_65536_events_has_its_place() -> None:
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_runs_become_single_pairs_and_tiles_end_where_they_ended(seed: int) -> None:
+def test_runs_become_single_pairs(seed: int) -> None:
+    pairs = random_pairs(np.random.default_rng(seed), seed, 50, 0, 20, 40).pairs
+    assert list(map(tuple, single_pairs(pairs).tolist())) == pairs_of(pairs)
+
+
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_candidates_are_found_and_dropped_between_runs_and_tiles_end_where_they_ended(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tiles = [random_pairs(rng, seed, 50, 0, 20, 40).pairs for _ in range(4)]
-    ends = np.cumsum([len(tile) for tile in tiles])
-    single, single_ends = single_pairs(np.concatenate(tiles), ends)
-    assert list(map(tuple, single.tolist())) == [each for tile in tiles for each in pairs_of(tile)]
-    assert single_ends.tolist() == np.cumsum([count_matches(tile) for tile in tiles]).tolist()
+    tiles = [random_pairs(rng, seed, 50, 0, 20, 40) for _ in range(4)]
+    expected, gone, before, start = [], [], 0, 0
+    for tile in tiles:
+        slots = place_of_slots(tile.pairs)
+        candidates = [i for i in slots if tile.pairs[i, 0] >= 0 and rng.random() < 0.5]
+        tile.pairs[candidates, 1] = ~tile.pairs[candidates, 1]
+        dropped = [i for i in candidates if rng.random() < 0.5]
+        expected.append(pairs_of(np.delete(tile.pairs, dropped, axis=0)))
+        gone += [start + i for i in dropped]
+        before += len(candidates)
+        start += len(tile.pairs)
+    pairs = np.concatenate([tile.pairs for tile in tiles])
+    ends = np.cumsum([len(tile.pairs) for tile in tiles])
+    for at_once in (1, 7, len(pairs) + 1):
+        some = list(candidate_slots(pairs, at_once))
+        assert max(map(len, some), default=0) <= at_once
+        found = np.concatenate([np.zeros(0, np.int64), *some])
+        assert len(found) == before and (pairs[found, 1] < 0).all() and set(gone) <= set(found.tolist())
+    kept = without_slots(tiles[0]._replace(pairs=pairs, tile_ends=ends), np.array(gone, np.int64))
+    assert [pairs_of(tile) for tile in np.split(kept.pairs, kept.tile_ends[:-1])] == expected
+    assert kept.tile_ends[-1] == len(kept.pairs) == len(pairs) - len(gone)
+
+
+def place_of_slots(pairs: NDArray[np.int32]) -> list[int]:
+    """Where slots begin that are pairs, or runs."""
+    places, i = [], 0
+    while i < len(pairs):
+        places.append(i)
+        i += 1 + (max(-int(pairs[i, 0]), 0) + 3) // 4
+    return places

@@ -20,7 +20,7 @@ from fieldfare.filters import work as limits
 from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.steps import most_steps
 from fieldfare.matching.events.columns import ColumnBatch
-from fieldfare.matching.grouping import IN_NO_TILES, Pairs
+from fieldfare.matching.grouping import Pairs, without_slots
 from fieldfare.matching.library import TooManyPairs
 from fieldfare.matching.part import Part
 from fieldfare.model import Path
@@ -64,9 +64,7 @@ def without_given_up(
         return found
     for number, pairs in enumerate(found):
         mine = all_of.place[refused[all_of.part[refused] == number]]
-        if len(mine):
-            kept = np.delete(pairs.pairs, mine, axis=0)
-            found[number] = pairs._replace(pairs=kept, tile_ends=IN_NO_TILES)
+        found[number] = without_slots(pairs, np.sort(mine))
     once = np.unique(np.stack([all_of.event[refused], all_of.number[refused]]), axis=1)
     found[0] = found[0]._replace(given_up=once[1].astype(np.uint32))
     return found

@@ -176,7 +176,7 @@ def _bands(found: Sequence[Pairs]) -> Iterator[tuple[NDArray[np.int32], Pairs]]:
 def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
     gathered = []
     for part in found:
-        pairs, _ = single_pairs(part.pairs, part.tile_ends)
+        pairs = single_pairs(part.pairs)
         events: NDArray[Any] = pairs[:, 0] + part.first_event
         events = part.places[events] if len(part.places) else events
         gathered.append(
@@ -188,15 +188,37 @@ def _lists_by_sorting(found: Sequence[Pairs]) -> MatchLists:
     return MatchLists(numbers[first], np.append(first, len(keys)).astype(np.int64), keys.astype(np.uint16))
 
 
-def single_pairs(
-    pairs: NDArray[np.int32], tile_ends: NDArray[np.int64] = IN_NO_TILES
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The same without runs, every match a slot of its own, and where the tiles end then."""
+def single_pairs(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The same without runs, every match a slot of its own."""
     if not (pairs[:, 0] < 0).any():
-        return pairs, tile_ends
-    single, ends = np.empty((count_matches(pairs), 2), np.int32), np.empty_like(tile_ends)
-    write_single(pairs, tile_ends, single, ends)
-    return single, ends
+        return pairs
+    single = np.empty((count_matches(pairs), 2), np.int32)
+    write_single(pairs, single)
+    return single
+
+
+def candidate_slots(pairs: NDArray[np.int32], at_once: int) -> Iterator[NDArray[np.int64]]:
+    """Where the slots of candidates are (``library.Candidates``), at most so many at once; no run is one."""
+    start = 0
+    while start < len(pairs):
+        places = np.empty(min(at_once, len(pairs) - start), np.int64)
+        count, start = find_candidates(pairs, start, places)
+        yield places[:count]
+
+
+def without_slots(found: Pairs, gone: NDArray[np.int64]) -> Pairs:
+    """The same without some slots that are no runs, in the same memory.
+
+    Parameters
+    ----------
+    gone
+        Which, ascending.
+    """
+    if not len(gone):
+        return found
+    drop_slots(found.pairs, gone)
+    ends = found.tile_ends - np.searchsorted(gone, found.tile_ends)
+    return found._replace(pairs=found.pairs[: len(found.pairs) - len(gone)], tile_ends=ends)
 
 
 @compiled
@@ -218,14 +240,11 @@ def count_matches(pairs: Any) -> Any:
 
 
 @compiled
-def write_single(pairs: Any, tile_ends: Any, single: Any, ends: Any) -> None:
-    """Write every match as a slot of its own, and where each tile's end."""
+def write_single(pairs: Any, single: Any) -> None:
+    """Write every match as a slot of its own."""
     events = pairs.reshape(-1).view(np.uint16)
-    count, tile, i = 0, 0, 0
+    count, i = 0, 0
     while i < len(pairs):
-        while tile < len(tile_ends) and tile_ends[tile] <= i:
-            ends[tile] = count
-            tile += 1
         run, place = -np.int64(pairs[i, 0]), pairs[i, 1]
         i += 1
         if run <= 0:
@@ -236,7 +255,28 @@ def write_single(pairs: Any, tile_ends: Any, single: Any, ends: Any) -> None:
             single[count, 0], single[count, 1] = events[4 * i + j], place
             count += 1
         i += run_slots(run)
-    ends[tile:] = count
+
+
+@compiled
+def find_candidates(pairs: Any, start: int, places: Any) -> Any:
+    """Write where the next candidates are, while there is room; return how many, and where to go on."""
+    count, i = 0, start
+    while i < len(pairs) and count < len(places):
+        places[count] = i
+        count += pairs[i, 1] < 0
+        i += 1 + run_slots(max(-np.int64(pairs[i, 0]), 0))
+    return count, i
+
+
+@compiled
+def drop_slots(pairs: Any, gone: Any) -> None:
+    """Close the gaps that some slots leave, ascending."""
+    kept = gone[0]
+    for g in range(len(gone)):
+        end = gone[g + 1] if g + 1 < len(gone) else len(pairs)
+        for i in range(gone[g] + 1, end):
+            pairs[kept, 0], pairs[kept, 1] = pairs[i, 0], pairs[i, 1]
+            kept += 1
 
 
 @compiled

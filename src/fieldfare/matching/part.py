@@ -18,9 +18,9 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexPlace, PartExplanation
 from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
-from fieldfare.matching.grouping import Pairs, single_pairs
+from fieldfare.matching.grouping import Pairs, candidate_slots, without_slots
 from fieldfare.matching.libraries import LIBRARIES, PLAIN
-from fieldfare.matching.library import FilterIndex, Library, TooManyPairs
+from fieldfare.matching.library import FilterIndex, Library
 from fieldfare.matching.versions import (
     NO_OVERLAY,
     NOTHING_CLOSED,
@@ -129,10 +129,6 @@ class Part:
         if len(overlay.closed) or int(mine.min()) < first or int(mine.max()) >= last:
             pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs)]
             tile_ends = _ends_of(pairs, tile_ends)
-        if self.confirms:
-            pairs, tile_ends = single_pairs(pairs, tile_ends)
-            if len(pairs) > most:
-                raise TooManyPairs
         return Pairs(pairs, start, self.versions.number, *self._number_bounds, tile_ends)
 
     @property
@@ -143,11 +139,9 @@ class Part:
     def undecided(self, found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Which pairs have a filter that could be much work (int64[k]), and what work (int32[k])."""
         chosen, works = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for start in range(0, len(found.pairs), CONFIRMED_AT_ONCE):
-            signed = found.pairs[start : start + CONFIRMED_AT_ONCE, 1]
-            places = np.flatnonzero(signed < 0)
-            mine = self.filters.works(~signed[places])
-            chosen.append(places[mine > 0] + start)
+        for places in candidate_slots(found.pairs, CONFIRMED_AT_ONCE):
+            mine = self.filters.works(~found.pairs[places, 1])
+            chosen.append(places[mine > 0])
             works.append(mine[mine > 0])
         return np.concatenate(chosen), np.concatenate(works)
 
@@ -159,26 +153,13 @@ class Part:
         """What `find` found, and filters confirm."""
         if not self.confirms:
             return found
-        count = self._confirm(columns, found.first_event, found.pairs, len(found.pairs))
-        pairs = found.pairs[:count]
-        return found._replace(pairs=pairs, tile_ends=_ends_of(pairs, found.tile_ends))
-
-    def _confirm(self, columns: ColumnBatch, first: int, pairs: NDArray[np.int32], count: int) -> int:
-        """Ask the filters of candidates (~s) whether they match; keep the rest as they are."""
-        kept = 0
-        for start in range(0, count, CONFIRMED_AT_ONCE):
-            some = pairs[start : min(start + CONFIRMED_AT_ONCE, count)]
-            places = np.flatnonzero(some[:, 1] < 0)
-            if len(places):
-                some[places, 1] = ~some[places, 1]
-                events = some[places, 0].astype(np.int64) + first
-                keep = np.ones(len(some), bool)
-                keep[places] = self.filters.confirm(columns, events, some[places, 1])
-                some = some[keep]
-            if len(places) or kept < start:
-                pairs[kept : kept + len(some)] = some
-            kept += len(some)
-        return kept
+        refused = [np.zeros(0, np.int64)]
+        for places in candidate_slots(found.pairs, CONFIRMED_AT_ONCE):
+            filters = ~found.pairs[places, 1]
+            events = found.pairs[places, 0].astype(np.int64) + found.first_event
+            refused.append(places[~self.filters.confirm(columns, events, filters)])
+            found.pairs[places, 1] = filters
+        return without_slots(found, np.concatenate(refused))
 
     @cached_property
     def _number_bounds(self) -> tuple[int, int]:
