@@ -267,6 +267,16 @@ def test_columns_that_few_filters_share_are_not_kept() -> None:
     assert set(part.paths) == {("lat",), ("lon",)}
 
 
+@pytest.mark.parametrize(("count", "columns"), [(200, 0), (300, 1)])
+def test_a_column_is_kept_for_more_filters_where_few_events_are_candidates(count: int, columns: int) -> None:
+    """Hundreds ask for the distance from one place, each for a box around it: an event is in few."""
+    filters = [compile_filter(f"DISTANCE_KM(lat, lon, 52.5, 13.2) < {n + 1}") for n in range(count)]
+    part = _part(filters, kept="as it pays")
+    assert len(_columns(part)) == columns
+    events: list[Event] = [{"lat": 52.5 + n / 10, "lon": 13.2} for n in range(10)]
+    assert _found(part, events) == _expected(filters, events)
+
+
 def test_an_index_has_so_many_columns_at_most() -> None:
     filters = [
         compile_filter(f"a + {n} > b") for n in range(derived.COLUMNS_MAX + 20) for _ in range(1 + n % 2)

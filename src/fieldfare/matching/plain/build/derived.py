@@ -8,6 +8,7 @@ not need what they imply for attributes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from fieldfare.filters.derived import expression_of
 from fieldfare.filters.work import looked_into
 from fieldfare.matching.plain.build.arrays import Material
 from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
-from fieldfare.matching.plain.build.gathering_kernels import IMPLIED, NEEDLE_KINDS, ODD, STRING
+from fieldfare.matching.plain.build.gathering_kernels import IMPLIED, NEEDLE_KINDS, NUMBER, ODD, STRING
 from fieldfare.matching.plain.layout import starts_of
 from fieldfare.model import Path, derived_text
 
@@ -28,6 +29,9 @@ are candidates. With more it pays whatever it costs, as evaluating each of their
 every candidate. For a single event each column costs some microseconds."""
 ROWS_MIN_OF_ARRAYS = 8
 """The same of a column that looks into arrays, which costs filters more."""
+CHANCE_OF_RANGE = 0.25
+"""A row whose column implies a range of numbers, bounded on both sides, counts so much: an event is seldom a
+candidate. A distance implies two, and so many people ask for one from a place of their own."""
 
 
 def with_columns(material: Material) -> Material:
@@ -37,9 +41,10 @@ def with_columns(material: Material) -> Material:
     if not derived.any() and int(gathered.attribute.max(initial=0)) < IMPLIED:
         return material
     attribute = gathered.attribute & (IMPLIED - 1)
-    uses = np.bincount(attribute, minlength=len(derived))
-    lost = derived & ~_worth_it(derived, uses, _least(material.paths, derived, uses))
     row = np.repeat(np.arange(len(gathered.subscription)), np.diff(gathered.predicate_start))
+    ranges = np.bincount(row[_implied_ranges(gathered)], minlength=len(gathered.subscription))
+    uses = np.bincount(attribute, CHANCE_OF_RANGE ** ranges[row], minlength=len(derived))
+    lost = derived & ~_worth_it(derived, uses, _least(material.paths, derived, uses))
     loses = np.zeros(len(gathered.subscription), bool)
     loses[row[lost[attribute]]] = True
     kept = ~lost[attribute] & ((gathered.attribute < IMPLIED) | loses[row])
@@ -52,7 +57,16 @@ def with_columns(material: Material) -> Material:
     return _with_attributes(material._replace(gathered=gathered))
 
 
-def _least(paths: Sequence[Path], derived: NDArray[np.bool_], uses: NDArray[np.int64]) -> NDArray[np.int64]:
+def _implied_ranges(gathered: Gathered) -> NDArray[np.int64]:
+    """The predicates that are one range between two numbers, and follow from derived columns."""
+    is_number = (gathered.kind >> 1 == NUMBER >> 1) | (gathered.kind >> 1 == ODD >> 1)
+    found = np.flatnonzero((gathered.attribute >= IMPLIED) & (np.diff(gathered.piece_start) == 1))
+    first = 2 * gathered.piece_start[found]
+    ranges: NDArray[np.int64] = found[is_number[first] & is_number[first + 1]]
+    return ranges
+
+
+def _least(paths: Sequence[Path], derived: NDArray[np.bool_], uses: NDArray[Any]) -> NDArray[np.int64]:
     """How many rows must use each of the columns."""
     least = np.full(len(paths), ROWS_MIN)
     for place in np.flatnonzero(derived & (uses >= ROWS_MIN_OF_ARRAYS) & (uses < ROWS_MIN)).tolist():
@@ -61,9 +75,7 @@ def _least(paths: Sequence[Path], derived: NDArray[np.bool_], uses: NDArray[np.i
     return least
 
 
-def _worth_it(
-    derived: NDArray[np.bool_], uses: NDArray[np.int64], least: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _worth_it(derived: NDArray[np.bool_], uses: NDArray[Any], least: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which derived columns are kept, those with most uses first."""
     found = np.zeros(len(derived), bool)
     places = np.flatnonzero(derived & (uses >= least))
