@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from decimal import Decimal
 from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +18,12 @@ from tests.doses import drawn
 from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
+from fieldfare.matching.evaluation import elements
 from fieldfare.matching.evaluation.shapes import shape_of
+from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.events.event_columns import columns_of_events
+from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.plain.search import confirm
 from fieldfare.matching.plain.search.confirm import Confirmer
 from fieldfare.matching.plain.search.templates import Known, cut, known_of
@@ -160,3 +166,49 @@ def test_filters_of_one_template_are_parsed_once() -> None:
     expected = [compile_filter(texts[n % 50]).matches(events[n // 50]) for n in pairs.tolist()]
     assert found.tolist() == expected and 0 < sum(expected) < len(expected)
     assert compiled == texts[:1]
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 1 << 20])
+@pytest.mark.parametrize("given", ["json", "arrow"])
+def test_an_array_that_many_filters_go_through_is_read_once(
+    at_once: int, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small arrays take no steps, but what is in their elements can be a megabyte."""
+    read = []
+    read_of = elements._read
+    monkeypatch.setattr(elements, "_read", lambda *asked: read.extend(asked[2]) or read_of(*asked))
+    monkeypatch.setattr(elements, "_GROUP_ELEMENTS", at_once)
+    filters = [compile_filter(f"ANY i IN a SATISFIES (i = {n} OR i = b)") for n in range(60)]
+    filters += [compile_filter(f"ANY i IN c SATISFIES (i.x = {n} AND i.y < {n})") for n in range(60)]
+    events: list[dict[str, Any]] = [
+        {"a": [n, n + 3, 70 - n], "b": n % 50, "c": [{"x": n, "y": 5}, {"x": 9, "y": n}]} for n in range(9)
+    ]
+    events[3]["a"], events[4]["c"] = [], None
+    paths = sorted({path for condition in filters for path in condition.column_paths}, key=repr)
+    if given == "json":
+        columns = decode_json_lines("".join(json.dumps(each) + "\n" for each in events).encode(), 9, paths)
+    else:
+        columns = columns_from_arrow(pa.RecordBatch.from_pylist(events), paths)
+    confirmer = Confirmer(len(filters), lambda place: (str(place), ""), lambda text, _: filters[int(text)])
+    pairs = np.random.default_rng(1).permutation(len(filters) * 9)
+    found = confirmer.confirm(columns, pairs % 9, pairs // 9)
+    assert found.tolist() == [filters[n // 9].matches(events[n % 9]) for n in pairs.tolist()]
+    assert 0 < sum(found) < len(found) and len(read) <= 18
+
+
+def test_what_an_event_has_is_read_once_for_filters_that_are_asked_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = []
+    other = ColumnBatch._other
+    monkeypatch.setattr(ColumnBatch, "_other", lambda *asked: read.append(asked[2]) or other(*asked))
+    parts = [" OR ".join(f"a[{i}] = {i}" for i in range(n)) for n in range(1, 9)]
+    filters = [compile_filter(f"ANY i IN a SATISFIES (i = 7) AND ({each})") for each in parts]
+    events = [{"a": [n, 7]} for n in range(4)]
+    paths = {path for condition in filters for path in condition.column_paths}
+    columns = decode_json_lines("".join(json.dumps(each) + "\n" for each in events).encode(), 4, list(paths))
+    confirmer = Confirmer(len(filters), lambda place: (str(place), ""), lambda text, _: filters[int(text)])
+    pairs = np.arange(32)
+    found = confirmer.confirm(columns, pairs % 4, pairs // 4)
+    assert found.tolist() == [filters[n // 4].matches(events[n % 4]) for n in range(32)]
+    assert sorted(read) == [0, 1, 2, 3]

@@ -21,6 +21,8 @@ GROUP_BYTES = 1 << 22
 _MOST_UNESCAPED = 8 * GROUP_BYTES
 """Unescaping copies the whole text: of a larger one, arrays with escapes are left to Python."""
 _GROUP_ROWS = 1 << 12
+_GROUP_ELEMENTS = 1 << 20
+"""Elements of arrays that several rows share, at most, unless it is one array."""
 _SHARED_GROUPS = 4
 """So many groups are remembered, and more not: the text that is held at once is bounded."""
 _LENGTH_BITS = 0xFFFFFFFF
@@ -67,7 +69,7 @@ def shared_elements(view: View, path: Path, rows: Rows, inner: Sequence[Path]) -
 def elements_of(
     batch: ColumnBatch, path: Path, rows: Rows, events: Rows, inner: Sequence[Path]
 ) -> Iterator[Elements]:
-    """The elements of an attribute that is an array in some events, in groups.
+    """The elements of an attribute that is an array in some events, in groups; an event is read once.
 
     Parameters
     ----------
@@ -81,6 +83,35 @@ def elements_of(
     Elements
         Not of all rows: an array that is odd is left out.
     """
+    unlike, which = np.unique(events, return_inverse=True)
+    if len(unlike) == len(events):
+        yield from _read(batch, path, rows, events, inner)
+        return
+    for found in _read(batch, path, np.arange(len(unlike)), unlike, inner):
+        yield from _repeated(found, which, rows)
+
+
+def _repeated(found: Elements, which: NDArray[np.int64], rows: Rows) -> Iterator[Elements]:
+    """The elements of arrays for rows that share them; row i has the array whose row ``which[i]`` is."""
+    place = np.full(int(which.max()) + 1, -1)
+    place[found.rows] = np.arange(len(found.rows))
+    mine = np.flatnonzero(place[which] >= 0)
+    arrays = place[which[mine]]
+    starts = np.cumsum(found.counts) - found.counts
+    cuts = np.flatnonzero(np.diff(np.cumsum(found.counts[arrays]) // _GROUP_ELEMENTS)) + 1
+    for part in np.split(np.arange(len(mine)), cuts) if len(mine) else ():
+        counts = found.counts[arrays[part]]
+        ends = np.cumsum(counts)
+        chosen = np.repeat(starts[arrays[part]] - (ends - counts), counts) + np.arange(ends[-1])
+        taken = {id(batch): batch.take(chosen) for batch, _ in found.batches.values()}
+        batches = {inner: (taken[id(batch)], path) for inner, (batch, path) in found.batches.items()}
+        yield Elements(rows[mine[part]], counts, batches)
+
+
+def _read(
+    batch: ColumnBatch, path: Path, rows: Rows, events: Rows, inner: Sequence[Path]
+) -> Iterator[Elements]:
+    """`elements_of` events none of which comes twice."""
     words = batch.columns[path].words[events]
     in_text = words != 0
     for part in _groups(np.flatnonzero(in_text), words):

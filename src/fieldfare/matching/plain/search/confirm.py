@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.evaluation.shapes import Shape, shape_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.plain.search.templates import Known, cut, known_of
+from fieldfare.model import Path
 
 Places = NDArray[np.int64]
 Truth = NDArray[np.bool_]
@@ -105,9 +107,16 @@ class Confirmer:
             for place in np.unique(filters[shapes == _NEW]).tolist():
                 self._learn(place)
             shapes = self._shape[filters]
-        matches = np.zeros(len(events), bool)
-        for shape, pairs in _groups(shapes):
-            matches[pairs] = self._of_shape(columns, self._shapes[shape], events[pairs], filters[pairs])
+        matches, alone = np.zeros(len(events), bool), [np.zeros(0, np.int64)]
+        for number, pairs in _groups(shapes):
+            shape = self._shapes[number]
+            if shape is None or len(pairs) < PAIRS_MIN:
+                alone.append(pairs)
+            else:
+                matches[pairs], doubtful = self._of_shape(columns, shape, events[pairs], filters[pairs])
+                alone.append(pairs[doubtful])
+        rest = np.concatenate(alone)
+        matches[rest] = self._one_by_one(columns, events[rest], filters[rest])
         return matches
 
     def _filter(self, place: int) -> Any:
@@ -158,25 +167,29 @@ class Confirmer:
         assert shape is not None
         self._shape[place], self._place[place] = number, shape.add(constants)
 
-    def _of_shape(self, columns: ColumnBatch, shape: Shape | None, events: Places, filters: Places) -> Truth:
-        if shape is None or len(events) < PAIRS_MIN:
-            return self._one_by_one(columns, events, filters)
+    def _of_shape(
+        self, columns: ColumnBatch, shape: Shape, events: Places, filters: Places
+    ) -> tuple[Truth, Truth]:
+        """Whether each event matches its filter; and where only the filter itself tells."""
         if (filters == filters[0]).all():
-            return self._batch_filter(int(filters[0])).decides(columns, events)
-        places = self._place[filters].astype(np.int64)
-        matches, doubtful = shape.matches(columns, events, places)
-        if doubtful.any():
-            matches[doubtful] = self._one_by_one(columns, events[doubtful], filters[doubtful])
-        return matches
+            return self._batch_filter(int(filters[0])).decides(columns, events), np.zeros(len(events), bool)
+        return shape.matches(columns, events, self._place[filters].astype(np.int64))
 
     def _one_by_one(self, columns: ColumnBatch, events: Places, filters: Places) -> Truth:
+        """The same in Python. What an event has is read once for all filters: an array can be large."""
         matches = np.zeros(len(events), bool)
-        for pair, (event, place) in enumerate(zip(events.tolist(), filters.tolist(), strict=True)):
-            matches[pair] = self._filter(place).decides(lambda path, event=event: columns.value(path, event))
+        for event, pairs in _groups(events):
+            get = cache(partial(_value, columns, event))
+            for pair, place in zip(pairs.tolist(), filters[pairs].tolist(), strict=True):
+                matches[pair] = self._filter(place).decides(get)
         return matches
 
 
-def _groups(keys: NDArray[np.int32]) -> list[tuple[int, Places]]:
+def _value(columns: ColumnBatch, event: int, path: Path) -> Any:
+    return columns.value(path, event)
+
+
+def _groups(keys: NDArray[Any]) -> list[tuple[int, Places]]:
     """For each key that occurs, where."""
     if not len(keys):
         return []
