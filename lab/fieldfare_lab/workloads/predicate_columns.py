@@ -131,8 +131,11 @@ def build_part_from_columns(
     blocks = [_block(each, size, len(paths)) for each in predicates]
     bounds = [np.broadcast_to(np.asarray(each, np.int64), size) for each in (valid_from, valid_to)]
     versions, order = in_order(np.asarray(version, np.int64), number, *bounds)
-    material = Material(*_gather(tuple(paths), blocks, size), ())
-    return Part(versions, index_of(material.in_order(order), compile_filter), PLAIN.name)
+    gathered = _gather(tuple(paths), blocks, size)
+    del predicates, blocks  # a large index needs the room
+    material = [Material(*gathered, ()).in_order(order)]
+    del gathered
+    return Part(versions, index_of(material.pop(), compile_filter), PLAIN.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +201,7 @@ def _array(given: Any, name: str, kinds: str, size: int | None = None) -> NDArra
 def _numbers(given: Any, name: str, size: int) -> NDArray[Any]:
     array = np.ascontiguousarray(_plain(given))
     if array.dtype.kind in "iu" and array.dtype != np.uint64:
-        array = array.astype(np.int64, copy=False)
+        array = array if array.dtype == np.int32 else array.astype(np.int64, copy=False)
     elif array.dtype.kind == "f":
         array = array.astype(np.float64, copy=False)
         if bool(np.isnan(array).any()):

@@ -50,27 +50,31 @@ def encode(shifts: Any, string_cells: Any, cells: Any, codes: Any) -> None:
         codes[attributes, e] = e
 
 
-@compiled
-def piece_codes(dictionary: Any, cell_counts: Any, attributes: Any, lows: Any, highs: Any) -> Any:
-    """For pieces of attributes, the first code and the one after the last, and whether these are exact.
+@inlined
+def code_piece(low: Any, high: Any, shift: Any, string_cell: Any, cell_count: Any) -> Any:
+    """Of a piece the first code and the one after the last, and whether these are exact.
 
     They are if no other cell has the same code; bit 0 says it of the first, bit 1 of the last. A piece
     that has no end has CODES_MAX as the code after its last.
     """
+    first = np.int64(code_of(low, shift, string_cell))
+    begins = low == 0 or code_of(low - 1, shift, string_cell) != first
+    after, ends = np.int64(CODES_MAX), True
+    if high + 1 < cell_count:
+        after = np.int64(code_of(high, shift, string_cell)) + 1
+        ends = code_of(high + 1, shift, string_cell) == after
+    return first, after, begins + 2 * ends
+
+
+@compiled
+def piece_codes(dictionary: Any, cell_counts: Any, attributes: Any, lows: Any, highs: Any) -> Any:
+    """What `code_piece` says of pieces of attributes, as three arrays."""
     first, after = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
     exact = np.empty(len(lows), np.uint8)
     for i in range(len(lows)):
         shift, string_cell = dictionary.code_shift[attributes[i]], dictionary.string_cell[attributes[i]]
-        low, high = lows[i], highs[i]
-        first[i] = code_of(low, shift, string_cell)
-        begins = low == 0 or code_of(low - 1, shift, string_cell) != first[i]
-        if high + 1 >= cell_counts[attributes[i]]:
-            after[i] = CODES_MAX
-            ends = True
-        else:
-            after[i] = code_of(high, shift, string_cell) + 1
-            ends = code_of(high + 1, shift, string_cell) == after[i]
-        exact[i] = begins + 2 * ends
+        count = cell_counts[attributes[i]]
+        first[i], after[i], exact[i] = code_piece(lows[i], highs[i], shift, string_cell, count)
     return first, after, exact
 
 

@@ -76,7 +76,8 @@ class PlainBuilder:
 
 def index_of(material: Material, compile_filter: CompileFilter) -> PlainIndex:
     """Build an index of what was gathered."""
-    prepared = prepare(with_columns(material))
+    material = with_columns(material)
+    prepared = prepare(material)
     del material  # a large index needs the room
     indexed, further, arrays = build_arrays(prepared, compile_filter)
     groups: dict[str, Any] = arrays._asdict()

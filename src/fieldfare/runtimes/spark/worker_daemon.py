@@ -4,25 +4,56 @@ Spark starts one such daemon for each kind of worker and forks a worker from it 
 A plain daemon is bare, so that every worker imports numpy, numba and pyarrow and loads the compiled kernels
 anew: seconds of both cores, and 150 MB each. Loaded here once, before the fork, the workers share them.
 
+Two things would stay in memory for good, and nobody needs them: pandas, which pyarrow loads on its own, and
+what numba's compiler leaves behind when kernels had to be compiled.
+
 The service's session names this module as ``spark.python.daemon.module``.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+from numba.core.event import install_recorder
 from pyspark import daemon
+
+_BEGUN_ANEW = "FIELDFARE_DAEMON_BEGUN_ANEW"
+"""Set in a daemon that has taken the place of one that compiled kernels."""
+
+
+def leave_out_pandas() -> None:
+    """Have pyarrow do without pandas, which it looks for once, with the first array that it makes.
+
+    It takes 45 MB, and no code of ours gives pyarrow anything of pandas. In a user's own session this must
+    not be done: there the next function in the same worker may be one that does.
+    """
+    if "pandas" not in sys.modules:
+        sys.modules["pandas"] = None  # type: ignore[assignment]  # so that importing it fails
+        try:
+            pa.array([0])
+        finally:
+            del sys.modules["pandas"]
 
 
 def preload() -> None:
-    """Import what the matching tasks use and run their kernels once."""
+    """Import what the matching tasks use and run their kernels once.
+
+    If some had to be compiled, the process begins anew: its compiler holds 400 MB and does not give them back.
+    """
+    leave_out_pandas()
     import fieldfare.runtimes.spark.query  # noqa: F401
     from fieldfare.runtimes.spark.warmup import run_kernels_once
 
-    run_kernels_once()
+    with install_recorder("numba:compile") as compiled:
+        run_kernels_once()
+    # Only once: where nothing that is compiled can be kept, it would be compiled again.
+    if compiled.buffer and _BEGUN_ANEW not in os.environ:
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, _BEGUN_ANEW: "1"})
     # What is loaded now stays: the collector need not look at it again, nor (by writing to it) unshare it.
     gc.collect()
     gc.freeze()

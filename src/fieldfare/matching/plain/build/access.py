@@ -29,11 +29,14 @@ from fieldfare.matching.plain.build.key_kernels import (
     choose_keys,
     count_entries,
     fill_key_table,
+    find_pointed,
+    guess_shares,
     list_entries,
     list_keys,
     rank_points,
 )
-from fieldfare.matching.plain.build.tiling import Group, TilePredicates
+from fieldfare.matching.plain.build.tile_packing import TilePredicates
+from fieldfare.matching.plain.build.tiling import Group
 from fieldfare.matching.plain.codes import marks_of
 from fieldfare.matching.plain.layout import FIRST_POINT_CELL, MARKS_MAX, TILE_ROWS_MAX, Access, starts_of
 from fieldfare.model import Path
@@ -91,7 +94,10 @@ class Keys(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """How often an event meets each predicate's cells, infinite if it can find no row; and each piece's."""
+    """How often an event meets each predicate's cells, 0 if it can find no row; and each piece's.
+
+    Memory that stays 0 is not taken: many filters have no such predicate.
+    """
 
     predicate: NDArray[np.float64]
     piece: NDArray[np.float64]
@@ -108,9 +114,8 @@ def choose_access(
     Rows that are found `elsewhere` are left out. The third result is one thing that each row needs, as in
     `Access`.
     """
-    first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
     share, piece_share = shares
-    points = _points(predicates, first_predicate, np.where(elsewhere[predicates.row], np.inf, share))
+    points = _points(predicates, share, elsewhere)
     keys = _choose(points, predicates.row_count)
     table = np.full(4 << len(keys.code).bit_length(), NO_KEY, np.int32)
     fill_key_table(keys.code, table)
@@ -123,7 +128,7 @@ def choose_access(
     order = np.argsort(slot, kind="stable")
     tiled, groups = _tile_groups(row, slot, np.minimum(met * keys.lift[key_of_entry], 1.0), rarest, order)
     order = order[~tiled]
-    checks = _checks(predicates, first_predicate, points, masks, share, access.mark_shift)
+    checks = _checks(predicates, points, masks, share, access.mark_shift)
     listed = np.bincount(slot[order], minlength=len(access.table) - 1)
     np.cumsum(listed, out=access.table[1:])
     groups.append(Group(np.flatnonzero((taken == NO_KEY) & ~elsewhere)))
@@ -132,26 +137,20 @@ def choose_access(
 
 def shares_of(predicates: TilePredicates, cell_counts: NDArray[np.int64]) -> Shares:
     """The shares of all predicates, guessed from how often filters ask for the same."""
-    owner = predicates.piece_owner()
-    count = np.diff(predicates.piece_start)
-    unfit = (predicates.low != predicates.high) | (predicates.low < FIRST_POINT_CELL)
-    pointed = (np.bincount(owner[unfit], minlength=len(count)) == 0) & (count <= KEY_ENTRIES_MAX)
-    pointed &= (count > 0) & (predicates.attribute < (1 << ATTRIBUTE_BITS) - 1)
-    usable = np.flatnonzero(pointed[owner])
-    attribute = predicates.attribute[owner[usable]]
-    flat_cell = starts_of(cell_counts + 1)[attribute] + predicates.low[usable]
-    asked = np.bincount(flat_cell)
+    pointed = np.zeros(len(predicates.attribute), bool)
+    find_pointed(predicates, KEY_ENTRIES_MAX, FIRST_POINT_CELL, pointed)
+    cell_start = starts_of(cell_counts + 1)
+    asked = np.zeros(int(cell_start[-1]), np.int32)
     asked_total = np.bincount(predicates.attribute[pointed], minlength=len(cell_counts))
-    piece_share = np.zeros(len(owner))
-    piece_share[usable] = asked[flat_cell] / asked_total[attribute]
-    share = np.bincount(owner[usable], piece_share[usable], minlength=len(count))
-    return Shares(np.where(pointed, np.minimum(share, 1.0), np.inf), piece_share)
+    shares = Shares(np.zeros(len(pointed)), np.zeros(len(predicates.low)))
+    guess_shares(predicates, pointed, cell_start, asked, asked_total, shares)
+    return shares
 
 
-def _points(
-    predicates: TilePredicates, first_predicate: NDArray[np.int64], share: NDArray[np.float64]
-) -> Points:
-    row_start, chosen = rank_points(first_predicate, predicates.attribute, share, KEY_PREDICATES_MAX)
+def _points(predicates: TilePredicates, share: NDArray[np.float64], elsewhere: NDArray[np.bool_]) -> Points:
+    row_start, chosen = rank_points(
+        predicates.predicate_start, predicates.attribute, share, elsewhere, KEY_PREDICATES_MAX
+    )
     first_piece = predicates.piece_start[chosen]
     return Points(
         row_start=row_start,
@@ -160,7 +159,7 @@ def _points(
         share=share[chosen],
         first_piece=first_piece,
         cell_count=predicates.piece_start[chosen + 1] - first_piece,
-        cell=predicates.low[first_piece],
+        cell=predicates.low[first_piece].astype(np.int64),
     )
 
 
@@ -284,7 +283,6 @@ def _tile_groups(
 
 def _checks(
     predicates: TilePredicates,
-    first_predicate: NDArray[np.int64],
     points: Points,
     masks: NDArray[np.int32],
     share: NDArray[np.float64],
@@ -294,19 +292,15 @@ def _checks(
 
     It must be a single interval. If there is none, it is one of the key, as cells may share a slot.
     """
-    first_piece = predicates.piece_start[:-1]
-    width = np.zeros(len(share))
-    having = np.diff(predicates.piece_start) > 0
-    width[having] = (predicates.high - predicates.low)[first_piece[having]]
-    rank = np.minimum(share, 2.0) + 1e-9 * width
-    within = np.arange(len(points.predicate)) - np.repeat(points.row_start[:-1], np.diff(points.row_start))
-    in_key = masks[predicates.row[points.predicate]] >> within & 1
-    rank[points.predicate[in_key != 0]] += 4.0
-    best = best_checks(first_predicate, predicates.piece_start, rank)
+    counts = np.diff(points.row_start)
+    within = np.arange(len(points.predicate)) - np.repeat(points.row_start[:-1], counts)
+    in_key = np.zeros(len(share), bool)
+    in_key[points.predicate[np.repeat(masks, counts) >> within & 1 != 0]] = True
+    best = best_checks(predicates, share, in_key)
     result = np.full(predicates.row_count, MARKS_MAX - 1, np.int64)
     has = best >= 0
     has[has] = predicates.attribute[best[has]] < _CHECK_ATTRIBUTES_MAX
-    attribute, piece = predicates.attribute[best[has]], first_piece[best[has]]
+    attribute, piece = predicates.attribute[best[has]], predicates.piece_start[best[has]]
     low = marks_of(predicates.low[piece], mark_shift[attribute])
     high = marks_of(predicates.high[piece], mark_shift[attribute])
     result[has] = attribute.astype(np.int64) << 16 | low << 8 | high

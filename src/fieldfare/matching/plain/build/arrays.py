@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,8 @@ from fieldfare.matching.plain.build.constant_kernels import pack_pieces
 from fieldfare.matching.plain.build.constants import DictionaryBuilder, offsets_of
 from fieldfare.matching.plain.build.gathering import Constants, Gathered, NeedleTexts
 from fieldfare.matching.plain.build.needles import NO_NEEDLE, choose_needles, pack_needles
-from fieldfare.matching.plain.build.tiling import TilePredicates, build_tiles
+from fieldfare.matching.plain.build.tile_packing import TilePredicates
+from fieldfare.matching.plain.build.tiling import build_tiles
 from fieldfare.matching.plain.layout import Arrays, Rows, Texts
 from fieldfare.model import Path
 
@@ -49,7 +49,6 @@ class Prepared(NamedTuple):
     filters: Sequence[tuple[int, str, str]]
     builder: DictionaryBuilder
     predicates: TilePredicates
-    predicate_start: NDArray[np.int64]
     needle_start: NDArray[np.int64]
     needle: NDArray[np.int32]
     needles: NeedleTexts
@@ -60,10 +59,9 @@ def prepare(material: Material) -> Prepared:
     gathered = material.gathered
     builder = DictionaryBuilder(gathered, material.constants, len(material.paths))
     piece_start, low, high = builder.resolve(gathered)
-    counts = np.diff(gathered.predicate_start)
     predicates = TilePredicates(
         subscription=gathered.subscription,
-        row=np.repeat(np.arange(len(counts)), counts),
+        predicate_start=gathered.predicate_start,
         attribute=gathered.attribute,
         piece_start=piece_start,
         low=low,
@@ -71,7 +69,7 @@ def prepare(material: Material) -> Prepared:
     )
     return Prepared(
         *(material.paths, material.filters, builder, predicates),
-        *(gathered.predicate_start, gathered.needle_start, gathered.needle, material.constants.needles),
+        *(gathered.needle_start, gathered.needle, material.constants.needles),
     )
 
 
@@ -83,7 +81,7 @@ def build_arrays(
     counts = builder.cell_counts()
     shares = shares_of(prepared.predicates, counts)
     sought = _needles_of(prepared, shares)
-    predicates = replace(prepared.predicates, subscription=_signed(prepared, sought))
+    predicates = prepared.predicates._replace(subscription=_signed(prepared, sought))
     access, groups, checks = choose_access(predicates, counts, shares, sought != NO_NEEDLE)
     needles, needled = pack_needles(sought, prepared.needles, checks)
     tiles, tiled = build_tiles(predicates, counts, dictionary, groups)
@@ -94,7 +92,7 @@ def build_arrays(
     filters = [filter for filter in prepared.filters if filter[0] in confirmed]
     arrays = Arrays(
         dictionary=dictionary,
-        rows=pack_rows(predicates, prepared.predicate_start, rows),
+        rows=pack_rows(predicates, rows),
         access=access._replace(row=(len(tiled) + place).astype(np.int32)),
         needles=needles._replace(row=np.arange(len(rows) - len(needled), len(rows), dtype=np.int32)),
         tiles=tiles,
@@ -111,9 +109,10 @@ def _needles_of(prepared: Prepared, shares: Shares) -> NDArray[np.int32]:
     predicates = prepared.predicates
     if not len(prepared.needle):
         return np.full(predicates.row_count, NO_NEEDLE, np.int32)
-    single = shares.predicate < np.inf
+    single = np.flatnonzero(shares.predicate)
+    row = np.searchsorted(predicates.predicate_start, single, side="right") - 1
     logs = np.log(shares.predicate[single])
-    key_share = np.exp(np.bincount(predicates.row[single], logs, minlength=predicates.row_count))
+    key_share = np.exp(np.bincount(row, logs, minlength=predicates.row_count))
     return choose_needles(
         *(prepared.needle_start, prepared.needle, prepared.needles),
         *(predicates.subscription >= 0, key_share),
@@ -139,12 +138,10 @@ def in_order_of_use(row: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[
     return rows[order].astype(np.int64), rank[place]
 
 
-def pack_rows(
-    predicates: TilePredicates, predicate_start: NDArray[np.int64], rows: NDArray[np.int64]
-) -> Rows:
+def pack_rows(predicates: TilePredicates, rows: NDArray[np.int64]) -> Rows:
     """The pieces of every row, in an order of the rows, for the exact check."""
     columns = predicates.attribute, predicates.piece_start, predicates.low, predicates.high
-    starts, pieces = pack_pieces(rows, columns, predicate_start)
+    starts, pieces = pack_pieces(rows, columns, predicates.predicate_start)
     return Rows(starts, pieces, predicates.subscription[rows])
 
 

@@ -23,25 +23,34 @@ SHORT_RUN = 2048
 
 
 @compiled
-def numbers_by_attribute(gathered: Any, count: int) -> Any:
-    """All plain numbers that predicates name, grouped by attribute; and where each group starts."""
-    starts = np.zeros(count + 1, np.int64)
+def count_plain_numbers(gathered: Any, count: int, begin: int, stop: int) -> Any:
+    """How many plain numbers predicates [begin, stop) name, by attribute."""
+    counts = np.zeros(count, np.int64)
     piece_start = gathered.piece_start
-    for p in range(len(gathered.attribute)):
-        a = gathered.attribute[p]
+    for p in range(begin, stop):
         for end in range(2 * piece_start[p], 2 * piece_start[p + 1]):
-            starts[a + 1] += gathered.kind[end] >> 1 == NUMBER >> 1
-    for a in range(count):
-        starts[a + 1] += starts[a]
+            counts[gathered.attribute[p]] += gathered.kind[end] >> 1 == NUMBER >> 1
+    return counts
+
+
+@compiled
+def group_plain_numbers(gathered: Any, starts: Any, lowest: int, begin: int, stop: int) -> Any:
+    """The plain numbers that predicates [begin, stop) name of attributes from `lowest` on, by attribute.
+
+    Those of attribute ``lowest + i`` stand from ``starts[i]`` to ``starts[i + 1]``.
+    """
     place = starts[:-1].copy()
     numbers = np.empty(starts[-1], np.float64)
-    for p in range(len(gathered.attribute)):
-        a = gathered.attribute[p]
+    piece_start = gathered.piece_start
+    for p in range(begin, stop):
+        a = gathered.attribute[p] - lowest
+        if a < 0 or a >= len(place):
+            continue
         for end in range(2 * piece_start[p], 2 * piece_start[p + 1]):
             if gathered.kind[end] >> 1 == NUMBER >> 1:
                 numbers[place[a]] = gathered.value[end]
                 place[a] += 1
-    return numbers, starts
+    return numbers
 
 
 @compiled
@@ -122,28 +131,34 @@ def rank_numbers(numbers: Any, starts: Any, d: Any) -> None:
 @compiled
 def resolve_ends(
     gathered: Any,
+    begin: int,
+    stop: int,
     ranks: Any,
     starts: Any,
     number_start: Any,
     odd_rank: Any,
     string_rank: Any,
     cell_counts: Any,
+    first: Any,
+    last: Any,
+    pieces: int,
 ) -> Any:
-    """The cells between the ends of every piece, sorted, and joined where they touch.
+    """Write the cells between the ends of every piece of predicates [begin, stop), sorted, and joined where
+    they touch, behind the `pieces` there are; return how many there are then.
 
-    `ranks` are the places of numbers, grouped by attribute as `numbers_by_attribute` has them.
+    `ranks` are the places of their numbers, grouped by attribute as `group_plain_numbers` has them. Where
+    predicates start is put in the place of where they started in `gathered`.
     """
     place = starts[:-1].copy()
-    count = len(gathered.attribute)
-    piece_start = np.zeros(count + 1, np.int64)
-    first = np.empty(len(gathered.kind) >> 1, np.int64)
-    last = np.empty(len(gathered.kind) >> 1, np.int64)
-    pieces = 0
-    for p in range(count):
+    piece_start = gathered.piece_start
+    next_start = piece_start[begin]
+    for p in range(begin, stop):
+        start, next_start = next_start, piece_start[p + 1]
+        piece_start[p] = pieces
         a = gathered.attribute[p]
         strings = FIRST_NUMBER_CELL + 2 * (number_start[a + 1] - number_start[a]) + 1
         in_order = True
-        for end in range(2 * gathered.piece_start[p], 2 * gathered.piece_start[p + 1]):
+        for end in range(2 * start, 2 * next_start):
             kind, value = np.int64(gathered.kind[end]), gathered.value[end]
             family, side = kind >> 1, kind & 1
             cell: Any = np.int64(0)
@@ -168,8 +183,7 @@ def resolve_ends(
                 pieces += 1
         if not in_order:
             pieces = _sorted_pieces(first, last, piece_start[p], pieces)
-        piece_start[p + 1] = pieces
-    return piece_start, first[:pieces], last[:pieces]
+    return pieces
 
 
 @compiled

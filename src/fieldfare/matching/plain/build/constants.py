@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from fieldfare.matching.plain.build.constant_kernels import (
     SHORT_RUN,
+    count_plain_numbers,
     fill_grids,
     fill_hash_tables,
     gather_texts,
+    group_plain_numbers,
     keep_distinct,
-    numbers_by_attribute,
     rank_numbers,
     resolve_ends,
     sort_short_runs,
@@ -29,6 +30,11 @@ from fieldfare.matching.plain.codes import code_shifts
 from fieldfare.matching.plain.layout import FIRST_NUMBER_CELL, Dictionary, starts_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+NUMBERS_AT_ONCE = 1 << 25
+"""So many numbers of predicates are sorted together, if no single attribute has more: 256 MB."""
+PREDICATES_AT_ONCE = 1 << 22
+"""The cells of so many predicates are found together: enough that a dictionary is read from memory once for
+many, few enough that their numbers take little room."""
 SPARSE_STRINGS_MAX = 1024
 """The hash table of no more strings than this has room for eight times as many, so that few collide."""
 
@@ -67,8 +73,7 @@ class DictionaryBuilder:
         )
 
     def _numbers(self, gathered: Gathered, constants: Constants, count: int) -> dict[str, NDArray[Any]]:
-        values, starts = numbers_by_attribute(gathered, count)
-        near, starts = _distinct_in_runs(values, starts)
+        near, starts = _distinct_numbers(gathered, count)
         floor = np.floor(near)
         columns: dict[str, NDArray[Any]] = {
             "near": near,
@@ -145,20 +150,33 @@ class DictionaryBuilder:
         """How many cells each attribute has."""
         return self._cell_counts
 
-    def resolve(self, gathered: Gathered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where each predicate's pieces start, and each piece's first and last cell; none touch."""
-        ranks, starts = numbers_by_attribute(gathered, len(self._cell_counts))
-        rank_numbers(ranks, starts, self.dictionary)
-        found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] = resolve_ends(
-            gathered,
-            ranks,
-            starts,
-            self.dictionary.number_start,
-            self._odd_rank,
-            self._string_rank,
-            self._cell_counts,
-        )
-        return found
+    def resolve(self, gathered: Gathered) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """Where each predicate's pieces start, and each piece's first and last cell; none touch.
+
+        `gathered` is used up: a large one's memory is worth it.
+        """
+        count, room = len(gathered.attribute), len(gathered.kind) >> 1
+        first, last, pieces = np.empty(room, np.int32), np.empty(room, np.int32), 0
+        for begin in range(0, count, PREDICATES_AT_ONCE):
+            chunk = begin, min(begin + PREDICATES_AT_ONCE, count)
+            starts = starts_of(count_plain_numbers(gathered, len(self._cell_counts), *chunk))
+            ranks = group_plain_numbers(gathered, starts, 0, *chunk)
+            rank_numbers(ranks, starts, self.dictionary)
+            pieces = resolve_ends(
+                gathered,
+                *chunk,
+                ranks,
+                starts,
+                self.dictionary.number_start,
+                self._odd_rank,
+                self._string_rank,
+                self._cell_counts,
+                first,
+                last,
+                pieces,
+            )
+        gathered.piece_start[count] = pieces
+        return gathered.piece_start, first[:pieces], last[:pieces]
 
 
 def _cells_before_strings(number_start: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -171,6 +189,24 @@ def _floor(number: Decimal) -> int:
     if abs(number) < 10**30:
         return math.floor(number)
     return INT64_MIN - 1 if number < 0 else INT64_MAX + 1
+
+
+def _distinct_numbers(gathered: Gathered, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Each attribute's plain numbers, sorted, each once, and where they start; some attributes at a time."""
+    predicates = len(gathered.attribute)
+    starts = starts_of(count_plain_numbers(gathered, count, 0, predicates))
+    found, sizes = [np.zeros(0)], np.zeros(count, np.int64)
+    lowest = 0
+    while lowest < count:
+        full = int(np.searchsorted(starts, starts[lowest] + NUMBERS_AT_ONCE, side="right")) - 1
+        highest = max(lowest + 1, full)
+        mine = starts[lowest : highest + 1] - starts[lowest]
+        values = group_plain_numbers(gathered, mine, lowest, 0, predicates)
+        distinct, mine = _distinct_in_runs(values, mine)
+        found.append(distinct)
+        sizes[lowest:highest] = np.diff(mine)
+        lowest = highest
+    return np.concatenate(found), starts_of(sizes)
 
 
 def _sort_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> None:

@@ -18,9 +18,43 @@ NO_KEY = -1
 
 
 @compiled
-def rank_points(first_predicate: Any, attribute: Any, share: Any, most: int) -> Any:
-    """Each row's `most` predicates of least share, those of infinite share left out, ordered by attribute.
+def find_pointed(p: Any, most: int, least_cell: int, pointed: Any) -> None:
+    """Note which predicates can find a row: they allow at most so many single cells, from `least_cell` on."""
+    for i in range(len(pointed)):
+        start, end = p.piece_start[i], p.piece_start[i + 1]
+        if start == end or end - start > most or p.attribute[i] >= (1 << ATTRIBUTE_BITS) - 1:
+            continue
+        pointed[i] = True
+        for k in range(start, end):
+            if p.low[k] != p.high[k] or p.low[k] < least_cell:
+                pointed[i] = False
+                break
 
+
+@compiled
+def guess_shares(p: Any, pointed: Any, cell_start: Any, asked: Any, asked_total: Any, shares: Any) -> None:
+    """Write the shares of those predicates that can find a row, and of their pieces.
+
+    `asked` is a zero for each cell of every attribute.
+    """
+    for i in range(len(pointed)):
+        if pointed[i]:
+            for k in range(p.piece_start[i], p.piece_start[i + 1]):
+                asked[cell_start[p.attribute[i]] + p.low[k]] += 1
+    for i in range(len(pointed)):
+        if pointed[i]:
+            a, share = p.attribute[i], 0.0
+            for k in range(p.piece_start[i], p.piece_start[i + 1]):
+                shares.piece[k] = asked[cell_start[a] + p.low[k]] / asked_total[a]
+                share += shares.piece[k]
+            shares.predicate[i] = min(share, 1.0)
+
+
+@compiled
+def rank_points(first_predicate: Any, attribute: Any, share: Any, elsewhere: Any, most: int) -> Any:
+    """Each row's `most` predicates of least share, those of no share left out, ordered by attribute.
+
+    Rows that are found `elsewhere` have none.
     Gives where the points of each row start, and the predicate of each point.
     """
     row_count = len(first_predicate) - 1
@@ -30,7 +64,7 @@ def rank_points(first_predicate: Any, attribute: Any, share: Any, most: int) -> 
     for row in range(row_count):
         start = count
         for p in range(first_predicate[row], first_predicate[row + 1]):
-            if share[p] == np.inf:
+            if share[p] == 0.0 or elsewhere[row]:
                 continue
             if count - start < most:
                 chosen[count] = p
@@ -274,13 +308,20 @@ def list_entries(
 
 
 @compiled
-def best_checks(first_predicate: Any, piece_start: Any, rank: Any) -> Any:
-    """Each row's predicate of least rank that is a single interval, or -1."""
-    best = np.full(len(first_predicate) - 1, -1, np.int64)
+def best_checks(p: Any, share: Any, in_key: Any) -> Any:
+    """Each row's most selective predicate that is a single interval, one of its key last; or -1."""
+    best = np.full(len(p.predicate_start) - 1, -1, np.int64)
     for row in range(len(best)):
         least = np.inf
-        for p in range(first_predicate[row], first_predicate[row + 1]):
-            if piece_start[p + 1] - piece_start[p] == 1 and rank[p] < least:
-                least = rank[p]
-                best[row] = p
+        for i in range(p.predicate_start[row], p.predicate_start[row + 1]):
+            piece = p.piece_start[i]
+            if p.piece_start[i + 1] - piece != 1:
+                continue
+            rank = share[i] if share[i] > 0.0 else 2.0
+            rank += 1e-9 * (np.int64(p.high[piece]) - np.int64(p.low[piece]))
+            if in_key[i]:
+                rank += 4.0
+            if rank < least:
+                least = rank
+                best[row] = i
     return best

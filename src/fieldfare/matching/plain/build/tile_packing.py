@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.matching.compiled import compiled
+from fieldfare.matching.plain.codes import code_piece
 from fieldfare.matching.plain.layout import (
     ALL_LANES,
     ALTERNATIVES,
@@ -45,31 +46,63 @@ class Packed(NamedTuple):
     row_sets: NDArray[np.uint16]
 
 
+class TilePredicates(NamedTuple):
+    """All rows' predicates as columns: those of row r are [predicate_start[r], predicate_start[r + 1]), and
+    predicate i is the pieces from ``piece_start[i]`` on, from cell `low` to cell `high`.
+
+    A row is a conjunction; `subscription` says whose, ~s if the filter must confirm it.
+    """
+
+    subscription: NDArray[np.int32]
+    predicate_start: NDArray[np.int64]
+    attribute: NDArray[np.int32]
+    piece_start: NDArray[np.int64]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+
+    @property
+    def row_count(self) -> int:
+        return len(self.subscription)
+
+
+class CodedPredicates(NamedTuple):
+    """The predicates of a tile's rows, their pieces in codes (see ``codes.code_piece``)."""
+
+    attribute: NDArray[np.int32]
+    piece_start: NDArray[np.int64]
+    low: NDArray[np.int32]
+    after: NDArray[np.int32]
+    exact: NDArray[np.uint8]
+
+
 @compiled
-def sum_benefits(rows: Any, first: Any, attribute: Any, excluded: Any, attribute_count: int) -> Any:
+def sum_benefits(rows: Any, p: Any, cell_counts: Any) -> Any:
     """For each attribute, how much of its axis the rows exclude together."""
-    benefit = np.zeros(attribute_count)
+    benefit = np.zeros(len(cell_counts))
     for row in rows:
-        for i in range(first[row], first[row + 1]):
-            benefit[attribute[i]] += excluded[i]
+        for i in range(p.predicate_start[row], p.predicate_start[row + 1]):
+            a, last = p.attribute[i], p.piece_start[i + 1] - 1
+            width = np.int64(p.high[last]) - np.int64(p.low[p.piece_start[i]]) + 1
+            benefit[a] += 1.0 - width / max(cell_counts[a], 1)
     return benefit
 
 
 @compiled
-def divide(rows: Any, first: Any, attribute: Any, chosen: int, low: Any, high: Any) -> Any:
+def divide(rows: Any, p: Any, chosen: int) -> Any:
     """The rows that constrain an attribute, twice the centre of each one's interval, and the other rows."""
     having, without = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     centre = np.empty(len(rows), np.int64)
     having_count, without_count = 0, 0
     for row in rows:
         found = -1
-        for i in range(first[row], first[row + 1]):
-            if attribute[i] == chosen:
+        for i in range(p.predicate_start[row], p.predicate_start[row + 1]):
+            if p.attribute[i] == chosen:
                 found = i
                 break
         if found >= 0:
             having[having_count] = row
-            centre[having_count] = low[found] + high[found]
+            low, high = p.low[p.piece_start[found]], p.high[p.piece_start[found + 1] - 1]
+            centre[having_count] = np.int64(low) + np.int64(high)
             having_count += 1
         else:
             without[without_count] = row
@@ -327,30 +360,60 @@ def _write_columns(
 
 
 @compiled
+def _code_rows(rows: Any, p: Any, dictionary: Any, cell_counts: Any) -> Any:
+    """Where the predicates of some rows start, and these in codes: row r is ``rows[r]``."""
+    first = np.zeros(len(rows) + 1, np.int64)
+    pieces: Any = np.int64(0)
+    for r in range(len(rows)):
+        begin, stop = p.predicate_start[rows[r]], p.predicate_start[rows[r] + 1]
+        first[r + 1] = first[r] + stop - begin
+        pieces += p.piece_start[stop] - p.piece_start[begin]
+    attribute, piece_start = np.empty(first[-1], np.int32), np.zeros(first[-1] + 1, np.int64)
+    low, after = np.empty(pieces, np.int32), np.empty(pieces, np.int32)
+    exact = np.empty(pieces, np.uint8)
+    i, piece = 0, 0
+    for row in rows:
+        for k in range(p.predicate_start[row], p.predicate_start[row + 1]):
+            a = p.attribute[k]
+            shift, string_cell = dictionary.code_shift[a], dictionary.string_cell[a]
+            for j in range(p.piece_start[k], p.piece_start[k + 1]):
+                low[piece], after[piece], exact[piece] = code_piece(
+                    np.int64(p.low[j]), np.int64(p.high[j]), shift, string_cell, cell_counts[a]
+                )
+                piece += 1
+            attribute[i] = a
+            i += 1
+            piece_start[i] = piece
+    return first, CodedPredicates(attribute, piece_start, low, after, exact)
+
+
+@compiled
 def pack_tiles(
-    row_start: Any, rows: Any, groups: Any, first: Any, p: Any, attribute_count: int, kinds: Any, out: Any
+    row_start: Any, rows: Any, groups: Any, p: Any, dictionary: Any, cell_counts: Any, kinds: Any, out: Any
 ) -> Any:
     """Lay out tiles; orders the rows of each. Returns how much of every array of `out` is used.
 
     `groups` [T, 3] has an attribute, the code to which all the tile's rows are confined (or -1), and
-    3 if this code is exact. Row r has predicates [first[r], first[r + 1]) of `p`.
+    3 if this code is exact. `p` is all rows' predicates; those of one tile at a time are put in codes.
     """
+    attribute_count = len(cell_counts)
     at = np.zeros(_TOTALS, np.int64)
     tile_count = len(row_start) - 1
     tile_at = np.zeros((tile_count + 1, _TOTALS), np.int64)
     attributes = np.zeros((max(attribute_count, 1), _COLUMN + 1), np.int64)
     for t in range(tile_count):
-        mine, group = rows[row_start[t] : row_start[t + 1]], groups[t]
-        predicates, pieces = 0, 0
-        for row in mine:
-            predicates += first[row + 1] - first[row]
-            pieces += p.piece_start[first[row + 1]] - p.piece_start[first[row]]
-        touched = np.empty(min(predicates, attribute_count), np.int64)
-        touched = touched[: _survey(mine, first, p, attributes, touched)]
+        tile_rows, group = rows[row_start[t] : row_start[t + 1]], groups[t]
+        first, coded = _code_rows(tile_rows, p, dictionary, cell_counts)
+        mine = np.arange(len(tile_rows))
+        touched = np.empty(min(len(coded.attribute), attribute_count), np.int64)
+        touched = touched[: _survey(mine, first, coded, attributes, touched)]
         at[_ZONES] = _write_zones(attributes, touched, len(mine), group, out.zones, at[_ZONES])
-        _write_columns(mine, first, p, attributes, touched, np.empty(2 * pieces, np.int32), at, out)
+        _write_columns(
+            mine, first, coded, attributes, touched, np.empty(2 * len(coded.low), np.int32), at, out
+        )
         row_kinds = kinds[row_start[t] : row_start[t + 1]]
-        _write_rows(mine, first, p, attributes, group, tile_at[t], at, row_kinds, out)
+        _write_rows(mine, first, coded, attributes, group, tile_at[t], at, row_kinds, out)
+        tile_rows[:] = tile_rows[mine]
         attributes[touched] = 0
         tile_at[t + 1] = at
     return tile_at

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from fieldfare.matching.plain.build.tile_packing import (
     EDGES_MAX,
     EDGES_MIN,
     Packed,
+    TilePredicates,
     divide,
     pack_tiles,
     sum_benefits,
@@ -24,45 +24,6 @@ SPLIT_DEPTH = 3
 """Rows are divided by about so many attributes before a tile is full."""
 DISTINCT_SPLITS_MAX = 32
 """An attribute on which rows take no more places than this is divided at each of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TilePredicates:
-    """All rows' predicates as columns, in row order: predicate i is the pieces from piece_start[i] on.
-
-    A row is a conjunction; `subscription` says whose, ~s if the filter must confirm it.
-    """
-
-    subscription: NDArray[np.int32]
-    row: NDArray[np.int64]
-    attribute: NDArray[np.int32]
-    piece_start: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-
-    @property
-    def row_count(self) -> int:
-        return len(self.subscription)
-
-    def piece_owner(self) -> NDArray[np.int64]:
-        """The predicate of each piece."""
-        return np.repeat(np.arange(len(self.row)), np.diff(self.piece_start))
-
-
-def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All of first[0]..last[0] - 1, first[1]..last[1] - 1 and so on; and how many each of these are."""
-    counts = last - first
-    return np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts), counts
-
-
-class CodedPredicates(NamedTuple):
-    """What `pack_tiles` reads of predicates: their pieces in codes (see ``codes.piece_codes``)."""
-
-    attribute: NDArray[np.int32]
-    piece_start: NDArray[np.int64]
-    low: NDArray[np.int32]
-    after: NDArray[np.int32]
-    exact: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +40,7 @@ class Arranger:
 
     def __init__(self, predicates: TilePredicates, cell_counts: NDArray[np.int64]) -> None:
         self.predicates = predicates
-        self.first_predicate = np.searchsorted(predicates.row, np.arange(predicates.row_count + 1))
-        start = predicates.piece_start
-        self.low = predicates.low[start[:-1]]
-        self.high = predicates.high[start[1:] - 1]
-        width = (self.high - self.low + 1) / np.maximum(cell_counts[predicates.attribute], 1)
-        self.excluded = 1.0 - width
-        self.attribute_count = len(cell_counts)
+        self.cell_counts = cell_counts
         self.tiles: list[NDArray[np.int64]] = []
 
     def split(self, rows: NDArray[np.int64], used: frozenset[int], tile_rows: int) -> None:
@@ -94,18 +49,14 @@ class Arranger:
             if len(rows):
                 self.tiles.append(rows)
             return
-        benefit = sum_benefits(
-            rows, self.first_predicate, self.predicates.attribute, self.excluded, self.attribute_count
-        )
+        benefit = sum_benefits(rows, self.predicates, self.cell_counts)
         benefit[list(used)] = 0.0
         best = int(benefit.argmax()) if len(benefit) else -1
         if best < 0 or benefit[best] <= 0.05 * len(rows):
             for start in range(0, len(rows), tile_rows):
                 self.tiles.append(rows[start : start + tile_rows])
             return
-        having, centre, without = divide(
-            rows, self.first_predicate, self.predicates.attribute, best, self.low, self.high
-        )
+        having, centre, without = divide(rows, self.predicates, best)
         order = np.argsort(centre, kind="stable")
         sorted_rows, sorted_centre = having[order], centre[order]
         for start, end in _strips(sorted_centre, tile_rows):
@@ -142,17 +93,14 @@ def build_tiles(
         tile_group += [group] * (len(arranger.tiles) - before)
     row_start = starts_of([len(rows) for rows in arranger.tiles])
     rows = np.concatenate([*arranger.tiles, np.zeros(0, np.int64)])
-    attribute = predicates.attribute[predicates.piece_owner()]
-    codes = piece_codes(dictionary, cell_counts, attribute, predicates.low, predicates.high)
-    coded = CodedPredicates(predicates.attribute, predicates.piece_start, *codes)
     zone = np.array([(group.attribute, group.cell) for group in tile_group], np.int64).reshape(-1, 2)
     confined = np.full((len(zone), 3), -1, np.int64)
     mine = zone[:, 0] >= 0
     code, _, exact = piece_codes(dictionary, cell_counts, zone[mine, 0], zone[mine, 1], zone[mine, 1])
     confined[mine] = np.stack([zone[mine, 0], code, exact], axis=1)
-    first, kinds = arranger.first_predicate, np.zeros(len(rows), np.uint8)
-    out = _room(coded, first, rows, row_start, len(cell_counts))
-    ends = pack_tiles(row_start, rows, confined, first, coded, len(cell_counts), kinds, out)
+    kinds = np.zeros(len(rows), np.uint8)
+    out = _room(predicates, rows, row_start, len(cell_counts))
+    ends = pack_tiles(row_start, rows, confined, predicates, dictionary, cell_counts, kinds, out)
     zones, columns, edges, sets, gates, runs, row_sets = ends[-1].tolist()
     return Tiles(
         row_start=row_start,
@@ -174,15 +122,15 @@ def build_tiles(
 
 
 def _room(
-    coded: CodedPredicates,
-    first: NDArray[np.int64],
+    predicates: TilePredicates,
     rows: NDArray[np.int64],
     row_start: NDArray[np.int64],
     attribute_count: int,
 ) -> Packed:
     """Arrays with room for the most that tiles of these rows can take."""
+    first = predicates.predicate_start
     width = first[rows + 1] - first[rows]
-    pieces = coded.piece_start[first]
+    pieces = predicates.piece_start[first]
     columns = sum(
         min(attribute_count, int(width[start:end].sum())) for start, end in pairwise(row_start.tolist())
     )
