@@ -34,8 +34,8 @@ import numpy as np
 
 index = Index((Part.open(sys.argv[1]),))
 line = json.dumps({"a": 5, "b": 7.5, "s": "abc", "time": "2024-05-06T07:08:09Z", "l": [1, 2]}).encode()
-columns = decode_json_lines((line + b"\\n") * 4096, 4096, index.paths)
-matches = index.match(columns, np.zeros(4096, np.int64))
+columns = decode_json_lines((line + b"\\n") * 128, 128, index.paths)
+matches = index.match(columns, np.zeros(128, np.int64))
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 print(json.dumps({"matches": len(matches.subscriptions), "pandas": "pandas" in sys.modules, "peak": peak}))

@@ -16,6 +16,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 import pyarrow as pa
@@ -33,17 +34,26 @@ def leave_out_pandas() -> None:
     not be done: there the next function in the same worker may be one that does.
     """
     if "pandas" not in sys.modules:
-        sys.modules["pandas"] = None  # type: ignore[assignment]  # so that importing it fails
+        hidden = _NoPandas()
+        sys.meta_path.insert(0, hidden)
         try:
             pa.array([0])
         finally:
-            del sys.modules["pandas"]
+            sys.meta_path.remove(hidden)
+
+
+class _NoPandas(MetaPathFinder):
+    """Finds that there is none."""
+
+    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"{name} is left out")
 
 
 def preload() -> None:
     """Import what the matching tasks use and run their kernels once.
 
-    If some had to be compiled, the process begins anew: its compiler holds 400 MB and does not give them back.
+    If some had to be compiled, the process begins anew: its compiler holds 400 MB and never gives them back.
     """
     leave_out_pandas()
     import fieldfare.runtimes.spark.query  # noqa: F401
