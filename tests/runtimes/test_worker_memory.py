@@ -65,3 +65,21 @@ def test_a_worker_holds_neither_pandas_nor_what_a_compiler_left(tmp_path: Path) 
     assert found["matches"] > 0
     assert not found["pandas"]
     assert found["peak"] < WORKER_MIB << 10, f"{found['peak'] >> 10} MiB"
+
+
+COMPILES = """
+import numba
+from fieldfare.runtimes.spark import warmup, worker_daemon
+
+warmup.run_kernels_once = lambda: numba.njit(lambda: 1)()
+print("loads", flush=True)
+worker_daemon.preload()
+print("serves")
+"""
+
+
+def test_a_daemon_that_had_to_compile_begins_anew_once() -> None:
+    """Also where nothing can be kept, so that it must compile again."""
+    command = [sys.executable, "-c", COMPILES]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["loads", "loads", "serves"]

@@ -41,7 +41,7 @@ class SparkSettings:
     Attributes
     ----------
     cores : int
-        Tasks that run at once, each in Python workers of its own (two for every task, 150 to 250 MB each,
+        Tasks that run at once, each in Python workers of its own (two for every task, 240 MB each and more,
         most of it shared). Default: as many as this process may use.
     driver_memory : str
         The Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its time
