@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
 DELIVERED_S = 150.0
 BEFORE_ALL = Position(0, -1, 0)
+SWALLOWED_S = 60.0
+"""What a broken connection has swallowed comes again within this time."""
 SPOKEN = "cloudevents.json"
 PRODUCER = "p"
 """The name of every space's publisher."""
@@ -249,7 +251,7 @@ class Reader(Actor):
         self._newest = BEFORE_ALL
         self.has_all = True
         """Whether nothing older than what came can still come."""
-        self._broken_off: deque[Position] = deque(maxlen=2)
+        self._broken_off: list[tuple[float, Position]] = []
 
     def broken_off(self) -> None:
         """What a stream or an answer that broke off has swallowed may come after younger messages.
@@ -257,7 +259,9 @@ class Reader(Actor):
         For who is back at once is given more before the service has noticed. Until then nobody can say that
         all up to some message came: such an ack would settle what was swallowed.
         """
-        self._broken_off.append(self._newest)
+        now_s = time.monotonic()
+        recent = [each for each in self._broken_off if now_s - each[0] < SWALLOWED_S]
+        self._broken_off = [*(recent or self._broken_off[-1:]), (now_s, self._newest)]
         self.has_all = False
 
     def take(self, messages: list[tuple[Position, Event]]) -> None:
@@ -292,8 +296,8 @@ class Reader(Actor):
             hold(self.given[position] == number, "wrong", f"{where}: another event than the first time")
             return
         hold(number not in self._numbers, "doubled", f"{where}: event {number} came at another place before")
-        newest = min([self._newest, *self._broken_off])
-        hold(position > newest, "wrong", f"{where} came after {self._newest}, {[*self._broken_off]}")
+        newest = min([self._newest, *(at for _, at in self._broken_off)])
+        hold(position > newest, "wrong", f"{where} came after {self._newest}, {self._broken_off}")
         self._newest = max(self._newest, position)
         self._numbers.add(number)
         self.given[position] = number
@@ -371,8 +375,8 @@ class Conversant(Reader):
                         self._hear(json.loads(socket.recv(timeout=1)), socket, unanswered)
                         frames_left -= 1
         except InvalidStatus as refusal:
-            self._refused(refusal)
-            self.stopping.wait(RETRY_S)
+            problem = json.loads(refusal.response.body or b"{}")
+            self.load.refused_as(refusal.response.status_code, problem.get("type", ""), f"{problem}")
         except (OSError, EOFError, WebSocketException):
             self.stopping.wait(RETRY_S)
         finally:
@@ -394,11 +398,6 @@ class Conversant(Reader):
         else:
             assert event["type"] == "fieldfare.problem", event
             self.load.refused_as(event["data"]["status"], event["data"]["type"], str(event))
-
-    def _refused(self, refusal: InvalidStatus) -> None:
-        problem = json.loads(refusal.response.body or b"{}")
-        kind = problem.get("type", "")
-        self.load.refused_as(refusal.response.status_code, kind, f"{refusal} {problem}")
 
 
 @dataclass

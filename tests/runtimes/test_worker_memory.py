@@ -52,7 +52,7 @@ KINDS = (
 
 
 def test_a_worker_holds_neither_pandas_nor_what_a_compiler_left(tmp_path: Path) -> None:
-    """pyarrow loaded pandas, which nobody used; who had compiled kernels kept 400 MB until the next start."""
+    """pyarrow loaded pandas, which nobody used; who had compiled kept the compiler until the next start."""
     texts = [KINDS[n % len(KINDS)].format(n=n // len(KINDS) + 1) for n in range(5_000)]
     build_part(
         IndexEntry(n, n, 0, OPEN_END, compile_filter(text).compiled, text, "sql")

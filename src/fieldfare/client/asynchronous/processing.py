@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fieldfare.client.asynchronous.concurrency import AsyncGuard, AsyncSignal, AsyncWorkers, on_signals
 from fieldfare.client.errors import ClientClosed, FieldfareError
 from fieldfare.client.message import Message
-
-if TYPE_CHECKING:
-    from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 
 logger = logging.getLogger("fieldfare.client")
 
@@ -30,8 +26,8 @@ class AsyncProcessing:
 
     Parameters
     ----------
-    subscriber
-        Whose messages.
+    messages, close
+        A subscriber's messages, and what ends them.
     handler
         Handles one.
     concurrency
@@ -42,12 +38,14 @@ class AsyncProcessing:
 
     def __init__(
         self,
-        subscriber: AsyncSubscriber,
+        messages: AsyncIterator[Message],
+        close: Callable[[], Awaitable[None]],
         handler: Callable[[Message], Awaitable[None]],
         concurrency: int,
         deadline_s: float,
     ) -> None:
-        self._subscriber = subscriber
+        self._messages = messages
+        self._close = close
         self._handler = handler
         self._concurrency = concurrency
         self._deadline_s = deadline_s
@@ -77,7 +75,7 @@ class AsyncProcessing:
             with self._guard:
                 self._ended = True
                 self._changed.fire()
-            await self._subscriber.close()
+            await self._close()
             await helpers.end(1.0)
         if self._error is not None:
             raise self._error
@@ -90,7 +88,7 @@ class AsyncProcessing:
 
     async def _take_in(self) -> None:
         try:
-            async for message in self._subscriber:
+            async for message in self._messages:
                 with self._guard:
                     if self._draining:
                         return

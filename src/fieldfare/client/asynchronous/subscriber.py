@@ -245,7 +245,8 @@ class AsyncSubscriber:
         if self._ack_deadline_s is None:
             self._ack_deadline_s = PROCESSED_DEADLINE_S
         await self.open()
-        await AsyncProcessing(self, handler, concurrency, self._ack_deadline_s).run(drain_on)
+        processing = AsyncProcessing(self, self.close, handler, concurrency, self._ack_deadline_s)
+        await processing.run(drain_on)
 
     async def open(self) -> None:
         """Make sure that the subscription exists, where a filter was given. May be called twice."""

@@ -6,16 +6,12 @@ from __future__ import annotations
 import logging
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fieldfare.client.errors import ClientClosed, FieldfareError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.concurrency import Guard, Signal, Workers, on_signals
-
-if TYPE_CHECKING:
-    from fieldfare.client.synchronous.subscriber import Subscriber
 
 logger = logging.getLogger("fieldfare.client")
 
@@ -31,8 +27,8 @@ class Processing:
 
     Parameters
     ----------
-    subscriber
-        Whose messages.
+    messages, close
+        A subscriber's messages, and what ends them.
     handler
         Handles one.
     concurrency
@@ -43,12 +39,14 @@ class Processing:
 
     def __init__(
         self,
-        subscriber: Subscriber,
+        messages: Iterator[Message],
+        close: Callable[[], None],
         handler: Callable[[Message], None],
         concurrency: int,
         deadline_s: float,
     ) -> None:
-        self._subscriber = subscriber
+        self._messages = messages
+        self._close = close
         self._handler = handler
         self._concurrency = concurrency
         self._deadline_s = deadline_s
@@ -78,7 +76,7 @@ class Processing:
             with self._guard:
                 self._ended = True
                 self._changed.fire()
-            self._subscriber.close()
+            self._close()
             helpers.end(1.0)
         if self._error is not None:
             raise self._error
@@ -91,7 +89,7 @@ class Processing:
 
     def _take_in(self) -> None:
         try:
-            for message in self._subscriber:
+            for message in self._messages:
                 with self._guard:
                     if self._draining:
                         return

@@ -246,7 +246,8 @@ class Subscriber:
         if self._ack_deadline_s is None:
             self._ack_deadline_s = PROCESSED_DEADLINE_S
         self.open()
-        Processing(self, handler, concurrency, self._ack_deadline_s).run(drain_on)
+        processing = Processing(self, self.close, handler, concurrency, self._ack_deadline_s)
+        processing.run(drain_on)
 
     def open(self) -> None:
         """Make sure that the subscription exists, where a filter was given. May be called twice."""

@@ -8,6 +8,7 @@ offers to speak another protocol, which a server may ignore but must not lose th
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import ssl
 from collections.abc import Callable
@@ -417,11 +418,16 @@ async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:
     await HttpProblem(503, "connections", detail, headers=headers).response()(scope, receive, send)
 
 
+_quiet = logging.getLogger("fieldfare.gateway.sockets")
+_quiet.setLevel(logging.WARNING)
+
+
 class Socket(WebSocketsSansIOProtocol):
     """One WebSocket: uvicorn's protocol, cut off when its client does not read for too long."""
 
     def __init__(self, *args: Any, settings: GatewaySettings) -> None:
         super().__init__(*args)
+        self.logger = self.conn.logger = _quiet  # it would write two lines for each socket
         self._send_timeout_s = settings.send_timeout_s
         self._sending: asyncio.TimerHandle | None = None
 

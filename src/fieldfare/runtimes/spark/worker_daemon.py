@@ -53,7 +53,7 @@ class _NoPandas(MetaPathFinder):
 def preload() -> None:
     """Import what the matching tasks use and run their kernels once.
 
-    If some had to be compiled, the process begins anew: its compiler holds 400 MB and never gives them back.
+    If some had to be compiled, the process begins anew: its compiler never gives back what it holds.
     """
     leave_out_pandas()
     import fieldfare.runtimes.spark.query  # noqa: F401
