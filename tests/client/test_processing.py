@@ -165,6 +165,7 @@ def test_a_message_stays_with_a_handler_that_takes_longer_than_the_deadline(clie
 
         def handle(message: Message) -> None:
             if number(message) == 0:
+                robber.start()
                 other.wait(60)
             attempts.append(message.attempt)
             finish(message)
@@ -178,7 +179,6 @@ def test_a_message_stays_with_a_handler_that_takes_longer_than_the_deadline(clie
             other.set()
 
         robber = threading.Thread(target=rob)
-        robber.start()
         messages.process(handle)
         robber.join(30)
     assert not taken
