@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ledger import Fault
-from trials import ACCIDENTS, DECK, KINDS, Report, run_trial
+from trials import ACCIDENTS, DECK, KINDS, Report, find_compiler, run_trial
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -19,7 +19,8 @@ def check(folder: Path, seed: int, deck: tuple[str, ...]) -> None:
     run_trial(folder, seed, report, deck)
     line = json.loads(report.line())
     assert {kind: line[kind] for kind in KINDS} == dict.fromkeys(KINDS, 0), report.said
-    assert line["faults"] == len(deck)
+    # Where there is no compiler, disks do not fail.
+    assert line["faults"] == len(deck) - (0 if find_compiler() else deck.count("failing"))
     assert line["deliveries"] > 0
 
 

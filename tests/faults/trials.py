@@ -220,9 +220,14 @@ DECK = (
 """What happens in one trial, in an order drawn anew for each."""
 
 
+def find_compiler() -> str | None:
+    """A compiler of C, if there is one."""
+    return shutil.which("cc") or shutil.which("gcc")
+
+
 def failing_disk(folder: Path) -> Path | None:
     """The library that makes writes fail, compiled; None where there is no compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
+    compiler = find_compiler()
     if compiler is None:
         return None
     library = folder / "failing_disk.so"
