@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from client_support import SOON
 from faulty_service import FaultyService
+from real_gateway import RealGateway, running_gateway
 
 from fieldfare import Client
 
@@ -27,3 +28,9 @@ def service() -> Iterator[FaultyService]:
 def client(service: FaultyService) -> Iterator[Client]:
     with Client(service.url, timeout_s=5.0, retry=SOON) as connected:
         yield connected
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
+    with running_gateway(tmp_path_factory.mktemp("data")) as running:
+        yield running

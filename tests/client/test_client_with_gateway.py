@@ -22,12 +22,6 @@ from fieldfare.client.verdict import Verdict
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
-    with running_gateway(tmp_path_factory.mktemp("data")) as running:
-        yield running
-
-
 @pytest.fixture
 def client(gateway: RealGateway) -> Iterator[Client]:
     with Client(gateway.url, retry=SOON) as connected:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from client_support import SOON
 from faulty_service import wait_until
-from real_gateway import RealGateway, running_gateway
+from real_gateway import RealGateway
 
 from fieldfare import AsyncClient, Client, DeliverySettings, Message
 from fieldfare.client import SubscriptionDeleted
@@ -22,12 +22,6 @@ from fieldfare.client.synchronous.subscriber import Subscriber
 pytestmark = pytest.mark.long
 
 COUNT = 12
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGateway]:
-    with running_gateway(tmp_path_factory.mktemp("data")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -88,6 +82,8 @@ def test_the_same_for_asyncio(gateway: RealGateway, client: Client, id: str) -> 
     async def main() -> list[int]:
         seen: list[int] = []
         at_once = most = 0
+        handler = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        mine = signal.getsignal(signal.SIGTERM)
         async with AsyncClient(gateway.url, retry=SOON) as found:
             messages = found.subscribe(id)
 
@@ -107,6 +103,8 @@ def test_the_same_for_asyncio(gateway: RealGateway, client: Client, id: str) -> 
 
             await asyncio.gather(messages.process(handle, concurrency=4), end())
         assert most == 4
+        assert signal.getsignal(signal.SIGTERM) is mine, "the program's own handler is back"
+        signal.signal(signal.SIGTERM, handler)
         return seen
 
     assert sorted(asyncio.run(main())) == list(range(COUNT))

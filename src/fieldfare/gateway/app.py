@@ -245,7 +245,7 @@ def _route_name(scope: Scope) -> str:
 
 
 async def _storage_error_response(request: Request, error: Exception) -> Response:
-    logger.error("storage failed: %s", error)
+    logger.error("storage failed: %s", error, exc_info=error if isinstance(error, OSError) else None)
     if isinstance(error, DiskFullError) or getattr(error, "errno", None) == errno.ENOSPC:
         detail = "The disk is full: nothing of this request was done. It is taken again when there is space."
         return HttpProblem(503, "disk-full", detail, headers={"Retry-After": "1"}).response()

@@ -194,16 +194,18 @@ def on_signals(signals: Iterable[signal.Signals], call: Callable[[], None]) -> C
     Only where that is possible: on the main thread's loop, and not on every system.
     """
     loop = asyncio.get_running_loop()
-    added: list[signal.Signals] = []
+    before: list[tuple[signal.Signals, Any]] = []
     for each in signals:
+        handler = signal.getsignal(each)
         try:
             loop.add_signal_handler(each, call)
         except (NotImplementedError, RuntimeError, ValueError):
             continue
-        added.append(each)
+        before.append((each, handler))
 
     def take_back() -> None:
-        for each in added:
-            loop.remove_signal_handler(each)
+        for each, handler in before:
+            loop.remove_signal_handler(each)  # which leaves the system's own in its place
+            signal.signal(each, handler)
 
     return take_back
