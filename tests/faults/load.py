@@ -360,7 +360,7 @@ class Puller(Reader):
 
 
 class Conversant(Reader):
-    """Reads a WebSocket, and acks on it; what is not answered there is acked with a request."""
+    """Reads a WebSocket, and acks on it; what is refused there, or not answered, is acked with a request."""
 
     def act(self) -> None:
         url = f"{self.load.url}/v1/spaces/{self.space}{self.path}/websocket?ack_deadline_s=600"
@@ -398,6 +398,7 @@ class Conversant(Reader):
         else:
             assert event["type"] == "fieldfare.problem", event
             self.load.refused_as(event["data"]["status"], event["data"]["type"], str(event))
+            self.settle(unanswered.pop(event["data"]["said"]))
 
 
 @dataclass

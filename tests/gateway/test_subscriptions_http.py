@@ -190,7 +190,8 @@ def test_while_many_filters_are_compiled_other_requests_are_served(tmp_path):
                 served += 1
             assert (await bulk).json()["created"] == 2000
             assert served >= 10
-            assert longest_s < (time.perf_counter() - begun_s) / 3  # however slow the machine
+            # However slow the machine: compiled in one step, they would take nearly all of the time at once.
+            assert longest_s < (time.perf_counter() - begun_s) * 2 / 3
 
     run(work)
 
