@@ -106,6 +106,9 @@ class DeliverySettings:
         Whether what is given up is kept in a list. Else nothing is left of it.
     paused
         Whether nothing is given for the time being.
+    order_by
+        An attribute of events. Of those that have the same value there, one is given at a time: the next when
+        the one before it is settled. None: messages that fail come later than younger ones.
     """
 
     ack_deadline_s: float | None = None
@@ -114,6 +117,7 @@ class DeliverySettings:
     max_in_flight: int | None = None
     dead_letter: bool = True
     paused: bool = False
+    order_by: str | None = None
 
     def changed(self) -> dict[str, Any]:
         """Those that are not what they are by themselves."""

@@ -61,7 +61,13 @@ class Walk:
             retry_delays_s=rng.choice([(), (2.0,), (1.0, 5.0)]),
             max_in_flight=rng.choice([None, None, 3]),
             dead_letter=rng.random() < 0.85,
+            order_by=rng.choice([None, "key"]),
         )
+        names = [None, 1, 2, 3]
+        self.names = {key: rng.choice(names) for key in self.keys}
+        """Their ordering keys."""
+        self.mixed: set[int | None] = {None}
+        """Those of which more than one may be under way: they were when the order began."""
         self.state = dict.fromkeys(self.keys, OWED)
         self.attempts = dict.fromkeys(self.keys, 0)
         self.told = dict.fromkeys(self.keys, 0)
@@ -130,6 +136,7 @@ class Walk:
     def step(self) -> None:
         usual = {"take": 5, "ack": 3, "nack": 3, "delay": 1, "extend": 1, "terminate": 1, "release": 1}
         rare = {"time": 2, "mark": 1, "saved": 1, "up_to": 1, "pause": 1, "retry": 1, "clear": 1, "seek": 1}
+        rare |= {"order": 1}
         odds = usual | rare | ({"crash": 1} if self.crashes else {"give_back": 1})
         getattr(self, self.rng.choices(list(odds), list(odds.values()))[0])()
         self.given_up_at_their_turn()
@@ -148,10 +155,12 @@ class Walk:
         self.expired()
         for _ in range(3):
             self.feed()
+        self.name()
         session, lease_s = self.rng.choice(self.sessions), self.rng.choice([1.0, 3.0, 10.0])
         for key in self.delivery.take(session, self.rng.randrange(1, 6), self.now, lease_s):
             assert self.state[key] == OWED, f"given though {self.state[key]}"
             assert key not in self.leases, "given twice at once"
+            self.check_order(key)
             assert self.due.pop(key, 0.0) <= self.now, "given too early"
             self.attempts[key] += 1
             self.told[key] = self.delivery.tries.counts.get(key, 1)
@@ -160,6 +169,33 @@ class Walk:
             assert self.told[key] <= (self.settings.max_attempts or 1_000), "given too often"
             self.leases[key] = (session, self.now + lease_s)
             self.known.append(key)
+
+    def name(self) -> None:
+        """What is asked for is told, sometimes late or by two at once."""
+        unread = self.delivery.to_name(self.rng.choice([3, 100]))
+        assert (self.settings.order_by is not None) or not unread
+        for _ in range(self.rng.choice([1, 1, 2])):
+            self.delivery.name(unread, [self.names[key] for key in unread])
+
+    def check_order(self, key: int) -> None:
+        """One of an ordering key at a time, and the oldest that was given or lies before."""
+        name = self.names[key]
+        if self.settings.order_by is None or name in self.mixed:
+            return
+        assert all(self.names[other] != name for other in self.leases), "two of a key at once"
+        retried = self.delivery.tries.retried
+        if key in retried:
+            return  # what was given up comes when it is asked for
+        older = [each for each in self.keys if each < key and self.names[each] == name]
+        owed = [each for each in older if self.owes(each) and each not in retried]
+        assert not owed, "before an older of its key"
+
+    def order(self) -> None:
+        """It is ordered from now on, or no more."""
+        if self.rng.random() < 0.5:
+            self.settings = replace(self.settings, order_by=self.rng.choice([None, "key", "other"]))
+            self.mixed |= {self.names[key] for key in (*self.leases, *self.due)}
+            self.delivery.configure(self.settings)
 
     def ack(self) -> None:
         for key in self.some():
@@ -291,10 +327,11 @@ class Walk:
             if key >= to or key in retried:
                 self.state[key], self.attempts[key], self.told[key] = OWED, 0, 0
                 self.is_sure[key] = True
-                self.old[key] = self.registry.letters.get(key)
             elif self.state[key] == OWED:
                 self.state[key] = ACKED
         self.save()
+        again = {key for key in self.keys if key >= to or key in retried}
+        self.old |= {key: self.registry.letters.get(key) for key in again}
 
     def crash(self, *, is_sure: bool = False) -> None:
         if not is_sure and self.rng.random() < 0.5:
@@ -318,6 +355,10 @@ class Walk:
         for _ in range(200):
             self.now += 30
             self.look()
+            for session in self.sessions:
+                self.delivery.release(session)
+            for key in list(self.leases):
+                self.settled(key)
             self.sessions = [Session(1000)]
             self.take()
             self.given_up_at_their_turn()

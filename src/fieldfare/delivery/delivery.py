@@ -10,9 +10,9 @@ Positions are keys here (`keys`). Time is passed in as seconds of a clock that n
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at
 from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks
 from fieldfare.delivery.mark import Mark
-from fieldfare.delivery.sessions import Lease, Session
+from fieldfare.delivery.order import ORDERED_MAX, Order
+from fieldfare.delivery.sessions import Leases, Session
 from fieldfare.delivery.tries import LETTERS_MAX, Tries
+from fieldfare.delivery.waits import AT_ONCE, Waits
 from fieldfare.model import Cursor, DeliverySettings, Offsets
 
 __all__ = ["Delivery", "Mark", "Session", "TooManyEarlyAcks"]
@@ -32,7 +34,6 @@ SETTLED_AT_ONCE = 2_000
 EXPIRED_AT_ONCE = 2_000
 """About so many messages lose their lease in one step; who waits for the others waits a step longer."""
 
-AT_ONCE = -math.inf
 WHEN_FULL_S = 60.0
 """So long waits at least what would be given up if the list were not full: others go before it."""
 
@@ -85,13 +86,10 @@ class Delivery:
         }
         """By partition."""
         self._turns = list(self.lanes.values())
-        self._leases: dict[int, Lease] = {}
-        self._deadlines: list[Lease] = []
-        self._settled_leases = 0
-        self._waits: dict[int, float] = {}
-        """Those to be given again, and when; each is in one of the heaps, and may be there more than once."""
-        self._again: list[int] = []
-        self._later: list[tuple[float, int]] = []
+        self._leases = Leases()
+        self._order: Order | None = None
+        """Where it is ordered by key, what is given and not settled."""
+        self._waits = Waits()
         self._is_recalling = self._recalls()
         """Whether something may come that was given before this was made."""
         self._is_bounded = self._is_held_back = False
@@ -145,6 +143,8 @@ class Delivery:
 
     def configure(self, settings: DeliverySettings) -> None:
         """Give messages in this way from now on; leases that are out stay as they are."""
+        if settings.order_by != self.settings.order_by:
+            self._reorder(settings.order_by is not None)
         self.settings = settings
         self._is_bounded = settings.max_attempts is not None
         is_full = len(self.tries.letters) >= LETTERS_MAX
@@ -163,28 +163,24 @@ class Delivery:
     @property
     def in_flight(self) -> int:
         """How many messages are leased."""
-        return len(self._leases)
+        return len(self._leases.of)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is leased, and nothing waits for its time."""
-        return not self._leases and not self._later
+        return not self._leases.of and self._waits.next_due_s == math.inf
 
     @property
     def next_deadline_s(self) -> float | None:
         """When the next lease or delay runs out; one whose messages are all settled may still be named."""
-        if not self._later:
-            return self._deadlines[0].deadline_s if self._deadlines else None
-        due_s = self._later[0][0]
-        return min(due_s, self._deadlines[0].deadline_s) if self._deadlines else due_s
+        due_s = min(self._leases.next_deadline_s, self._waits.next_due_s)
+        return None if due_s == math.inf else due_s
 
     @property
     def wants_feed(self) -> bool:
         """Whether nothing can be given until more of the match log is read."""
-        if self._again:
-            self._drop_settled()
-            if self._again:
-                return False
+        if self._gives_again:
+            return False
         for lane in self._turns:  # noqa: SIM110 - for one lane all() takes three times as long
             if not lane.wants_feed:
                 return False
@@ -192,28 +188,26 @@ class Delivery:
 
     def to_read(self) -> list[int]:
         """From which keys on the match log is to be read for it, one a partition at most."""
-        if self._again:
-            self._drop_settled()
-        return (
-            []
-            if self._again or self.settings.paused
-            else [lane.read_to for lane in self._turns if lane.wants_feed]
-        )
+        if self._gives_again or self.settings.paused:
+            return []
+        return [lane.read_to for lane in self._turns if lane.wants_feed]
 
     def is_to_read(self, partition: int) -> bool:
         """Whether a partition is to be read for it."""
-        if self._again:
-            self._drop_settled()
-        return not self._again and self.lanes[partition].wants_feed
+        return not self._gives_again and self.lanes[partition].wants_feed
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
         if (self._room(session) if self._is_held_back else session.room) <= 0:
             return False
-        if self._again:
-            self._drop_settled()
-            if self._again:
+        order = self._order
+        if order is None:
+            if self._gives_again:
                 return True
+        elif order.has(session) or order.is_unread:
+            return True
+        elif len(order) >= ORDERED_MAX:
+            return False
         for lane in self._turns:  # noqa: SIM110 - as above
             if lane.can_give:
                 return True
@@ -228,30 +222,76 @@ class Delivery:
 
         Those of a partition are in order, but for those given again, which come first.
         """
-        if self._later or (self._deadlines and self._deadlines[0].deadline_s <= now_s):
+        if self._leases.next_deadline_s <= now_s or self._waits.next_due_s <= now_s:
             self.expire(now_s)
         room = min(limit, self._room(session) if self._is_held_back else session.window - session.held)
         keys: list[int] = []
-        before = self._take_again(keys, room) if self._again else 0
-        for lane in self._turns:
-            self._version += lane.give(keys, room)
-        if self._is_recalling:
-            self._recall(keys, before, room)
-        if len(self._turns) > 1:
-            self._turns.append(self._turns.pop(0))
+        if self._order is not None:
+            before = self._take_ordered(self._order, session, keys, room)
+        else:
+            before = self._take_again(keys, room) if self._waits.due else 0
+            self._draw(keys, room)
+            if self._is_recalling:
+                self._recall(keys, before, room)
         if keys:
-            lease = Lease(session, now_s + lease_s, keys)
-            leases = self._leases
-            for key in keys:
-                leases[key] = lease
-            session.leases.add(lease)
-            if lease.deadline_s != math.inf:
-                heapq.heappush(self._deadlines, lease)
-            session.held += len(keys)
+            self._leases.give(session, keys, now_s + lease_s)
             self._version += 1
             if before or self._is_bounded:
                 self._urgent_version = self._version
         return keys
+
+    def _draw(self, keys: list[int], room: int) -> None:
+        """Add what lanes give, up to so many in all: each time another one is first."""
+        for lane in self._turns:
+            self._version += lane.give(keys, room)
+        if len(self._turns) > 1:
+            self._turns.append(self._turns.pop(0))
+
+    def to_name(self, limit: int) -> list[int]:
+        """Messages whose ordering keys are to be read before more is given, no more than so many."""
+        order = self._order
+        if order is None:
+            return []
+        if not order.is_ready and (room := min(limit, ORDERED_MAX - len(order))) > 0:
+            drawn: list[int] = []
+            self._draw(drawn, room)
+            for key in drawn:
+                if key >= self.lanes[key >> PARTITION_SHIFT].known_to:
+                    self.tries.counts[key] = 0  # a restart must not take it for given
+            order.add(drawn)
+        return order.unread(limit)
+
+    def name(self, keys: Sequence[int], names: Sequence[int | None]) -> None:
+        """These are the ordering keys of messages, as numbers; None of one that has none."""
+        if self._order is not None:
+            for key, name in zip(keys, names, strict=True):
+                self._order.name(key, name, is_held=key in self._leases.of or key in self._waits.due)
+
+    def _take_ordered(self, order: Order, session: Session, keys: list[int], room: int) -> int:
+        """Take what is first of its ordering key; how many of them were given before."""
+        again = passed = 0
+        while len(keys) < room and passed < EXPIRED_AT_ONCE and (key := order.take(session)) is not None:
+            if self._is_used_up(key) and not self.is_full:
+                self._give_up(key, UNSETTLED)
+                passed += 1
+                continue
+            self.tries.add(key, 1)
+            again += self.tries.count_of(key) > 1
+            keys.append(key)
+        if passed:
+            self._advance()
+        return again
+
+    def _reorder(self, is_ordered: bool) -> None:
+        """Whether, or by what, messages are ordered has changed: what was given is sorted in anew."""
+        owed = self._waits.pop_ready()
+        held = {*self._leases.of, *self._waits.due}
+        if self._order is not None:
+            owed += [key for key in self._order if key not in held]
+        self._order = Order(held) if is_ordered else None
+        for key in owed:
+            self._put_again(key)
+        self._is_recalling = self._recalls()
 
     def _room(self, session: Session) -> int:
         """How many messages more a session may have, where more than its window holds it back."""
@@ -259,17 +299,13 @@ class Delivery:
         if settings.paused or len(self.tries.letters) >= LETTERS_MAX:
             return 0
         if settings.max_in_flight is not None and not session.is_auto:
-            room = min(room, settings.max_in_flight - len(self._leases))
+            room = min(room, settings.max_in_flight - len(self._leases.of))
         return room
 
     def _take_again(self, keys: list[int], room: int) -> int:
         """Take of those to be given again, how many; those given often enough are given up instead."""
         passed = 0
-        while self._again and len(keys) < room and passed < EXPIRED_AT_ONCE:
-            key = heapq.heappop(self._again)
-            if self._waits.get(key) != AT_ONCE:
-                continue
-            del self._waits[key]
+        while len(keys) < room and passed < EXPIRED_AT_ONCE and (key := self._waits.pop()) is not None:
             if self._is_used_up(key) and not self.is_full:
                 self._give_up(key, UNSETTLED)
                 passed += 1
@@ -320,6 +356,8 @@ class Delivery:
     def _give_up(self, key: int, reason: str) -> None:
         """A message that is not leased is not given any more; the lanes are to be advanced."""
         self.lanes[key >> PARTITION_SHIFT].given.ack(key)
+        if self._order is not None:
+            self._order.settle(key)
         self.tries.give_up(key, reason, is_kept=self.settings.dead_letter)
         self._is_held_back |= len(self.tries.letters) >= LETTERS_MAX
         self._version += 1
@@ -357,7 +395,14 @@ class Delivery:
             count += self._ack_early(lane, early)
         if self._counts:
             self.tries.settle([key for key in keys if key not in self.tries.retried])
+        if self._order is not None:
+            self._settle_ordered(keys)
         return count
+
+    def _settle_ordered(self, keys: Iterable[int]) -> None:
+        if self._order is not None:
+            for key in keys:
+                self._order.settle(key)
 
     def _ack_early(self, lane: Lane, keys: Sequence[int]) -> int:
         count = lane.ack_early(keys)
@@ -380,6 +425,7 @@ class Delivery:
         open_keys, passed = lane.ack_up_to(key)
         for each in open_keys:
             self._end_lease(each)
+        self._settle_ordered(open_keys)
         self._version += 1
         self._advance()
         return len(open_keys) + passed + self._settle_tries(key)
@@ -391,6 +437,7 @@ class Delivery:
         for key in done:
             self._end_lease(key)
             tries.settle_retried(key)
+        self._settle_ordered(done)
         tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
         return len(done)
 
@@ -419,7 +466,7 @@ class Delivery:
     def _fail(self, keys: Iterable[int], now_s: float, delay_s: float | None, reason: str) -> int:
         count = 0
         for key in keys:
-            if key not in self._leases:
+            if key not in self._leases.of:
                 continue
             self._end_lease(key)
             count += 1
@@ -435,37 +482,24 @@ class Delivery:
 
     def _put_again(self, key: int, due_s: float = AT_ONCE) -> None:
         """A message is to be given again, then and no sooner."""
-        self._waits[key] = due_s
-        if due_s == AT_ONCE:
-            heapq.heappush(self._again, key)
+        if self._order is not None and due_s == AT_ONCE:
+            self._order.free(key)
         else:
-            heapq.heappush(self._later, (due_s, key))
+            self._waits.put(key, due_s)
 
     def give_back(self, session: Session, keys: Iterable[int]) -> None:
         """A session has taken messages and could not be given them: they come at once. It was no attempt."""
         for key in keys:
-            lease = self._leases.get(key)
+            lease = self._leases.of.get(key)
             if lease is not None and lease.session is session:
-                self._end_lease(key)
+                self._leases.end(key)
                 self.tries.add(key, -1)
                 self._put_again(key)
                 self._version += 1
 
     def extend(self, keys: Iterable[int], now_s: float, lease_s: float) -> int:
         """Lease messages to who has them for so long from now on; how many those are."""
-        found: dict[Session, list[int]] = {}
-        for key in keys:
-            lease = self._leases.get(key)
-            if lease is not None and not lease.session.is_auto:
-                self._end_lease(key)
-                found.setdefault(lease.session, []).append(key)
-        for session, extended in found.items():
-            lease = Lease(session, now_s + lease_s, extended)
-            self._leases.update(dict.fromkeys(extended, lease))
-            session.leases.add(lease)
-            heapq.heappush(self._deadlines, lease)
-            session.held += len(extended)
-        return sum(map(len, found.values()))
+        return self._leases.extend(keys, now_s + lease_s)
 
     def terminate(self, keys: Iterable[int], reason: str) -> int:
         """Give up messages that were given and are not acked; how many those are."""
@@ -502,16 +536,13 @@ class Delivery:
         What is tried again, and what is owed of other partitions, is given again. Sessions hold nothing more.
         """
         sought = {key >> PARTITION_SHIFT for key in keys}
-        owed = [key for key in (*self._leases, *self._waits) if key >> PARTITION_SHIFT not in sought]
-        for lease in set(self._leases.values()):
-            lease.session.held = lease.open = 0
-            lease.session.leases.clear()
-            lease.keys = ()
+        known = {*self._leases.of, *self._waits.due, *(self._order or ())}
+        owed = [key for key in known if key >> PARTITION_SHIFT not in sought]
         self.round += 1
         self._leases.clear()
-        self._deadlines, self._later, self._settled_leases = [], [], 0
-        self._waits = dict.fromkeys(owed, AT_ONCE)
-        self._again = sorted(owed)
+        if self._order is not None:
+            self._order, owed = Order(owed), []
+        self._waits = Waits(owed)
         self.tries.settle([key for key in self.tries.counts if key >> PARTITION_SHIFT in sought])
         for key in keys:
             self.lanes[key >> PARTITION_SHIFT] = Lane(key)
@@ -525,20 +556,13 @@ class Delivery:
 
         All of it at once, before anybody is given what is younger.
         """
-        keys: list[int] = []
-        for lease in session.leases:
-            keys += [key for key in lease.keys if self._leases.get(key) is lease]
-            lease.open, lease.keys = 0, ()
-            self._settled_leases += lease.deadline_s != math.inf
-        session.leases.clear()
-        for key in keys:
-            del self._leases[key]
-        self._forget_settled()
-        if keys:
-            self._waits.update(dict.fromkeys(keys, AT_ONCE))
-            self._again += keys
-            heapq.heapify(self._again)
-        session.held = 0
+        keys = self._leases.release(session)
+        if self._order is not None:
+            self._order.leave(session)
+            for key in keys:
+                self._order.free(key)
+        elif keys:
+            self._waits.put_all(keys)
 
     def expire(self, now_s: float) -> bool:
         """End the leases that have run out; whether something is to be given again because of it.
@@ -546,19 +570,12 @@ class Delivery:
         Of very many only the first: the next call goes on.
         """
         count = 0
-        while self._later and self._later[0][0] <= now_s and count < EXPIRED_AT_ONCE:
-            due_s, key = heapq.heappop(self._later)
-            if self._waits.get(key) == due_s:
-                self._put_again(key)
-                count += 1
-        while self._deadlines and self._deadlines[0].deadline_s <= now_s and count < EXPIRED_AT_ONCE:
-            lease = heapq.heappop(self._deadlines)
-            if lease.open == 0:
-                self._settled_leases -= 1
-                continue
-            lease.deadline_s = math.inf  # it is not among the deadlines any more
-            mine = [key for key in lease.keys if self._leases.get(key) is lease]
-            count += self._fail(mine, now_s, None, LATE)
+        for key in islice(self._waits.ripe(now_s), EXPIRED_AT_ONCE):
+            self._put_again(key)
+            count += 1
+        leases = self._leases.expired(now_s)
+        while count < EXPIRED_AT_ONCE and (keys := next(leases, None)) is not None:
+            count += self._fail(keys, now_s, None, LATE)
         if count and self.is_urgent:
             self._advance()
         return count > 0
@@ -570,29 +587,13 @@ class Delivery:
 
     def _end_lease(self, key: int) -> None:
         """Nobody has a message any more, and it is not to be given again."""
-        lease = self._leases.pop(key, None)
-        if lease is None:
-            self._waits.pop(key, None)
-            return
-        lease.session.held -= 1
-        lease.open -= 1
-        if lease.open == 0:
-            lease.session.leases.discard(lease)
-            if lease.deadline_s != math.inf:
-                lease.keys = ()
-                self._settled_leases += 1
-                self._forget_settled()
+        if self._leases.end(key) is None:
+            self._waits.drop((key,))
 
-    def _forget_settled(self) -> None:
-        """Leases that are settled leave when they are half of all, not when their deadline comes."""
-        if self._settled_leases > 16 and 2 * self._settled_leases > len(self._deadlines):
-            self._deadlines = [each for each in self._deadlines if each.open]
-            heapq.heapify(self._deadlines)
-            self._settled_leases = 0
-
-    def _drop_settled(self) -> None:
-        while self._again and self._waits.get(self._again[0]) != AT_ONCE:
-            heapq.heappop(self._again)
+    @property
+    def _gives_again(self) -> bool:
+        """Whether something that was given is to be given again now, or may be given next of its key."""
+        return self._waits.is_ready if self._order is None else self._order.is_ready
 
     def _advance(self) -> None:
         for lane in self._turns:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Session:
@@ -14,13 +16,16 @@ class Session:
         How many messages the session may hold unacked.
     is_auto
         Whether it settles messages itself, by their order: its leases have no end, and it needs its window.
+    is_shared
+        Whether it stands for many readers, who come and go: nothing is kept for it.
     """
 
-    __slots__ = ("ended", "held", "is_auto", "leases", "window")
+    __slots__ = ("ended", "held", "is_auto", "is_shared", "leases", "window")
 
-    def __init__(self, window: int, *, is_auto: bool = False) -> None:
+    def __init__(self, window: int, *, is_auto: bool = False, is_shared: bool = False) -> None:
         self.window = window
         self.is_auto = is_auto
+        self.is_shared = is_shared
         self.held = 0
         self.leases: set[Lease] = set()
         """Those with messages that are not settled."""
@@ -45,3 +50,100 @@ class Lease:
 
     def __lt__(self, other: Lease) -> bool:
         return self.deadline_s < other.deadline_s
+
+
+class Leases:
+    """Who has which messages of one subscription, and until when."""
+
+    __slots__ = ("_deadlines", "_settled", "of")
+
+    def __init__(self) -> None:
+        self.of: dict[int, Lease] = {}
+        """By message."""
+        self._deadlines: list[Lease] = []
+        self._settled = 0
+        """How many of the deadlines are of leases whose messages are all settled."""
+
+    @property
+    def next_deadline_s(self) -> float:
+        """When the next one runs out; one whose messages are all settled may still be named."""
+        return self._deadlines[0].deadline_s if self._deadlines else math.inf
+
+    def give(self, session: Session, keys: Sequence[int], deadline_s: float) -> None:
+        """Messages that nobody has are a session's until then."""
+        lease = Lease(session, deadline_s, keys)
+        leases = self.of
+        for key in keys:
+            leases[key] = lease
+        session.leases.add(lease)
+        if deadline_s != math.inf:
+            heapq.heappush(self._deadlines, lease)
+        session.held += len(keys)
+
+    def end(self, key: int) -> Session | None:
+        """Nobody has a message any more; who had it."""
+        lease = self.of.pop(key, None)
+        if lease is None:
+            return None
+        session = lease.session
+        session.held -= 1
+        lease.open -= 1
+        if lease.open == 0:
+            session.leases.discard(lease)
+            if lease.deadline_s != math.inf:
+                lease.keys = ()
+                self._settled += 1
+                self._forget_settled()
+        return session
+
+    def extend(self, keys: Iterable[int], deadline_s: float) -> int:
+        """What readers have who settle what they were given is theirs until then; how many those are."""
+        found: dict[Session, list[int]] = {}
+        for key in keys:
+            lease = self.of.get(key)
+            if lease is not None and not lease.session.is_auto:
+                self.end(key)
+                found.setdefault(lease.session, []).append(key)
+        for session, extended in found.items():
+            self.give(session, extended, deadline_s)
+        return sum(map(len, found.values()))
+
+    def expired(self, now_s: float) -> Iterator[list[int]]:
+        """What was leased until now at most, one lease after the other; nobody has ended them yet."""
+        while self._deadlines and self._deadlines[0].deadline_s <= now_s:
+            lease = heapq.heappop(self._deadlines)
+            if lease.open == 0:
+                self._settled -= 1
+                continue
+            lease.deadline_s = math.inf  # it is not among the deadlines any more
+            yield [key for key in lease.keys if self.of.get(key) is lease]
+
+    def release(self, session: Session) -> list[int]:
+        """End all that a session has; what that was."""
+        keys: list[int] = []
+        for lease in session.leases:
+            keys += [key for key in lease.keys if self.of.get(key) is lease]
+            lease.open, lease.keys = 0, ()
+            self._settled += lease.deadline_s != math.inf
+        session.leases.clear()
+        session.held = 0
+        for key in keys:
+            del self.of[key]
+        self._forget_settled()
+        return keys
+
+    def clear(self) -> None:
+        """End all."""
+        for lease in set(self.of.values()):
+            lease.session.held = lease.open = 0
+            lease.session.leases.clear()
+            lease.keys = ()
+        self.of.clear()
+        self._deadlines, self._settled = [], 0
+
+    def _forget_settled(self) -> None:
+        """Leases that are settled leave when they are half of all, not when their deadline comes."""
+        if self._settled > 16 and 2 * self._settled > len(self._deadlines):
+            self._deadlines = [each for each in self._deadlines if each.open]
+            heapq.heapify(self._deadlines)
+            self._settled = 0
