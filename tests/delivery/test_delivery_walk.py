@@ -155,8 +155,8 @@ class Walk:
         self.expired()
         for _ in range(3):
             self.feed()
-        self.name()
         session, lease_s = self.rng.choice(self.sessions), self.rng.choice([1.0, 3.0, 10.0])
+        self.name(session)
         for key in self.delivery.take(session, self.rng.randrange(1, 6), self.now, lease_s):
             assert self.state[key] == OWED, f"given though {self.state[key]}"
             assert key not in self.leases, "given twice at once"
@@ -170,9 +170,9 @@ class Walk:
             self.leases[key] = (session, self.now + lease_s)
             self.known.append(key)
 
-    def name(self) -> None:
+    def name(self, session: Session) -> None:
         """What is asked for is told, sometimes late or by two at once."""
-        unread = self.delivery.to_name(self.rng.choice([3, 100]))
+        unread = self.delivery.to_name(session, self.rng.choice([3, 100]))
         assert (self.settings.order_by is not None) or not unread
         for _ in range(self.rng.choice([1, 1, 2])):
             self.delivery.name(unread, [self.names[key] for key in unread])

@@ -163,6 +163,12 @@ def change(
         bool | None,
         typer.Option("--dead-letter/--no-dead-letter", help="Whether what is given up is listed."),
     ] = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ATTRIBUTE", help="Give one event at a time of those with the same value there."
+        ),
+    ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
@@ -176,6 +182,7 @@ def change(
         else _none(retry_delays) or list(map(_read_number, retry_delays.split(","))),
         "max_in_flight": _number(max_in_flight),
         "dead_letter": dead_letter,
+        "order_by": None if order_by is None else _none(order_by) or order_by,
     }
     given = {name: None if value is _NONE else value for name, value in settings.items() if value is not None}
     if not given:

@@ -3,7 +3,7 @@
 Matches are *fed* in order, *given* to sessions under a lease, and *acked*. A match that is nacked, or
 whose lease runs out, or whose session ends is given *again*: at once, or later; after so many attempts it is
 *given up* (`tries`). Each partition of the log is a *lane* with a cursor of its own (`lane`); lanes give in
-turn, so none with a backlog keeps another waiting.
+turn, so none with a backlog keeps another waiting. Ordered by key, what they give waits in an `Order`.
 
 Positions are keys here (`keys`). Time is passed in as seconds of a clock that never goes back.
 """
@@ -88,7 +88,6 @@ class Delivery:
         self._turns = list(self.lanes.values())
         self._leases = Leases()
         self._order: Order | None = None
-        """Where it is ordered by key, what is given and not settled."""
         self._waits = Waits()
         self._is_recalling = self._recalls()
         """Whether something may come that was given before this was made."""
@@ -179,7 +178,7 @@ class Delivery:
     @property
     def wants_feed(self) -> bool:
         """Whether nothing can be given until more of the match log is read."""
-        if self._gives_again:
+        if self._has_enough:
             return False
         for lane in self._turns:  # noqa: SIM110 - for one lane all() takes three times as long
             if not lane.wants_feed:
@@ -188,13 +187,13 @@ class Delivery:
 
     def to_read(self) -> list[int]:
         """From which keys on the match log is to be read for it, one a partition at most."""
-        if self._gives_again or self.settings.paused:
+        if self._has_enough or self.settings.paused:
             return []
         return [lane.read_to for lane in self._turns if lane.wants_feed]
 
     def is_to_read(self, partition: int) -> bool:
         """Whether a partition is to be read for it."""
-        return not self._gives_again and self.lanes[partition].wants_feed
+        return not self._has_enough and self.lanes[partition].wants_feed
 
     def has_message(self, session: Session) -> bool:
         """Whether `take` would give this session something (expired leases aside)."""
@@ -202,7 +201,7 @@ class Delivery:
             return False
         order = self._order
         if order is None:
-            if self._gives_again:
+            if self._has_enough:
                 return True
         elif order.has(session) or order.is_unread:
             return True
@@ -247,12 +246,12 @@ class Delivery:
         if len(self._turns) > 1:
             self._turns.append(self._turns.pop(0))
 
-    def to_name(self, limit: int) -> list[int]:
-        """Messages whose ordering keys are to be read before more is given, no more than so many."""
+    def to_name(self, session: Session, limit: int) -> list[int]:
+        """Messages whose ordering keys are to be read before a session is given more, at most so many."""
         order = self._order
         if order is None:
             return []
-        if not order.is_ready and (room := min(limit, ORDERED_MAX - len(order))) > 0:
+        if not (order.is_unread or order.has(session)) and (room := min(limit, ORDERED_MAX - len(order))) > 0:
             drawn: list[int] = []
             self._draw(drawn, room)
             for key in drawn:
@@ -395,8 +394,7 @@ class Delivery:
             count += self._ack_early(lane, early)
         if self._counts:
             self.tries.settle([key for key in keys if key not in self.tries.retried])
-        if self._order is not None:
-            self._settle_ordered(keys)
+        self._settle_ordered(keys)
         return count
 
     def _settle_ordered(self, keys: Iterable[int]) -> None:
@@ -438,6 +436,7 @@ class Delivery:
             self._end_lease(key)
             tries.settle_retried(key)
         self._settle_ordered(done)
+        self._version += bool(done)
         tries.settle([key for key in tries.counts if begin <= key <= up_to and key not in tries.retried])
         return len(done)
 
@@ -591,9 +590,9 @@ class Delivery:
             self._waits.drop((key,))
 
     @property
-    def _gives_again(self) -> bool:
-        """Whether something that was given is to be given again now, or may be given next of its key."""
-        return self._waits.is_ready if self._order is None else self._order.is_ready
+    def _has_enough(self) -> bool:
+        """Whether something is to be given again now; or, ordered by key, as much waits as may."""
+        return self._waits.is_ready if self._order is None else len(self._order) >= ORDERED_MAX
 
     def _advance(self) -> None:
         for lane in self._turns:

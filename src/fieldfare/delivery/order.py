@@ -58,11 +58,6 @@ class Order:
         """Whether there is something whose name is to be found."""
         return bool(self._unread)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is something that somebody may take, or whose name is to be found."""
-        return bool(self._unread) or any(map(self._first, (self._shared, *self._own.values())))
-
     def __iter__(self) -> Iterator[int]:
         """All that waits or is held."""
         return iter((*self._unread, *self._names))
@@ -173,8 +168,9 @@ class Order:
         return False
 
     def _lent(self) -> list[Entry]:
-        """What is kept for a session that has no room now."""
+        """What is kept for a session that has no room now, or for any where nothing else may come."""
+        is_full = len(self) >= ORDERED_MAX
         for session, heap in self._own.items():
-            if session.room <= 0 and self._first(heap):
+            if (is_full or session.room <= 0) and self._first(heap):
                 return heap
         return []

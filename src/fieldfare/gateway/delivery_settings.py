@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from fieldfare.filters.errors import FilterError
+from fieldfare.filters.sql.paths import format_path, parse_path
 from fieldfare.model import DeliverySettings
 
 DEADLINE_MAX_S = 86_400.0
 ATTEMPTS_MAX = 1_000
 DELAYS_MAX = 20
 IN_FLIGHT_MAX = 20_000
+PATH_MAX = 1_000
 
 
 class BadSetting(ValueError):
@@ -69,6 +72,15 @@ def _delays(value: Any) -> Any:
     return _BAD if _BAD in found else found
 
 
+def _path(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > PATH_MAX:
+        return _BAD
+    try:
+        return format_path(parse_path(value))
+    except FilterError:
+        return _BAD
+
+
 def _flag(value: Any) -> Any:
     return value if isinstance(value, bool) else _BAD
 
@@ -80,6 +92,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_in_flight": _count(IN_FLIGHT_MAX),
     "dead_letter": _flag,
     "paused": _flag,
+    "order_by": _path,
 }
 
 RULES = {
@@ -89,5 +102,6 @@ RULES = {
     "max_in_flight": f"a whole number from 1 to {IN_FLIGHT_MAX:,}",
     "dead_letter": "true or false",
     "paused": "true or false",
+    "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",
 }
 """What each of them may be."""

@@ -53,6 +53,9 @@ MARKED_AT_ONCE = 200
 LOOKED_AT_ONCE = 500
 """After so many deliveries the lazy saving of cursors lets others have their turn."""
 
+NAMED_AT_ONCE = 500
+"""Messages whose ordering keys are read at once, and drawn for it."""
+
 RETRY_S = 0.5
 
 
@@ -199,7 +202,7 @@ class Pump:
         """The session that all pulls of a subscription share."""
         session = self._pullers.get(delivery.number)
         if session is None:
-            session = self._pullers[delivery.number] = Session(self._window_max)
+            session = self._pullers[delivery.number] = Session(self._window_max, is_shared=True)
         return session
 
     @contextmanager
@@ -269,6 +272,17 @@ class Pump:
             delivery.ack(gone)
             delivery.skip_to(await asyncio.to_thread(starts_of, self._log))
         return done
+
+    async def find_names(self, delivery: Delivery, session: Session) -> None:
+        """Read the ordering keys of what a session is to be given next, where messages are ordered by key."""
+        while (path := delivery.settings.order_by) is not None:
+            keys = delivery.to_name(session, NAMED_AT_ONCE)
+            if not keys:
+                break
+            names = await self._records.names(keys, path)
+            if delivery.settings.order_by == path:
+                delivery.name(keys, names)
+            self._wake(delivery)  # others may have waited for the same
 
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""

@@ -13,6 +13,7 @@ import msgspec
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
 from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_MASK
+from fieldfare.gateway.delivery.names import name_of
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventReader
@@ -104,6 +105,26 @@ class RecordCache:
                 if size_bytes >= PIECE_BYTES:
                     return done, gone
         return done, gone
+
+    async def names(self, keys: Sequence[int], path: str) -> list[int | None]:
+        """Numbers that stand for what some events have at a path; None where that is nothing.
+
+        Of an event that is gone, or cannot be read, it is None too: who writes it will say so.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._names, keys, path)
+
+    def _names(self, keys: Sequence[int], path: str) -> list[int | None]:
+        name = name_of(path)
+        found: list[int | None] = []
+        for place, group in groupby(keys, lambda key: key >> INDEX_BITS):
+            indexes = [key & INDEX_MASK for key in group]
+            try:
+                lines = self.lines(place, indexes)
+            except EventLogError:
+                lines = None
+            found += [None] * len(indexes) if lines is None else map(name, lines)
+        return found
 
     def lines(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
         """Some events of a record, one JSON line each; None when retention has removed it.

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway.delivery_settings import ATTEMPTS_MAX, DEADLINE_MAX_S, DELAYS_MAX, IN_FLIGHT_MAX
+from fieldfare.gateway.delivery_settings import (
+    ATTEMPTS_MAX,
+    DEADLINE_MAX_S,
+    DELAYS_MAX,
+    IN_FLIGHT_MAX,
+    PATH_MAX,
+)
 from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
 
 FILTER: Json = {
@@ -139,6 +145,11 @@ DELIVERY: Json = {
         "description": "Whether what is given up is kept in a list.",
     },
     "paused": {"type": ["boolean", "null"], "description": "Whether nothing is given for the time being."},
+    "order_by": {
+        "type": ["string", "null"],
+        "maxLength": PATH_MAX,
+        "description": "An attribute: of events that have the same value there one is given at a time.",
+    },
 }
 APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
 

@@ -93,6 +93,9 @@ class Outflow:
                 self.sent.clear()  # what was sent before settles nothing of what is to be sent again
                 await carrier.send_sought()
                 continue
+            if delivery.settings.order_by is not None:
+                await pump.find_names(delivery, session)
+                now_s = time.monotonic()
             lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
             keys = delivery.take(session, step, now_s, lease_s)
             if keys:

@@ -60,6 +60,7 @@ async def _pulled(
     try:
         while size_bytes < PULLED_MAX_BYTES and count < limit:
             await pump.read_on(delivery)
+            await pump.find_names(delivery, session)
             now_s = time.monotonic()
             if not taken:
                 until_s = now_s + lease_s
