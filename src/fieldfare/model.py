@@ -102,6 +102,9 @@ class DeliverySettings:
     max_in_flight
         Messages that all readers together may hold unacked. Up: faster. Down: gentler to what is behind the
         readers, and fewer attempts are used up by readers that die. None: as many as windows allow.
+    max_in_flight_bytes
+        Bytes of messages that all readers together may hold unacked, about; a message that is larger is given
+        alone. Down: readers need less memory. None: as many as windows allow.
     dead_letter
         Whether what is given up is kept in a list. Else nothing is left of it.
     paused
@@ -115,6 +118,7 @@ class DeliverySettings:
     max_attempts: int | None = None
     retry_delays_s: tuple[float, ...] = ()
     max_in_flight: int | None = None
+    max_in_flight_bytes: int | None = None
     dead_letter: bool = True
     paused: bool = False
     order_by: str | None = None

@@ -547,3 +547,30 @@ TestAttemptsAgainstModel = AttemptsAgainstModel.TestCase
 for case in (TestDeliveryAgainstModel, TestPartitionsAgainstModel, TestAttemptsAgainstModel):
     case.settings = settings(max_examples=drawn(80), stateful_step_count=40, derandomize=True, deadline=None)
 del case  # or pytest collects it, too
+
+
+def test_bytes_in_flight_hold_messages_back_and_one_that_is_larger_is_given_alone():
+    delivery, session = fed(*range(1, 40)), Session(100)
+    delivery.configure(DeliverySettings(max_in_flight_bytes=1_000))
+    first = delivery.take(session, 50, 0.0, 30.0)
+    assert first == [1], "nobody knows yet how large they are"
+    assert delivery.take(session, 50, 0.0, 30.0) == []
+    delivery.weigh(first, [100])
+    some = delivery.take(session, 50, 0.0, 30.0)
+    assert len(some) == 9
+    delivery.weigh(some, [400, *[10] * 8])
+    more = delivery.take(session, 50, 0.0, 30.0)
+    assert 1 <= len(more) <= 8, "by what they are in the middle"
+    delivery.weigh(more, [5_000] * len(more))
+    assert not delivery.has_message(session)
+    assert delivery.extend(more, 0.0, 60.0) == len(more) and not delivery.has_message(session)
+    delivery.ack([*first, *some])
+    assert not delivery.has_message(session)
+    delivery.nack(more[1:], 0.0)
+    assert not delivery.has_message(session), "one of 5,000 is out"
+    delivery.ack(more[:1])
+    assert delivery.take(session, 50, 0.0, 30.0) == more[1:2], "about so large are they now: alone"
+    delivery.release(session)
+    assert delivery.take(session, 50, 0.0, 30.0) == more[1:2]
+    delivery.configure(DeliverySettings())
+    assert len(delivery.take(session, 50, 0.0, 30.0)) == 39 - len(first) - len(some) - 2

@@ -60,6 +60,7 @@ class Walk:
             max_attempts=rng.choice([None, 1, 2, 3]),
             retry_delays_s=rng.choice([(), (2.0,), (1.0, 5.0)]),
             max_in_flight=rng.choice([None, None, 3]),
+            max_in_flight_bytes=rng.choice([None, None, 250]),
             dead_letter=rng.random() < 0.85,
             order_by=rng.choice([None, "key"]),
         )
@@ -169,6 +170,7 @@ class Walk:
             assert self.told[key] <= (self.settings.max_attempts or 1_000), "given too often"
             self.leases[key] = (session, self.now + lease_s)
             self.known.append(key)
+            self.delivery.weigh([key], [self.rng.choice([10, 100, 300])])
 
     def name(self, session: Session) -> None:
         """What is asked for is told, sometimes late or by two at once."""
@@ -350,7 +352,7 @@ class Walk:
 
     def finish(self) -> None:
         """Read to the end, ack all: what is left is what was given up."""
-        self.settings = replace(self.settings, paused=False, max_in_flight=None)
+        self.settings = replace(self.settings, paused=False, max_in_flight=None, max_in_flight_bytes=None)
         self.delivery.configure(self.settings)
         for _ in range(200):
             self.now += 30

@@ -159,6 +159,9 @@ def change(
     max_in_flight: Annotated[
         str | None, typer.Option(help="Messages that all readers together may hold unacked.")
     ] = None,
+    max_in_flight_bytes: Annotated[
+        str | None, typer.Option(help="Bytes of messages that all readers together may hold unacked, about.")
+    ] = None,
     dead_letter: Annotated[
         bool | None,
         typer.Option("--dead-letter/--no-dead-letter", help="Whether what is given up is listed."),
@@ -181,6 +184,7 @@ def change(
         if retry_delays is None
         else _none(retry_delays) or list(map(_read_number, retry_delays.split(","))),
         "max_in_flight": _number(max_in_flight),
+        "max_in_flight_bytes": _number(max_in_flight_bytes),
         "dead_letter": dead_letter,
         "order_by": None if order_by is None else _none(order_by) or order_by,
     }

@@ -17,9 +17,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at
+from fieldfare.delivery.keys import PARTITION_SHIFT, keys_at
 from fieldfare.delivery.lane import Lane, Run, TooManyEarlyAcks
-from fieldfare.delivery.mark import Mark
+from fieldfare.delivery.mark import Mark, restored
 from fieldfare.delivery.order import ORDERED_MAX, Order
 from fieldfare.delivery.sessions import Leases, Session
 from fieldfare.delivery.tries import LETTERS_MAX, Tries
@@ -96,19 +96,8 @@ class Delivery:
 
     @classmethod
     def from_cursor(cls, number: int, cursor: Cursor | None, begins: Offsets) -> Delivery:
-        """The delivery as a saved cursor left it: what was not acked will come again.
-
-        Where there is none, or it has no place for a partition, delivery begins with the record ``begins``.
-        """
-        keys = dict(enumerate(keys_at(begins)))
-        if cursor is None:
-            return cls(number, keys.values())
-        keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}
-        runs = [(key_of(first), key_of(last)) for first, last in cursor.acked]
-        tries = Tries(
-            ((key_of(place), count) for place, count in cursor.attempts), map(key_of, cursor.retried)
-        )
-        return cls(number, keys.values(), runs, map(key_of, cursor.given), tries)
+        """The delivery as a saved cursor left it, see `restored`: what was not acked will come again."""
+        return cls(number, *restored(cursor, begins))
 
     @property
     def cursor_keys(self) -> tuple[int, ...]:
@@ -147,7 +136,9 @@ class Delivery:
         self.settings = settings
         self._is_bounded = settings.max_attempts is not None
         is_full = len(self.tries.letters) >= LETTERS_MAX
-        self._is_held_back = is_full or settings.paused or settings.max_in_flight is not None
+        limits = settings.max_in_flight, settings.max_in_flight_bytes
+        self._is_held_back = is_full or settings.paused or limits != (None, None)
+        self._leases.is_weighed = settings.max_in_flight_bytes is not None
 
     @property
     def is_saved(self) -> bool:
@@ -221,7 +212,8 @@ class Delivery:
 
         Those of a partition are in order, but for those given again, which come first.
         """
-        if self._leases.next_deadline_s <= now_s or self._waits.next_due_s <= now_s:
+        deadlines = self._leases.deadlines
+        if self._waits.due or (deadlines and deadlines[0].deadline_s <= now_s):
             self.expire(now_s)
         room = min(limit, self._room(session) if self._is_held_back else session.window - session.held)
         keys: list[int] = []
@@ -299,7 +291,13 @@ class Delivery:
             return 0
         if settings.max_in_flight is not None and not session.is_auto:
             room = min(room, settings.max_in_flight - len(self._leases.of))
+        if settings.max_in_flight_bytes is not None and not session.is_auto:
+            room = min(room, self._leases.fitting(settings.max_in_flight_bytes))
         return room
+
+    def weigh(self, keys: Sequence[int], sizes_bytes: Sequence[int]) -> None:
+        """Messages that were taken are so large, where that limits what may be in flight."""
+        self._leases.weigh(keys, sizes_bytes)
 
     def _take_again(self, keys: list[int], room: int) -> int:
         """Take of those to be given again, how many; those given often enough are given up instead."""
@@ -371,22 +369,23 @@ class Delivery:
             Those that were given since the last restart are settled, the others are not.
         """
         count = 0
+        settled: list[int] = []
         others: dict[Lane, list[int]] | None = None
         for key in keys:
             lane = self.lanes.get(key >> PARTITION_SHIFT)
             if lane is None:
                 continue
             if lane.given.ack(key):
-                self._end_lease(key)
-                count += 1
+                settled.append(key)
             elif key in self.tries.retried:
-                self._end_lease(key)
                 self.tries.settle_retried(key)
-                count += 1
+                settled.append(key)
             elif key >= lane.cursor_key:
                 others = {} if others is None else others
                 others.setdefault(lane, []).append(key)
-        if count:
+        if settled:
+            count = len(settled)
+            self._end_leases(settled)
             self._version += 1
             for lane in self._turns:
                 lane.advance()
@@ -394,7 +393,8 @@ class Delivery:
             count += self._ack_early(lane, early)
         if self._counts:
             self.tries.settle([key for key in keys if key not in self.tries.retried])
-        self._settle_ordered(keys)
+        if self._order is not None:
+            self._settle_ordered(keys)
         return count
 
     def _settle_ordered(self, keys: Iterable[int]) -> None:
@@ -421,8 +421,7 @@ class Delivery:
         if key < lane.cursor_key:
             return self._settle_tries(key) if self.tries.retried else 0
         open_keys, passed = lane.ack_up_to(key)
-        for each in open_keys:
-            self._end_lease(each)
+        self._end_leases(open_keys)
         self._settle_ordered(open_keys)
         self._version += 1
         self._advance()
@@ -432,8 +431,8 @@ class Delivery:
         """What is tried again, and has been given since, is settled too; how many those were."""
         tries, begin = self.tries, up_to >> PARTITION_SHIFT << PARTITION_SHIFT
         done = [key for key in tries.retried if begin <= key <= up_to and tries.counts[key] > 0]
+        self._end_leases(done)
         for key in done:
-            self._end_lease(key)
             tries.settle_retried(key)
         self._settle_ordered(done)
         self._version += bool(done)
@@ -467,7 +466,7 @@ class Delivery:
         for key in keys:
             if key not in self._leases.of:
                 continue
-            self._end_lease(key)
+            self._leases.end((key,))
             count += 1
             is_used_up = self._is_used_up(key)
             if is_used_up and not self.is_full:
@@ -491,7 +490,7 @@ class Delivery:
         for key in keys:
             lease = self._leases.of.get(key)
             if lease is not None and lease.session is session:
-                self._leases.end(key)
+                self._leases.end((key,))
                 self.tries.add(key, -1)
                 self._put_again(key)
                 self._version += 1
@@ -506,7 +505,7 @@ class Delivery:
         for key in keys:
             lane = self.lanes.get(key >> PARTITION_SHIFT)
             if lane is not None and (lane.given.is_open(key) or key in self.tries.retried):
-                self._end_lease(key)
+                self._end_leases((key,))
                 self._give_up(key, reason)
                 count += 1
         self._advance()
@@ -584,10 +583,11 @@ class Delivery:
         for lane in self._turns:
             lane.forget_unread()
 
-    def _end_lease(self, key: int) -> None:
-        """Nobody has a message any more, and it is not to be given again."""
-        if self._leases.end(key) is None:
-            self._waits.drop((key,))
+    def _end_leases(self, keys: Sequence[int]) -> None:
+        """Nobody has these messages any more, and they are not to be given again."""
+        others = self._leases.end(keys)
+        if others:
+            self._waits.drop(others)
 
     @property
     def _has_enough(self) -> bool:

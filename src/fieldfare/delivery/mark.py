@@ -1,13 +1,14 @@
-"""Where a delivery stands at one moment, to be saved."""
+"""Where a delivery stands at one moment: to be saved, and as it was saved."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fieldfare.delivery.keys import PARTITION_SHIFT, position_of
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, keys_at, position_of
 from fieldfare.delivery.lane import Run, united
-from fieldfare.delivery.tries import Letter
-from fieldfare.model import Cursor, DeadLetter
+from fieldfare.delivery.tries import Letter, Tries
+from fieldfare.model import Cursor, DeadLetter, Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,19 @@ class Mark:
             letters=tuple(DeadLetter(position_of(e.key), e.attempts, e.reason) for e in self.letters),
             settled=tuple(position_of(key) for key, _ in self.settled),
         )
+
+
+def restored(
+    cursor: Cursor | None, begins: Offsets
+) -> tuple[Iterable[int], Iterable[Run], Iterable[int], Tries | None]:
+    """What a `Delivery` is made of that goes on where a saved cursor left it.
+
+    Where there is none, or it has no place for a partition, delivery begins with the record ``begins``.
+    """
+    keys = dict(enumerate(keys_at(begins)))
+    if cursor is None:
+        return keys.values(), (), (), None
+    keys |= {place.partition: key_of(place) for place in cursor.positions if place.partition in keys}
+    runs = [(key_of(first), key_of(last)) for first, last in cursor.acked]
+    tries = Tries(((key_of(place), count) for place, count in cursor.attempts), map(key_of, cursor.retried))
+    return keys.values(), runs, map(key_of, cursor.given), tries

@@ -55,19 +55,26 @@ class Lease:
 class Leases:
     """Who has which messages of one subscription, and until when."""
 
-    __slots__ = ("_deadlines", "_settled", "of")
+    __slots__ = ("_mean_bytes", "_settled", "_size_bytes", "_sizes", "deadlines", "is_weighed", "of")
 
     def __init__(self) -> None:
+        self.is_weighed = False
+        """Whether it counts how large messages are."""
+        self._sizes: dict[int, int] = {}
+        self._size_bytes = 0
+        self._mean_bytes = math.inf
+        """About how large a message is: until one was weighed they come one by one."""
         self.of: dict[int, Lease] = {}
         """By message."""
-        self._deadlines: list[Lease] = []
+        self.deadlines: list[Lease] = []
+        """A heap."""
         self._settled = 0
         """How many of the deadlines are of leases whose messages are all settled."""
 
     @property
     def next_deadline_s(self) -> float:
         """When the next one runs out; one whose messages are all settled may still be named."""
-        return self._deadlines[0].deadline_s if self._deadlines else math.inf
+        return self.deadlines[0].deadline_s if self.deadlines else math.inf
 
     def give(self, session: Session, keys: Sequence[int], deadline_s: float) -> None:
         """Messages that nobody has are a session's until then."""
@@ -77,41 +84,68 @@ class Leases:
             leases[key] = lease
         session.leases.add(lease)
         if deadline_s != math.inf:
-            heapq.heappush(self._deadlines, lease)
+            heapq.heappush(self.deadlines, lease)
         session.held += len(keys)
 
-    def end(self, key: int) -> Session | None:
-        """Nobody has a message any more; who had it."""
-        lease = self.of.pop(key, None)
-        if lease is None:
-            return None
-        session = lease.session
-        session.held -= 1
-        lease.open -= 1
-        if lease.open == 0:
-            session.leases.discard(lease)
-            if lease.deadline_s != math.inf:
-                lease.keys = ()
-                self._settled += 1
-                self._forget_settled()
-        return session
+    def weigh(self, keys: Iterable[int], sizes_bytes: Iterable[int]) -> None:
+        """Messages are so large."""
+        if self.is_weighed:
+            for key, size_bytes in zip(keys, sizes_bytes, strict=True):
+                if key in self.of:
+                    self._size_bytes += size_bytes - self._sizes.get(key, 0)
+                    self._sizes[key] = size_bytes
+            if self._sizes:
+                self._mean_bytes = self._size_bytes / len(self._sizes)
+
+    def fitting(self, max_bytes: int) -> int:
+        """About how many messages more may be given so that all have so many bytes; one, if none is given."""
+        unknown = len(self.of) - len(self._sizes)
+        left_bytes = float(max_bytes - self._size_bytes)
+        if unknown and self._mean_bytes == math.inf:
+            return 0
+        left_bytes -= unknown * self._mean_bytes if unknown else 0
+        return 0 if left_bytes <= 0 else max(1, int(left_bytes // self._mean_bytes))
+
+    def end(self, keys: Sequence[int]) -> list[int]:
+        """Nobody has these messages any more; those that nobody had."""
+        leases, others = self.of, []
+        for key in keys:
+            lease = leases.pop(key, None)
+            if lease is None:
+                others.append(key)
+                continue
+            lease.session.held -= 1
+            lease.open -= 1
+            if lease.open == 0:
+                lease.session.leases.discard(lease)
+                if lease.deadline_s != math.inf:
+                    lease.keys = ()
+                    self._settled += 1
+                    self._forget_settled()
+        if self._sizes:
+            self._forget_sizes(keys)
+        return others
 
     def extend(self, keys: Iterable[int], deadline_s: float) -> int:
         """What readers have who settle what they were given is theirs until then; how many those are."""
         found: dict[Session, list[int]] = {}
+        sizes = {}
         for key in keys:
             lease = self.of.get(key)
             if lease is not None and not lease.session.is_auto:
-                self.end(key)
+                if key in self._sizes:
+                    sizes[key] = self._sizes[key]
+                self.end((key,))
                 found.setdefault(lease.session, []).append(key)
         for session, extended in found.items():
             self.give(session, extended, deadline_s)
+        self.weigh(sizes, sizes.values())
         return sum(map(len, found.values()))
 
     def expired(self, now_s: float) -> Iterator[list[int]]:
         """What was leased until now at most, one lease after the other; nobody has ended them yet."""
-        while self._deadlines and self._deadlines[0].deadline_s <= now_s:
-            lease = heapq.heappop(self._deadlines)
+        while self.deadlines and self.deadlines[0].deadline_s <= now_s:
+            lease = heapq.heappop(self.deadlines)
             if lease.open == 0:
                 self._settled -= 1
                 continue
@@ -129,6 +163,7 @@ class Leases:
         session.held = 0
         for key in keys:
             del self.of[key]
+        self._forget_sizes(keys)
         self._forget_settled()
         return keys
 
@@ -139,11 +174,17 @@ class Leases:
             lease.session.leases.clear()
             lease.keys = ()
         self.of.clear()
-        self._deadlines, self._settled = [], 0
+        self._sizes.clear()
+        self._size_bytes = 0
+        self.deadlines, self._settled = [], 0
+
+    def _forget_sizes(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            self._size_bytes -= self._sizes.pop(key, 0)
 
     def _forget_settled(self) -> None:
         """Leases that are settled leave when they are half of all, not when their deadline comes."""
-        if self._settled > 16 and 2 * self._settled > len(self._deadlines):
-            self._deadlines = [each for each in self._deadlines if each.open]
-            heapq.heapify(self._deadlines)
+        if self._settled > 16 and 2 * self._settled > len(self.deadlines):
+            self.deadlines = [each for each in self.deadlines if each.open]
+            heapq.heapify(self.deadlines)
             self._settled = 0

@@ -15,6 +15,7 @@ DEADLINE_MAX_S = 86_400.0
 ATTEMPTS_MAX = 1_000
 DELAYS_MAX = 20
 IN_FLIGHT_MAX = 20_000
+IN_FLIGHT_MAX_BYTES = 1 << 40
 PATH_MAX = 1_000
 
 
@@ -90,6 +91,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_attempts": _count(ATTEMPTS_MAX),
     "retry_delays_s": _delays,
     "max_in_flight": _count(IN_FLIGHT_MAX),
+    "max_in_flight_bytes": _count(IN_FLIGHT_MAX_BYTES),
     "dead_letter": _flag,
     "paused": _flag,
     "order_by": _path,
@@ -100,6 +102,7 @@ RULES = {
     "max_attempts": f"a whole number from 1 to {ATTEMPTS_MAX:,}",
     "retry_delays_s": f"a list of at most {DELAYS_MAX} numbers of seconds, each from 0 to {DEADLINE_MAX_S:g}",
     "max_in_flight": f"a whole number from 1 to {IN_FLIGHT_MAX:,}",
+    "max_in_flight_bytes": f"a whole number from 1 to {IN_FLIGHT_MAX_BYTES:,}",
     "dead_letter": "true or false",
     "paused": "true or false",
     "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",

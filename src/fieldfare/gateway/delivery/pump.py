@@ -29,7 +29,7 @@ from fieldfare.delivery.frontier import (
 from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.delivery.match_tail import MatchTail
-from fieldfare.gateway.delivery.records import RecordCache, Write
+from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Cursor, Subscription
@@ -266,7 +266,12 @@ class Pump:
 
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
+        before = len(parts)
         done, gone = await self._records.compose(keys, delivery.tries.counts, write, parts)
+        if delivery.settings.max_in_flight_bytes is not None:
+            written = [key for key in keys[:done] if key not in gone]
+            sizes = [sum(map(len, parts[at : at + PARTS])) for at in range(before, len(parts), PARTS)]
+            delivery.weigh(written, sizes)
         if gone:
             # Retention took events that the delivery stood at: it goes on where the log begins.
             delivery.ack(gone)

@@ -23,6 +23,9 @@ READ_AHEAD_BYTES = 1 << 20
 PIECE_BYTES = 256 << 10
 """About so much is composed in one step."""
 
+PARTS = 3
+"""What one message takes in the list that its text is written to."""
+
 READERS = 2
 
 Write = Callable[[list[bytes], int, int, int, bytes], None]

@@ -8,6 +8,7 @@ from fieldfare.gateway.delivery_settings import (
     DEADLINE_MAX_S,
     DELAYS_MAX,
     IN_FLIGHT_MAX,
+    IN_FLIGHT_MAX_BYTES,
     PATH_MAX,
 )
 from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
@@ -139,6 +140,12 @@ DELIVERY: Json = {
         "minimum": 1,
         "maximum": IN_FLIGHT_MAX,
         "description": "Messages that all readers together may hold unacked.",
+    },
+    "max_in_flight_bytes": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "maximum": IN_FLIGHT_MAX_BYTES,
+        "description": "Bytes of messages that all readers together may hold unacked, about.",
     },
     "dead_letter": {
         "type": ["boolean", "null"],

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from starlette.types import Receive
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fieldfare.gateway.delivery.records import Write, write_event
+from fieldfare.gateway.delivery.records import PARTS, Write, write_event
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.transports.outflow import Outflow
-from fieldfare.gateway.transports.steps import PARTS, Disconnect
+from fieldfare.gateway.transports.steps import Disconnect
 
 SUBPROTOCOL = "cloudevents.json"
 

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.delivery.pump import Pump, Waiter
-from fieldfare.gateway.delivery.records import Write
+from fieldfare.gateway.delivery.records import PARTS, Write
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, PARTS, Disconnect, next_step
+from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, Disconnect, next_step
 
 TURN_MAX_S = 0.002
 """A stream that is always ready lets others have their turn this often."""

@@ -10,10 +10,9 @@ from starlette.types import Receive
 
 from fieldfare.delivery.delivery import Delivery, Session
 from fieldfare.gateway.delivery.pump import Pump
-from fieldfare.gateway.delivery.records import write_pulled
+from fieldfare.gateway.delivery.records import PARTS, write_pulled
 from fieldfare.gateway.transports.steps import (
     FIRST_AT_ONCE,
-    PARTS,
     SENT_AT_ONCE,
     Disconnect,
     SentPieces,

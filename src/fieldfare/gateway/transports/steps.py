@@ -11,9 +11,6 @@ from starlette.types import Receive, Scope, Send
 
 from fieldfare.gateway.delivery.records import PIECE_BYTES
 
-PARTS = 3
-"""What one message takes in the list that its text is written to."""
-
 FIRST_AT_ONCE = 16
 SENT_AT_ONCE = 500
 
