@@ -30,21 +30,17 @@ import asyncio
 import json
 import multiprocessing
 import os
-import resource
-import select
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from streams import SPARE_FILES, Arrivals, followed, name_of, processor_s, raise_open_files, rss_bytes_of
 
 from fieldfare.cli.demo.service import Service
 from fieldfare.client import AsyncClient, Client, NewSubscription
@@ -52,95 +48,10 @@ from fieldfare.storage import NewMatchBlock, open_event_log, open_match_log, ope
 from fieldfare.storage.folder import DataFolder
 
 BULK = 2_500
-OPENED_AT_ONCE = 200
 IDLE_S = 10.0
 WARM_S = 5.0
 ARRIVAL_WAIT_S = 10.0
-SPARE_FILES = 500
 MATCH_EVERY_S = 0.02
-
-
-def name_of(number: int) -> str:
-    return f"live-{number}"
-
-
-# The client of all streams
-
-
-def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
-    """Open the streams, say so, and when asked report all messages: stream, number, sent, received."""
-    raise_open_files(streams)
-    poll = select.epoll()
-    sockets: dict[int, tuple[int, socket.socket]] = {}
-    for first in range(0, streams, OPENED_AT_ONCE):
-        some = range(first, min(first + OPENED_AT_ONCE, streams))
-        opened = [open_stream(address, number) for number in some]
-        for number, connection in zip(some, opened, strict=True):
-            answer = b""
-            while b": fieldfare" not in answer:
-                if not (piece := connection.recv(4096)):
-                    raise RuntimeError(f"stream {number} did not open: {answer[:500]!r}")
-                answer += piece
-            connection.setblocking(False)
-            sockets[connection.fileno()] = number, connection
-            poll.register(connection.fileno(), select.EPOLLIN)
-    poll.register(pipe.fileno(), select.EPOLLIN)
-    pipe.send("open")
-    pipe.send(receive(poll, sockets, pipe.fileno()))
-
-
-def receive(
-    poll: select.epoll, sockets: dict[int, tuple[int, socket.socket]], until: int
-) -> list[tuple[int, int, float, float]]:
-    """What comes on the streams, until something can be read from a file."""
-    found: list[tuple[int, int, float, float]] = []
-    while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == until:
-                return found
-            number, connection = sockets[descriptor]
-            piece = connection.recv(65_536)
-            if not piece:
-                raise RuntimeError(f"stream {number} ended")
-            now_s = time.monotonic()
-            for line in piece.split(b"\n"):
-                if line.startswith(b"data: "):
-                    data = msgspec.json.decode(line[6:])["data"]
-                    found.append((number, data["number"], data["sent_s"], now_s))
-
-
-def open_stream(address: tuple[str, int], number: int) -> socket.socket:
-    connection = socket.create_connection(address, timeout=60)
-    path = f"/v1/spaces/default/subscriptions/{name_of(number)}/stream?ack=auto"
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    return connection
-
-
-def raise_open_files(streams: int) -> None:
-    """Ask for as many open files as the streams need; RuntimeError when they cannot be had."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = streams + SPARE_FILES
-    if soft < wanted:
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            raise RuntimeError(f"{streams} streams need {wanted} open files, and ulimit -n -H is {hard}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-@contextmanager
-def followed(url: str, streams: int) -> Iterator[Connection]:
-    """The client in a process of its own; all its streams are open."""
-    host, _, port = url.rpartition("/")[2].rpartition(":")
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=follow, args=((host, int(port)), streams, there), daemon=True)
-    process.start()
-    there.close()
-    try:
-        here.recv()
-        yield here
-    finally:
-        process.kill()
-        process.join()
 
 
 # A gateway without Spark
@@ -227,11 +138,6 @@ def step_of(streams: int) -> int:
     return next(step for step in range(int(streams * 0.618) + 1, 3 * streams) if np.gcd(step, streams) == 1)
 
 
-def processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str, Any]:
     with Client(url) as client:
         pid = int(client.stats()["pid"])
@@ -249,16 +155,15 @@ def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str
             time.sleep(0.1)
     time.sleep(0.2)
     pipe.send("enough")
-    found: list[tuple[int, int, float, float]] = pipe.recv()
-    latencies_ms = [1000 * (came_s - sent_s) for _, number, sent_s, came_s in found if number >= warm]
+    found: Arrivals = pipe.recv()
+    latencies_ms = 1000 * (found["came_s"] - found["sent_s"])[found["number"] >= warm]
     p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99))
-    rss_bytes = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     return {
         "gateway_cpu_percent": round(100 * busy, 1),
         "gateway_idle_cpu_percent": round(100 * idle, 1),
         "p50_ms": round(float(p50_ms), 1),
         "p99_ms": round(float(p99_ms), 1),
-        "gateway_rss_bytes": rss_bytes,
+        "gateway_rss_bytes": rss_bytes_of(pid),
         "streams": options.streams,
         "subscriptions": options.subscriptions,
         "events": count,
@@ -266,11 +171,12 @@ def measure(url: str, options: argparse.Namespace, pipe: Connection) -> dict[str
     }
 
 
-def is_equal(found: list[tuple[int, int, float, float]], streams: int, count: int) -> bool:
-    step = step_of(streams)
-    return sorted((number, stream) for stream, number, _, _ in found) == [
-        (number, number * step % streams) for number in range(count)
-    ]
+def is_equal(found: Arrivals, streams: int, count: int) -> bool:
+    came = np.sort(found, order="number")
+    numbers = np.arange(count)
+    return np.array_equal(came["number"], numbers) and np.array_equal(
+        came["stream"], numbers * step_of(streams) % streams
+    )
 
 
 def main() -> int:

@@ -1,0 +1,281 @@
+"""A service under a steady load of many: how soon events arrive, what it takes in, whether it grows.
+
+    python benchmarks/service.py --json [--minutes 30]
+
+starts a service of its own with 100,000 subscriptions, of which 5,000 have an open stream (server-sent
+events), and publishes 2,000 events a second with the client's publisher. Each event matches two of the
+streams' subscriptions. Two more subscriptions match every event: the stream of one is open and never read,
+the other is pulled from one message at a time, one for each 10,000 events. It prints one JSON object:
+
+p50_ms, p99_ms
+    From the moment when an event was due to be published (an open loop: a publisher that is late makes
+    events late) to its arrival at the streams' client, a process of its own. Goal for p99: 1,000.
+rss_growth_percent
+    By how much the memory of all of the service's processes was larger in the last fifth of the time than in
+    the second, medians of each. Goal: 5 over 30 minutes. ``--plot`` draws it.
+publish_events_per_s
+    Publishing alone, to a gateway of its own that nobody reads from: requests of 500 events of 230 bytes,
+    four at a time; the median of five runs. Goal: 200,000.
+publish_runs
+    All five.
+equal
+    Whether every event came twice, once on each of its streams, and nowhere else.
+
+Service, publisher and clients share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from live import GatewayOnly, step_of
+from streams import SPARE_FILES, Arrivals, followed, name_of, open_stream, raise_open_files, rss_bytes_of
+
+from fieldfare.cli.demo.service import Service
+from fieldfare.client import AsyncClient, Client, NewSubscription
+
+BULK = 2_500
+WARM_S = 10.0
+SEEN_EVERY_S = 1.0
+ARRIVAL_WAIT_S = 20.0
+READ_ONE_IN = 10_000
+NEVER, SELDOM = "never-read", "seldom-read"
+
+PUBLISHED_AT_ONCE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
+PAD = "x" * 120
+
+
+def register(url: str, subscriptions: int) -> None:
+    """Each number's events are one subscription's; two match all."""
+    with Client(url, timeout_s=120.0) as client:
+        for id in (NEVER, SELDOM):
+            client.create_subscription("data.number >= 0", id)
+        for first in range(0, subscriptions, BULK):
+            some = range(first, min(first + BULK, subscriptions))
+            client.create_subscriptions(
+                [NewSubscription(f"data.one = {n} OR data.other = {n}", name_of(n)) for n in some]
+            )
+
+
+def streams_of(number: int | np.ndarray[Any, Any], streams: int) -> tuple[Any, Any]:
+    """The two streams that an event is for."""
+    one = number * step_of(streams) % streams
+    return one, (one + streams // 2) % streams
+
+
+async def publish(url: str, streams: int, events_per_s: int, count: int) -> float:
+    """Single events, each when it is due; by how much the last one was late."""
+    async with AsyncClient(url) as client, client.publisher() as publisher:
+        begin_s = time.monotonic()
+        for number in range(count):
+            due_s = begin_s + number / events_per_s
+            if due_s > time.monotonic():
+                await asyncio.sleep(max(due_s - time.monotonic(), 0.002))
+            one, other = streams_of(number, streams)
+            data = {"one": one, "other": other, "number": number, "sent_s": due_s, "pad": PAD}
+            publisher.publish({"source": "/service", "type": "t", "data": data})
+        return time.monotonic() - due_s
+
+
+@contextmanager
+def slow_readers(url: str, seldom_s: float) -> Iterator[None]:
+    """One whose stream is open and never read, and one that reads a message now and then."""
+    host, _, port = url.rpartition("/")[2].rpartition(":")
+    never = open_stream((host, int(port)), NEVER)
+    enough = threading.Event()
+
+    def read_seldom() -> None:
+        with Client(url) as client:
+            while not enough.wait(seldom_s):
+                for message in client.pull(SELDOM, 1):
+                    client.ack(SELDOM, [message.position])
+
+    thread = threading.Thread(target=read_seldom, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join(30)
+        never.close()
+
+
+@contextmanager
+def watched(url: str, seen: list[tuple[float, int]]) -> Iterator[None]:
+    """Note the memory of all of a service's processes every second."""
+    with Client(url) as client:
+        gateway = int(client.stats()["pid"])
+    pid = int(Path(f"/proc/{gateway}/stat").read_text().rpartition(")")[2].split()[1])
+    enough = threading.Event()
+
+    def look() -> None:
+        began_s = time.monotonic()
+        while not enough.wait(SEEN_EVERY_S):
+            size_bytes = 0
+            for each in family_of(pid):
+                with suppress(FileNotFoundError):  # it has ended meanwhile
+                    size_bytes += rss_bytes_of(each)
+            seen.append((time.monotonic() - began_s, size_bytes))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def family_of(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    found = [pid]
+    for each in found:
+        with suppress(FileNotFoundError):
+            for task in Path(f"/proc/{each}/task").glob("*/children"):
+                found += map(int, task.read_text().split())
+    return found
+
+
+def growth_percent(seen: list[tuple[float, int]]) -> float:
+    """The last fifth against the second."""
+    sizes = [size for _, size in seen]
+    fifth = max(1, len(sizes) // 5)
+    early, late = (statistics.median(sizes[at : at + fifth]) for at in (fifth, len(sizes) - fifth))
+    return 100 * (late / early - 1)
+
+
+def measure_load(options: argparse.Namespace, seen: list[tuple[float, int]]) -> dict[str, Any]:
+    count = int(60 * options.minutes * options.rate)
+    with (
+        tempfile.TemporaryDirectory(prefix="fieldfare-service-") as folder,
+        Service(Path(folder) / "data") as service,
+    ):
+        service.wait_until_ready()
+        register(service.url, options.subscriptions)
+        service.wait_until_indexed()
+        with (
+            followed(service.url, options.streams) as pipe,
+            slow_readers(service.url, READ_ONE_IN / options.rate),
+            watched(service.url, seen),
+        ):
+            late_s = asyncio.run(publish(service.url, options.streams, options.rate, count))
+            time.sleep(ARRIVAL_WAIT_S)
+            pipe.send("enough")
+            found: Arrivals = pipe.recv()
+    warm = int(WARM_S * options.rate)
+    latencies_ms = 1000 * (found["came_s"] - found["sent_s"])[found["number"] >= warm]
+    p50_ms, p99_ms = np.quantile(latencies_ms, (0.5, 0.99))
+    return {
+        "p50_ms": round(float(p50_ms), 1),
+        "p99_ms": round(float(p99_ms), 1),
+        "rss_growth_percent": round(growth_percent(seen), 1),
+        "rss_bytes": seen[-1][1],
+        "publisher_late_ms": round(1000 * late_s, 1),
+        "events": count,
+        "equal": is_equal(found, options.streams, count),
+    }
+
+
+def is_equal(found: Arrivals, streams: int, count: int) -> bool:
+    numbers = np.arange(count)
+    expected = np.concatenate([numbers * streams + each for each in streams_of(numbers, streams)])
+    came = found["number"].astype(np.int64) * streams + found["stream"]
+    return np.array_equal(np.sort(came), np.sort(expected))
+
+
+def publish_alone() -> float:
+    """Events a second that a gateway takes in."""
+    event = {"specversion": "1.0", "source": "/s", "type": "t", "data": {"number": 1, "pad": PAD}}
+    body = "".join(json.dumps(event | {"id": f"{n:06}"}) + "\n" for n in range(PUBLISHED_AT_ONCE)).encode()
+    with (
+        tempfile.TemporaryDirectory(prefix="fieldfare-service-") as folder,
+        GatewayOnly(Path(folder) / "data") as gateway,
+        ThreadPoolExecutor(CONNECTIONS) as threads,
+    ):
+        gateway.wait_until_ready()
+        port = int(gateway.url.rpartition(":")[2])
+        send(port, body, 0.5)
+        began_s = time.monotonic()
+        sent = sum(threads.map(lambda _: send(port, body, PUBLISH_S), range(CONNECTIONS)))
+        return sent * PUBLISHED_AT_ONCE / (time.monotonic() - began_s)
+
+
+def send(port: int, body: bytes, for_s: float) -> int:
+    """Send the same request again and again on one connection; how often."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    until_s, count = time.monotonic() + for_s, 0
+    while time.monotonic() < until_s:
+        headers = {"content-type": "application/x-ndjson"}
+        connection.request("POST", "/v1/spaces/default/events", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {text!r}")
+        count += 1
+    connection.close()
+    return count
+
+
+def plot(seen: list[tuple[float, int]], path: str) -> None:
+    """Draw the memory over time."""
+    import altair
+
+    rows = [{"minutes": at_s / 60, "GB": size / 1e9} for at_s, size in seen]
+    lines = altair.Chart(altair.InlineData(values=rows)).mark_line(strokeWidth=1)
+    lines.encode(
+        altair.X("minutes:Q", title="minutes under load"),
+        altair.Y("GB:Q", title="resident memory of all processes, GB", scale=altair.Scale(zero=True)),
+    ).properties(width=560, height=220).save(path, scale_factor=2)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else on stdout"
+    )
+    parser.add_argument("--streams", type=int, default=5_000, help="open streams (default: %(default)s)")
+    parser.add_argument("--subscriptions", type=int, default=100_000, help="filters (default: %(default)s)")
+    parser.add_argument("--rate", type=int, default=2_000, help="events a second (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of load (default: %(default)s)")
+    parser.add_argument("--plot", metavar="FILE", help="draw the memory over time")
+    options = parser.parse_args()
+    raise_open_files(options.streams)
+    os.environ.setdefault("FIELDFARE_CONNECTIONS_MAX", str(options.streams + SPARE_FILES))
+    runs = [publish_alone() for _ in range(PUBLISH_RUNS)]
+    seen: list[tuple[float, int]] = []
+    figures = {
+        "publish_events_per_s": round(statistics.median(runs)),
+        "publish_runs": [round(each) for each in runs],
+        **measure_load(options, seen),
+        "streams": options.streams,
+        "subscriptions": options.subscriptions,
+    }
+    if options.plot:
+        plot(seen, options.plot)
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, figure in figures.items():
+            print(f"{name:22} {figure}")
+    return 0 if figures["equal"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

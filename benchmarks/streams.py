@@ -1,0 +1,124 @@
+"""One client of very many open streams, in a process of its own, and what a process costs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import select
+import socket
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+OPENED_AT_ONCE = 200
+SPARE_FILES = 500
+
+ARRIVAL = np.dtype([("stream", "i4"), ("number", "i4"), ("sent_s", "f8"), ("came_s", "f8")])
+"""Which event came on which stream; when it was sent, and when it came."""
+
+Arrivals = NDArray[np.void]
+
+
+def name_of(number: int) -> str:
+    return f"live-{number}"
+
+
+def follow(address: tuple[str, int], streams: int, pipe: Connection) -> None:
+    """Open the streams, say so, and when asked report all arrivals."""
+    raise_open_files(streams)
+    poll = select.epoll()
+    sockets: dict[int, tuple[int, socket.socket]] = {}
+    for first in range(0, streams, OPENED_AT_ONCE):
+        some = range(first, min(first + OPENED_AT_ONCE, streams))
+        opened = [open_stream(address, name_of(number)) for number in some]
+        for number, connection in zip(some, opened, strict=True):
+            answer = b""
+            while b": fieldfare" not in answer:
+                if not (piece := connection.recv(4096)):
+                    raise RuntimeError(f"stream {number} did not open: {answer[:500]!r}")
+                answer += piece
+            connection.setblocking(False)
+            sockets[connection.fileno()] = number, connection
+            poll.register(connection.fileno(), select.EPOLLIN)
+    poll.register(pipe.fileno(), select.EPOLLIN)
+    pipe.send("open")
+    pipe.send(receive(poll, sockets, pipe.fileno()))
+
+
+def receive(poll: select.epoll, sockets: dict[int, tuple[int, socket.socket]], until: int) -> Arrivals:
+    """What comes on the streams, until something can be read from a file."""
+    found = array("d")
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == until:
+                return _arrivals(found)
+            number, connection = sockets[descriptor]
+            piece = connection.recv(65_536)
+            if not piece:
+                raise RuntimeError(f"stream {number} ended")
+            now_s = time.monotonic()
+            for line in piece.split(b"\n"):
+                if line.startswith(b"data: "):
+                    data = msgspec.json.decode(line[6:])["data"]
+                    found.extend((number, data["number"], data["sent_s"], now_s))
+
+
+def _arrivals(found: array[float]) -> Arrivals:
+    """Four figures each, in a row."""
+    rows = np.frombuffer(found).reshape(-1, 4) if found else np.empty((0, 4))
+    arrivals = np.empty(len(rows), ARRIVAL)
+    for at, name in enumerate(ARRIVAL.names or ()):
+        arrivals[name] = rows[:, at]
+    return arrivals
+
+
+def open_stream(address: tuple[str, int], id: str) -> socket.socket:
+    connection = socket.create_connection(address, timeout=60)
+    path = f"/v1/spaces/default/subscriptions/{id}/stream?ack=auto"
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection
+
+
+def raise_open_files(streams: int) -> None:
+    """Ask for as many open files as the streams need; RuntimeError when they cannot be had."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = streams + SPARE_FILES
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise RuntimeError(f"{streams} streams need {wanted} open files, and ulimit -n -H is {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def followed(url: str, streams: int) -> Iterator[Connection]:
+    """The client in a process of its own; all its streams are open."""
+    host, _, port = url.rpartition("/")[2].rpartition(":")
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=follow, args=((host, int(port)), streams, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        here.recv()
+        yield here
+    finally:
+        process.kill()
+        process.join()
+
+
+def processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_bytes_of(pid: int) -> int:
+    """Resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
