@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.callers import NOBODY, Right, in_scope, invalid_key
-from fieldfare.gateway.admission.connections import SOCKET
 from fieldfare.gateway.admission.door import Door, Identified
+from fieldfare.gateway.admission.sockets import SOCKET
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.metrics import Metrics, RequestTimer
 from fieldfare.gateway.problems import (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -151,6 +153,17 @@ class Bodies:
             # Any web page may have a browser send a body without one, and nobody is asked first.
             raise _not_json("a body without Content-Type")
         return body or b"{}"
+
+    @contextmanager
+    def held(self, size_bytes: int) -> Iterator[None]:
+        """Count what came otherwise, for as long as this is open; Problem 429 as with bodies."""
+        scope: Scope = {}
+        if not self._add(scope, size_bytes):
+            raise self._no_room()
+        try:
+            yield
+        finally:
+            self.release(scope)
 
     def _add(self, scope: Scope, size_bytes: int) -> bool:
         """Count a piece of a request's body; False when there is no room for it."""

@@ -8,7 +8,6 @@ offers to speak another protocol, which a server may ignore but must not lose th
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
 import ssl
 from collections.abc import Callable
@@ -18,9 +17,9 @@ import httptools
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Room, Socket, opens_socket
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
@@ -42,12 +41,6 @@ SURPLUS_MAX = 100
 
 FILES_KEPT = 200
 """Open files that are for the gateway itself: databases, blocks, its own listening socket."""
-
-SOCKET = "/websocket"
-"""How the paths end at which a WebSocket may be opened: elsewhere the offer is ignored."""
-
-SAID_MAX_BYTES = 1 << 20
-"""The most that a client says in one frame, or message, of a WebSocket."""
 
 _OF_AN_OFFER = frozenset((b"upgrade", b"http2-settings"))
 
@@ -79,7 +72,8 @@ def server_config(
 def connection_class(settings: GatewaySettings) -> type[Connection]:
     """The protocol class of one server, with its limits and the connections that are idle."""
     most = min(settings.connections_max, _open_files_most() - FILES_KEPT)
-    members = {"settings": settings, "connections_max": max(most, 1), "idle": {}}
+    room = Room(settings.bodies_max_bytes)
+    members = {"settings": settings, "connections_max": max(most, 1), "idle": {}, "room": room}
     return type("GatewayConnection", (Connection,), members)
 
 
@@ -100,13 +94,15 @@ class Connection(HttpToolsProtocol):
 
     Attributes
     ----------
-    settings, connections_max, idle
-        Of the server: its knobs, the most connections, and those without a request, the longest idle first.
+    settings, connections_max, idle, room
+        Of the server: its knobs, the most connections, those without a request, the longest idle first, and
+        what WebSockets may hold.
     """
 
     settings: GatewaySettings
     connections_max: int
     idle: dict[Connection, None]
+    room: Room
 
     def __init__(
         self,
@@ -222,24 +218,30 @@ class Connection(HttpToolsProtocol):
 
     def _is_socket(self) -> bool:
         """Whether it is an offer to go on as a WebSocket, where there is one, and nothing is in its way."""
-        path = self.url.partition(b"?")[0]
-        offers = any(name == b"upgrade" and value.lower() == b"websocket" for name, value in self.headers)
         is_free = self._running is None and not self.pipeline and not self._surplus
-        return offers and is_free and self.parser.get_method() == b"GET" and path.endswith(SOCKET.encode())
+        is_get = self.parser.get_method() == b"GET" and self.parser.get_http_version() == "1.1"
+        try:
+            return is_free and is_get and opens_socket(httptools.parse_url(self.url).path, self.headers)
+        except httptools.HttpParserInvalidURLError:
+            return False
 
     def _open_socket(self, rest: bytes) -> None:
         """Go on as a WebSocket: another protocol has the connection from here on."""
+        if rest:
+            detail = "Who opens a WebSocket waits for the answer before it says more."
+            self._fail(HttpProblem(400, "bad-http", detail))
+            return
         self._ended = True
         if self._arrival is not None:
             self._arrival.cancel()
         self.connections.discard(self)
-        head = [b"GET ", self.url, b" HTTP/1.1\r\n"]
-        for name, value in self.headers:
-            head += [name, b": ", value.replace(b"\r", b" ").replace(b"\n", b" "), b"\r\n"]
-        socket = Socket(self.config, self.server_state, self.app_state, settings=self.settings)
+        url = httptools.parse_url(self.url)
+        socket = Socket(
+            self.config, self.server_state, self.app_state, settings=self.settings, room=self.room
+        )
         socket.connection_made(self.transport)
         self.transport.set_protocol(socket)
-        socket.data_received(b"".join((*head, b"\r\n", rest)))
+        socket.open(url.path, url.query or b"", self.headers)
 
     def _refuse_offer(self, rest: bytes) -> None:
         """Take a request that offers to upgrade as the HTTP/1.1 request that it also is.
@@ -416,32 +418,3 @@ async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:
     detail = "The gateway has as many connections as it may have."
     headers = {"Retry-After": "1", "Connection": "close"}
     await HttpProblem(503, "connections", detail, headers=headers).response()(scope, receive, send)
-
-
-_quiet = logging.getLogger("fieldfare.gateway.sockets")
-_quiet.setLevel(logging.WARNING)
-
-
-class Socket(WebSocketsSansIOProtocol):
-    """One WebSocket: uvicorn's protocol, cut off when its client does not read for too long."""
-
-    def __init__(self, *args: Any, settings: GatewaySettings) -> None:
-        super().__init__(*args)
-        self.logger = self.conn.logger = _quiet  # it would write two lines for each socket
-        self._send_timeout_s = settings.send_timeout_s
-        self._sending: asyncio.TimerHandle | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._sending = self.loop.call_later(self._send_timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
-        super().resume_writing()

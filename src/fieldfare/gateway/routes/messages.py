@@ -111,7 +111,8 @@ class MessageRoutes:
         window, asked_s = self._window(websocket)
         subprotocol = agreed(websocket.scope["subprotocols"])
         outflow = await self._outflow(websocket, window, asked_s)
-        await MessageSocket(outflow, Sayings(self.settling, websocket), websocket, subprotocol)()
+        sayings = Sayings(self.settling, websocket, self.bodies)
+        await MessageSocket(outflow, sayings, websocket, subprotocol)()
 
     def _window(self, request: HTTPConnection) -> tuple[int, float | None]:
         """How many messages an open stream may hold unacked, and for how long each, if it says so."""
@@ -128,8 +129,11 @@ class MessageRoutes:
     async def no_socket(self, request: Request) -> Response:
         """What a request hears that does not open a WebSocket where there is one."""
         await self.deliveries.check(request)
-        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
-        raise HttpProblem(426, "upgrade-required", "This is for opening a WebSocket.", headers=headers)
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+        detail = (
+            "This is for opening a WebSocket: GET of HTTP/1.1 without a body, with the headers of RFC 6455."
+        )
+        raise HttpProblem(426, "upgrade-required", detail, headers=headers)
 
     async def head_of_stream(self, request: Request) -> Response:
         """What a stream's answer would begin with."""

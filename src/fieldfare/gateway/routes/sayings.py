@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from starlette.requests import HTTPConnection
 
-from fieldfare.gateway.admission.bodies import JSON_INLINE_BYTES, parse_json
+from fieldfare.gateway.admission.bodies import JSON_INLINE_BYTES, Bodies, parse_json
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.settling import AckBody, ExtendBody, NackBody, Settling, TerminateBody
 from fieldfare.gateway.writer import WriterClosed
@@ -67,19 +67,23 @@ class Sayings:
         Does what is said.
     request
         The one that opened the socket.
+    bodies
+        What is being said counts as those that are being received.
     """
 
-    def __init__(self, settling: Settling, request: HTTPConnection) -> None:
+    def __init__(self, settling: Settling, request: HTTPConnection, bodies: Bodies) -> None:
         self._settling = settling
         self._request = request
+        self._bodies = bodies
 
     async def answer(self, text: bytes) -> bytes:
         """Do what a reader says, and what to tell it when that is done, or cannot be."""
         named: dict[str, Any] = {}
         try:
-            said = await _parsed(text)
-            named = {"said": said.id}
-            return self.event("done", named | await self._do(said))
+            with self._bodies.held(len(text)):
+                said = await _parsed(text)
+                named = {"said": said.id}
+                return self.event("done", named | await self._do(said))
         except HttpProblem as error:
             problem = error
         except (StorageError, OSError) as error:

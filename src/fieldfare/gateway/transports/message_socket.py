@@ -121,20 +121,20 @@ class Heard(Disconnect):
 
     def __init__(self, receive: Receive, answer: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
         self._answer = answer
+        self._answers: set[asyncio.Task[None]] = set()
         self.is_refused = False
         """Whether it may not go on."""
         super().__init__(receive)
 
     async def _watch(self) -> None:
-        answers: set[asyncio.Task[None]] = set()
-        try:
-            while (message := await self._receive())["type"] == "websocket.receive":
-                text = message.get("text")
-                said = text.encode() if text is not None else message.get("bytes") or b""
-                answers.add(asyncio.ensure_future(self._answer(said)))
-                if len(answers) >= ANSWERED_AT_ONCE:
-                    await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
-                answers = {each for each in answers if not each.done()}
-            self.is_refused = message.get("code") == POLICY
-        finally:
-            await asyncio.gather(*answers, return_exceptions=True)
+        answers = self._answers
+        while (message := await self._receive())["type"] == "websocket.receive":
+            text = message.get("text")
+            said = text.encode() if text is not None else message.get("bytes") or b""
+            answer = asyncio.ensure_future(self._answer(said))
+            answers.add(answer)
+            answer.add_done_callback(answers.discard)
+            if len(answers) >= ANSWERED_AT_ONCE:
+                await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        # It is over now, whatever is still being done of what was said: that may take as long as the disk.
+        self.is_refused = message.get("code") == POLICY
