@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Room, Socket, opens_socket
+from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
@@ -72,8 +72,8 @@ def server_config(
 def connection_class(settings: GatewaySettings) -> type[Connection]:
     """The protocol class of one server, with its limits and the connections that are idle."""
     most = min(settings.connections_max, _open_files_most() - FILES_KEPT)
-    room = Room(settings.bodies_max_bytes)
-    members = {"settings": settings, "connections_max": max(most, 1), "idle": {}, "room": room}
+    allowance = Allowance(settings.bodies_max_bytes)
+    members = {"settings": settings, "connections_max": max(most, 1), "idle": {}, "allowance": allowance}
     return type("GatewayConnection", (Connection,), members)
 
 
@@ -94,7 +94,7 @@ class Connection(HttpToolsProtocol):
 
     Attributes
     ----------
-    settings, connections_max, idle, room
+    settings, connections_max, idle, allowance
         Of the server: its knobs, the most connections, those without a request, the longest idle first, and
         what WebSockets may hold.
     """
@@ -102,7 +102,7 @@ class Connection(HttpToolsProtocol):
     settings: GatewaySettings
     connections_max: int
     idle: dict[Connection, None]
-    room: Room
+    allowance: Allowance
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Connection(HttpToolsProtocol):
         self.connections.discard(self)
         url = httptools.parse_url(self.url)
         socket = Socket(
-            self.config, self.server_state, self.app_state, settings=self.settings, room=self.room
+            self.config, self.server_state, self.app_state, settings=self.settings, allowance=self.allowance
         )
         socket.connection_made(self.transport)
         self.transport.set_protocol(socket)

@@ -86,7 +86,7 @@ def _key(headers: Headers) -> bytes | None:
         return None
 
 
-class Room:
+class Allowance:
     """What all sockets of one server may hold of messages that have not come whole, and what they do hold.
 
     Parameters
@@ -107,15 +107,15 @@ class Socket(WebSocketsSansIOProtocol):
     ----------
     settings
         How long a client may take to say something, and to read what is said to it.
-    room
+    allowance
         Is shared by all.
     """
 
-    def __init__(self, *args: Any, settings: GatewaySettings, room: Room) -> None:
+    def __init__(self, *args: Any, settings: GatewaySettings, allowance: Allowance) -> None:
         super().__init__(*args)
         self.logger = self.conn.logger = _quiet  # it would write two lines for each socket
         self._settings = settings
-        self._room = room
+        self._allowance = allowance
         self._held_bytes = 0
         self._path = self._query = b""
         self._headers: Headers = ()
@@ -148,7 +148,7 @@ class Socket(WebSocketsSansIOProtocol):
             if timer is not None:
                 timer.cancel()
         self._waiting = b""
-        self._room.held_bytes -= self._held_bytes
+        self._allowance.held_bytes -= self._held_bytes
         self._held_bytes = 0
         super().connection_lost(exc)
 
@@ -261,9 +261,9 @@ class Socket(WebSocketsSansIOProtocol):
         """What has come of a message that is not whole is counted, and has a time to become so."""
         part_bytes = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
         held_bytes = part_bytes + len(self._waiting)
-        self._room.held_bytes += held_bytes - self._held_bytes
+        self._allowance.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
-        if held_bytes > UNCOUNTED_BYTES and self._room.held_bytes > self._room.most_bytes:
+        if held_bytes > UNCOUNTED_BYTES and self._allowance.held_bytes > self._allowance.most_bytes:
             self._cut_off(CloseCode.TRY_AGAIN_LATER, "too much is being said on all sockets")
         elif self._arrival is None and (part_bytes or self.conn.current_size is not None):
             self._arrival = self.loop.call_later(self._settings.body_timeout_s, self._too_slow)
