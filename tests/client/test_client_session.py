@@ -11,6 +11,7 @@ from tests.doses import drawn
 
 from fieldfare.client.event_stream import EventStreamParser, Frame
 from fieldfare.client.session import ACK_EVERY_S, ACK_MAX, AckBuffer, SeenPositions
+from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
 HERE, THERE = Position(0, 1, 0), Position(0, 2, 5)
@@ -94,6 +95,23 @@ def test_an_ack_outweighs_a_nack_of_the_same_message() -> None:
     buffer.nack(HERE, 0.0)
     batch = buffer.take()
     assert (batch.acks, batch.nacks) == ([HERE], [])
+
+
+@pytest.mark.parametrize("verb", ["nack", "terminate"])
+def test_a_message_that_failed_is_not_kept_because_it_was_to_be_kept_for_longer(verb: str) -> None:
+    """`process` extends what is handled from a thread of its own: a terminated message came again."""
+    buffer = AckBuffer()
+    buffer.say(HERE, Verdict("extend", 10.0), 0.0)
+    buffer.say(HERE, Verdict("extend", 60.0), 0.0)
+    assert buffer.take().said == {HERE: Verdict("extend", 60.0)}
+    buffer.say(HERE, Verdict("extend", 60.0), 0.0)
+    buffer.say(HERE, Verdict(verb), 0.0)
+    buffer.say(HERE, Verdict("extend", 60.0), 0.0)
+    batch = buffer.take()
+    assert batch.said == {HERE: Verdict(verb)}
+    buffer.say(HERE, Verdict("extend", 60.0), 0.0)
+    buffer.put_back(batch, 0.0)  # it could not be sent
+    assert buffer.take().said == {HERE: Verdict(verb)}
 
 
 def test_acks_whose_sending_failed_are_sent_with_the_next() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from faulty_service import wait_until
 from real_gateway import RealGateway
 
 from fieldfare import AsyncClient, Client, DeliverySettings, Message
-from fieldfare.client import SubscriptionDeleted
+from fieldfare.client import ClientClosed, SubscriptionDeleted
 from fieldfare.client.synchronous.subscriber import Subscriber
 
 pytestmark = pytest.mark.long
@@ -202,6 +203,129 @@ def test_it_refuses_what_makes_no_sense(client: Client, id: str) -> None:
     with client.subscribe(id) as messages, pytest.raises(ValueError, match="at least 1, not 0"):
         messages.process(print, concurrency=0)
     assert len(client.pull(id, 100, wait_s=30)) == COUNT
+
+
+def test_a_handler_that_ends_the_program_ends_it(gateway: RealGateway, client: Client, id: str) -> None:
+    """Its thread ended without a word, and with the last of them `process`, as if all were well."""
+
+    def handle(message: Message) -> None:
+        sys.exit(3)
+
+    with client.subscribe(id) as messages, pytest.raises(SystemExit) as ended:
+        messages.process(handle, concurrency=2)
+    assert ended.value.code == 3
+
+    async def main() -> None:
+        async def handle(message: Message) -> None:
+            sys.exit(4)
+
+        async with AsyncClient(gateway.url, retry=SOON) as found:
+            await found.subscribe(id).process(handle)
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(main())
+    assert ended.value.code == 4
+    assert len(left(client, id)) == COUNT
+
+
+def test_a_handler_that_waited_for_something_cancelled_has_failed(
+    gateway: RealGateway, client: Client, id: str
+) -> None:
+    """Nothing was handled any more, and `process` came back as if it had been asked to."""
+
+    async def main() -> list[int]:
+        seen: list[int] = []
+        async with AsyncClient(gateway.url, retry=SOON) as found:
+            messages = found.subscribe(id)
+
+            async def handle(message: Message) -> None:
+                seen.append(number(message))
+                if len(seen) == 2:
+                    other = asyncio.create_task(asyncio.sleep(60))
+                    other.cancel()
+                    await other
+                if len(seen) == COUNT + 1:
+                    message.ack()
+                    await messages.flush()
+                    await messages.close()
+
+            await messages.process(handle)
+        return seen
+
+    assert sorted(asyncio.run(main())) == sorted([*range(COUNT), 1])
+    assert left(client, id) == []
+
+
+def test_who_cancels_process_is_heard(gateway: RealGateway, client: Client, id: str) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            begun.set()
+            await asyncio.sleep(600)
+
+        async with AsyncClient(gateway.url, retry=SOON) as found:
+            task = asyncio.create_task(found.subscribe(id).process(handle, concurrency=3))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert len(left(client, id)) == COUNT
+
+
+@pytest.mark.parametrize("flavour", ["synchronous", "asynchronous"])
+def test_whatever_ends_the_stream_for_good_is_raised(
+    gateway: RealGateway, client: Client, id: str, flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours, or a proxy's: `process` came back as if the subscriber had been closed."""
+    module = importlib.import_module(f"fieldfare.client.{flavour}.subscriber")
+
+    def broken(parser: object, data: bytes) -> list[object]:
+        raise ValueError("it cannot be read")
+
+    monkeypatch.setattr(module.EventStreamParser, "feed", broken)
+
+    async def main() -> None:
+        async def handle(message: Message) -> None: ...
+
+        async with AsyncClient(gateway.url, retry=SOON) as found:
+            await found.subscribe(id).process(handle)
+
+    with pytest.raises(ValueError, match="it cannot be read"):
+        if flavour == "synchronous":
+            with client.subscribe(id) as messages:
+                messages.process(print)
+        else:
+            asyncio.run(main())
+
+
+def test_a_subscriber_that_is_closed_extends_nothing_more(
+    client: Client, id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler goes on for a while: its thread's helper ended in a traceback."""
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    with client.subscribe(id, ack_deadline_s=0.03) as messages:
+        tried = threading.Event()
+        extend = Message.extend
+
+        def seen(message: Message, ack_deadline_s: float | None = None) -> None:
+            try:
+                extend(message, ack_deadline_s)
+            except ClientClosed:
+                tried.set()
+                raise
+
+        monkeypatch.setattr(Message, "extend", seen)
+
+        def handle(message: Message) -> None:
+            messages.close()
+            assert tried.wait(30)
+
+        messages.process(handle)
+    assert not failed
 
 
 PROGRAM = """

@@ -36,7 +36,10 @@ class AckBatch:
 
 
 class AckBuffer:
-    """Gathers acks, and what else is said of messages; the last word on one counts, and an ack most."""
+    """Gathers acks, and what else is said of messages.
+
+    The last word on one counts, but an ack counts most, and that it is to be kept for longer least.
+    """
 
     def __init__(self) -> None:
         self._acks: dict[Position, None] = {}
@@ -56,7 +59,10 @@ class AckBuffer:
 
     def say(self, position: Position, verdict: Verdict, now_s: float) -> None:
         self._note_time(now_s)
-        if position not in self._acks:
+        said = self._said.get(position)
+        # Who keeps messages while they are handled may not have heard yet what became of this one.
+        is_late = verdict.verb == "extend" and said is not None and said.verb != "extend"
+        if position not in self._acks and not is_late:
             self._said[position] = verdict
 
     def due_in_s(self, now_s: float) -> float | None:
@@ -79,7 +85,8 @@ class AckBuffer:
         for position in batch.acks:
             self.ack(position, now_s)
         for position, verdict in batch.said.items():
-            if position not in self._said:
+            newer = self._said.get(position)
+            if newer is None or (newer.verb == "extend" and verdict.verb != "extend"):
                 self.say(position, verdict, now_s)
 
     def _note_time(self, now_s: float) -> None:

@@ -115,6 +115,12 @@ class AsyncWorkers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def is_being_ended() -> bool:
+    """Whether the worker that asks is being cancelled, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class AsyncPromise(asyncio.Future[Value]):
     """A future with what resolves it; the task that waits for it may have been cancelled meanwhile."""
 

@@ -8,8 +8,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from fieldfare.client.asynchronous.concurrency import AsyncGuard, AsyncSignal, AsyncWorkers, on_signals
-from fieldfare.client.errors import ClientClosed, FieldfareError
+from fieldfare.client.asynchronous.concurrency import (
+    AsyncGuard,
+    AsyncSignal,
+    AsyncWorkers,
+    Cancelled,
+    is_being_ended,
+    on_signals,
+)
+from fieldfare.client.errors import ClientClosed
 from fieldfare.client.message import Message
 
 logger = logging.getLogger("fieldfare.client")
@@ -55,7 +62,7 @@ class AsyncProcessing:
         self._handled: set[Message] = set()
         self._draining = False
         self._ended = False
-        self._error: FieldfareError | None = None
+        self._error: BaseException | None = None
 
     async def run(self, signals: Iterable[signal.Signals]) -> None:
         """Until `drain`, or the subscriber's end; raises what ended it."""
@@ -94,7 +101,7 @@ class AsyncProcessing:
                         return
                     self._waiting.append(message)
                     self._changed.fire()
-        except FieldfareError as error:
+        except Exception as error:
             self._error = error
         finally:
             self.drain()
@@ -104,9 +111,14 @@ class AsyncProcessing:
             settle = message.ack
             try:
                 await self._handler(message)
-            except Exception:
+            except BaseException as error:
+                if is_being_ended():
+                    raise
                 logger.warning("the handler failed at %s", message, exc_info=True)
                 settle = message.nack
+                if not isinstance(error, (Exception, Cancelled)):  # sys.exit(): the program is to end
+                    self._error = error
+                    self.drain()
             finally:
                 with self._guard:
                     self._handled.discard(message)
@@ -130,7 +142,9 @@ class AsyncProcessing:
                 held = [] if self._draining else list(self._waiting)
                 held += [message for message in self._handled if not message.settled]
             for message in held:
-                message.extend(self._deadline_s)
+                if not message.settled:
+                    with suppress(ClientClosed):  # then it comes again
+                        message.extend(self._deadline_s)
 
     async def _is_over(self) -> bool:
         """Wait for the next time to extend; whether that is not needed any more."""

@@ -224,7 +224,8 @@ class AsyncSubscriber:
         """Have every message handled, until the subscriber is closed.
 
         A message that the handler returns from is acked, one that it raises at is nacked (and comes again as
-        the subscription's settings say), unless the handler has settled it itself. While messages wait here,
+        the subscription's settings say), unless the handler has settled it itself; what ends a program
+        (``sys.exit()``) ends this, too, and is raised here. While messages wait here,
         or are handled, their ack deadlines are extended. It ends with the subscriber closed: when `close` is
         called, when the subscription is deleted (which raises), or after one of some signals; then nothing
         more is begun, what is being handled comes to its end, and what waited goes to other readers.

@@ -71,6 +71,11 @@ class Workers:
             thread.join(timeout_s)
 
 
+def is_being_ended() -> bool:
+    """Whether the worker that asks is being cancelled: no thread is."""
+    return False
+
+
 class Promise(Future[Value]):
     """A future with what resolves it. It cannot be cancelled: a queued event cannot be called back."""
 

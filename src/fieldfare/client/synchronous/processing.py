@@ -9,9 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from fieldfare.client.errors import ClientClosed, FieldfareError
+from fieldfare.client.errors import ClientClosed
 from fieldfare.client.message import Message
-from fieldfare.client.synchronous.concurrency import Guard, Signal, Workers, on_signals
+from fieldfare.client.synchronous.concurrency import (
+    Cancelled,
+    Guard,
+    Signal,
+    Workers,
+    is_being_ended,
+    on_signals,
+)
 
 logger = logging.getLogger("fieldfare.client")
 
@@ -56,7 +63,7 @@ class Processing:
         self._handled: set[Message] = set()
         self._draining = False
         self._ended = False
-        self._error: FieldfareError | None = None
+        self._error: BaseException | None = None
 
     def run(self, signals: Iterable[signal.Signals]) -> None:
         """Until `drain`, or the subscriber's end; raises what ended it."""
@@ -95,7 +102,7 @@ class Processing:
                         return
                     self._waiting.append(message)
                     self._changed.fire()
-        except FieldfareError as error:
+        except Exception as error:
             self._error = error
         finally:
             self.drain()
@@ -105,9 +112,14 @@ class Processing:
             settle = message.ack
             try:
                 self._handler(message)
-            except Exception:
+            except BaseException as error:
+                if is_being_ended():
+                    raise
                 logger.warning("the handler failed at %s", message, exc_info=True)
                 settle = message.nack
+                if not isinstance(error, (Exception, Cancelled)):  # sys.exit(): the program is to end
+                    self._error = error
+                    self.drain()
             finally:
                 with self._guard:
                     self._handled.discard(message)
@@ -131,7 +143,9 @@ class Processing:
                 held = [] if self._draining else list(self._waiting)
                 held += [message for message in self._handled if not message.settled]
             for message in held:
-                message.extend(self._deadline_s)
+                if not message.settled:
+                    with suppress(ClientClosed):  # then it comes again
+                        message.extend(self._deadline_s)
 
     def _is_over(self) -> bool:
         """Wait for the next time to extend; whether that is not needed any more."""
