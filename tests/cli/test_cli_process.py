@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 COMMAND = [sys.executable, "-c", "from fieldfare.cli import main; main()"]
 
 
-def start(service: FaultyService, *arguments: str) -> subprocess.Popen[str]:
+def start(service: FaultyService, *arguments: str, alone: bool = False) -> subprocess.Popen[str]:
     environment = {**os.environ, "FIELDFARE_URL": service.url, "COLUMNS": "120", "TERM": "dumb"}
     environment.pop("FIELDFARE_SPACE", None)
     return subprocess.Popen(
@@ -29,6 +29,7 @@ def start(service: FaultyService, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        start_new_session=alone,
     )
 
 
@@ -189,6 +190,55 @@ def test_a_command_runs_for_each_event_and_its_status_settles_it(
     lines = said.read_text().splitlines()
     assert [line.split(" ")[0] for line in lines[:3]] == ["0-0-0", "0-0-1", "0-0-2"]
     assert all('"data":' in line for line in lines)
+
+
+def test_ctrl_c_lets_the_commands_that_run_come_to_their_end(service: FaultyService, tmp_path: Path) -> None:
+    """A terminal sends it to all of its processes: the commands died of it, and their messages came again."""
+    publish(service, 1)
+    said, go_on = tmp_path / "said.txt", tmp_path / "go-on"
+    command = f"echo begun >>{said}; until test -e {go_on}; do sleep 0.05; done; echo done >>{said}"
+    process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", command, alone=True)
+    service.wait_for(said.exists)
+    os.killpg(process.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    go_on.touch()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert said.read_text() == "begun\ndone\n"
+    assert errors.splitlines()[-1] == "1 done, 0 failed"
+    assert len(service.acked["mine"]) == 1
+
+
+def test_a_second_ctrl_c_ends_the_commands_too(service: FaultyService, tmp_path: Path) -> None:
+    publish(service, 1)
+    said = tmp_path / "said.txt"
+    command = f"echo begun >>{said}; sleep 600"
+    process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", command, alone=True)
+    service.wait_for(said.exists)
+    os.killpg(process.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert errors.splitlines()[-1] == "0 done, 1 failed"
+
+
+def test_commands_go_on_when_nohup_had_the_signal_ignored(service: FaultyService, tmp_path: Path) -> None:
+    publish(service, 1)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start(service, "subscribe", "mine", "--filter", "data >= 0", "--exec", "true")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    service.wait_for(lambda: len(service.acked.get("mine", ())) == 1)
+    process.send_signal(signal.SIGHUP)
+    publish(service, 1)
+    service.wait_for(lambda: len(service.acked.get("mine", ())) == 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
 def test_a_command_goes_with_a_standing_subscription_only(service: FaultyService) -> None:

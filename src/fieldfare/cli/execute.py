@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import typer
 
@@ -12,7 +15,7 @@ from fieldfare.cli.output import say
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.subscriber import Subscriber
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 NO_SHELL_COMMAND = 127
 NOT_EXECUTABLE = 126
 
@@ -29,29 +32,66 @@ class Commands:
 
     def __init__(self, command: str) -> None:
         self._command = command
+        self._running: set[subprocess.Popen[bytes]] = set()
         self.done = self.failed = 0
 
     def handle(self, message: Message) -> None:
         """Run it; one that ends with another status than 0 has failed."""
         place = {"FIELDFARE_POSITION": str(message.position), "FIELDFARE_ATTEMPT": str(message.attempt)}
-        ended = subprocess.run(
-            self._command, shell=True, input=message.raw + b"\n", env=os.environ | place, check=False
-        )
-        if ended.returncode == 0:
+        # In a group of its own: a terminal's Ctrl-C is for us, and lets the commands that run end.
+        with subprocess.Popen(
+            self._command, shell=True, stdin=subprocess.PIPE, env=os.environ | place, process_group=0
+        ) as running:
+            self._running.add(running)
+            try:
+                running.communicate(message.raw + b"\n")
+            finally:
+                self._running.discard(running)
+        if running.returncode == 0:
             self.done += 1
             return
         self.failed += 1
         message.nack()
-        say(f"{message.position}, attempt {message.attempt}: the command ended with {ended.returncode}")
-        if ended.returncode in (NO_SHELL_COMMAND, NOT_EXECUTABLE):
+        say(f"{message.position}, attempt {message.attempt}: the command ended with {running.returncode}")
+        if running.returncode in (NO_SHELL_COMMAND, NOT_EXECUTABLE):
             say("hint: it may not exist, or not be executable; --exec takes a command for the shell")
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """Ctrl-C ends this as SIGTERM does; a second one goes to the commands that still run."""
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.SIG_IGN:
+            yield
+            return
+        is_ending = False
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            nonlocal is_ending
+            if not is_ending:
+                is_ending = True
+                signal.raise_signal(signal.SIGTERM)
+                return
+            for running in tuple(self._running):
+                if running.returncode is None:
+                    with suppress(OSError):
+                        os.killpg(running.pid, signal.SIGINT)
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def execute(subscriber: Subscriber, command: str, concurrency: int) -> None:
     """Run a command for each message, until a signal; what runs then comes to its end."""
     commands = Commands(command)
+    # Whoever had a signal ignored (nohup) goes on having it ignored.
+    heard = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     with subscriber:
         say(f"following {subscriber.id}; Ctrl-C ends it when the commands that run have ended")
-        subscriber.process(commands.handle, concurrency=concurrency, drain_on=SIGNALS)
+        say("hint: a second Ctrl-C goes to the commands")
+        with commands.interrupted():
+            subscriber.process(commands.handle, concurrency=concurrency, drain_on=heard)
     say(f"{commands.done:,} done, {commands.failed:,} failed")
     raise typer.Exit(0)
