@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -177,3 +181,29 @@ def test_a_client_names_the_file_that_is_wrong(files: Path) -> None:
         (path,) = wrong.values()
         with pytest.raises(ValueError, match=path.name):
             AsyncClient("https://localhost:1", **wrong)
+
+
+def test_handshakes_that_are_not_ended_keep_nobody_out(files: Path, tmp_path: Path) -> None:
+    """They were counted nowhere: some thousands took every file that the gateway may open, and storage failed
+    with them. No certificate and no key was needed for it."""
+    tls = {"tls_cert": str(files / "server.pem"), "tls_key": str(files / "server.key")}
+    trusted = ssl.create_default_context(cafile=str(files / "ca.pem"))
+    with running_gateway(tmp_path, connections_max="3", **tls) as gateway, ExitStack() as held:
+        to = urlsplit(gateway.url)
+        silent = [
+            held.enter_context(socket.create_connection((to.hostname, to.port), timeout=15))
+            for _ in range(20)
+        ]
+        for each in silent[:15]:
+            assert each.recv(1) == b"", "the longest idle give way"
+        spoken = [
+            held.enter_context(
+                trusted.wrap_socket(
+                    socket.create_connection((to.hostname, to.port)), server_hostname="localhost"
+                )
+            )
+            for _ in range(10)
+        ]
+        for _ in range(5):
+            assert httpx.get(f"{gateway.url}/healthz", verify=trusted).status_code == 200
+        assert spoken[0].recv(1) == b""

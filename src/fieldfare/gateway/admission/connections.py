@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from fieldfare.gateway.admission.handshakes import SURPLUS_MAX, Handshake, make_way
 from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
@@ -36,9 +37,6 @@ After a piece of few parts the next is larger."""
 LINGER_S = 2.0
 """A refused client may go on sending so long: closing at once would reset the connection under the answer."""
 
-SURPLUS_MAX = 100
-"""Connections beyond the most that may be, which still hear why they are refused."""
-
 FILES_KEPT = 200
 """Open files that are for the gateway itself: databases, blocks, its own listening socket."""
 
@@ -49,11 +47,15 @@ def server_config(
     app: ASGIApp, settings: GatewaySettings, tls: ssl.SSLContext | None = None, **more: Any
 ) -> uvicorn.Config:
     """How uvicorn runs the gateway, in its own process and in tests."""
-    if tls is not None:
-        more["ssl_context_factory"] = lambda config, default: tls
+    connected = connection_class(settings)
+
+    def entered(**given: Any) -> asyncio.Protocol:
+        connection = connected(**given)
+        return connection if tls is None else Handshake(connection, tls, settings.head_timeout_s)
+
     return uvicorn.Config(
         app,
-        http=cast(Any, connection_class(settings)),
+        http=cast(Any, entered),
         ws=cast(Any, Socket),
         ws_max_size=SAID_MAX_BYTES,
         ws_ping_interval=settings.heartbeat_s,
@@ -101,7 +103,7 @@ class Connection(HttpToolsProtocol):
 
     settings: GatewaySettings
     connections_max: int
-    idle: dict[Connection, None]
+    idle: dict[Any, None]
     allowance: Allowance
 
     def __init__(
@@ -126,22 +128,28 @@ class Connection(HttpToolsProtocol):
         self._surplus = False
         self._arrival: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
+        self.handshake: Handshake | None = None
 
     # From the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self.handshake is not None:
+            self.handshake.leave()
         super().connection_made(transport)
-        if len(self.connections) > self.connections_max and self.idle:
-            other = next(iter(self.idle))
-            del self.idle[other]
-            other.transport.close()
-        elif len(self.connections) > self.connections_max:
+        if not make_way(self.connections, self.connections_max, self.idle):
             self._surplus = True
             if len(self.connections) > self.connections_max + SURPLUS_MAX:
                 transport.abort()
                 return
         self.idle[self] = None
         self._arrival = self.loop.call_later(self.settings.head_timeout_s, self._too_slow)
+
+    def give_way(self) -> None:
+        """End, without a request: others need the connection's place."""
+        if self.transport.get_write_buffer_size():
+            self.transport.close()
+        else:
+            self.transport.abort()  # with TLS a close waits until the client has said that it has heard
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.idle.pop(self, None)
