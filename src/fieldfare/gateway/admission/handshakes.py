@@ -67,6 +67,7 @@ class Handshake(asyncio.Protocol):
         self._tls = tls
         self._limit_s = limit_s
         self._task: asyncio.Task[None] | None = None
+        self._accepted: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not by start_tls: what the client says first may have been read, as plain text, before that begins.
@@ -85,11 +86,15 @@ class Handshake(asyncio.Protocol):
             accepted.close()
             return
         to.idle[self] = None
-        self._task = to.loop.create_task(self._enter(accepted))
+        self._accepted = accepted
+        self._task = to.loop.create_task(self._enter())
 
     def give_way(self) -> None:
+        self.leave()
         if self._task is not None:
             self._task.cancel()
+        if self._accepted is not None:  # it has not begun, and never will
+            self._accepted.close()
 
     shutdown = give_way
     """What a server does that stops."""
@@ -99,8 +104,9 @@ class Handshake(asyncio.Protocol):
         self._connection.connections.discard(self)
         self._connection.idle.pop(self, None)
 
-    async def _enter(self, accepted: socket.socket) -> None:
-        to = self._connection
+    async def _enter(self) -> None:
+        to, accepted, self._accepted = self._connection, self._accepted, None
+        assert accepted is not None
         try:
             await to.loop.connect_accepted_socket(
                 lambda: cast(asyncio.Protocol, to),
