@@ -22,6 +22,7 @@ from test_streams import publish, subscribe
 
 from fieldfare.gateway.admission import connections
 from fieldfare.gateway.admission.sockets import Socket
+from fieldfare.storage.errors import EventLogError
 
 pytestmark = pytest.mark.long
 
@@ -384,6 +385,30 @@ def test_a_revoked_key_ends_a_socket_though_what_was_said_on_it_is_still_being_d
                 until(lambda: gateway.pump.connected == 0)
         finally:
             goes_on.set()
+
+
+@pytest.mark.parametrize("error", [EventLogError("record 0 is broken"), OSError(24, "Too many open files")])
+def test_when_storage_fails_a_socket_is_closed_with_a_reason(tmp_path, monkeypatch, caplog, error):
+    """It broke off without one, and the log had a traceback each time that its reader came back."""
+    with served(tmp_path) as (gateway, client):
+        subscribe(client, "a", "data.x = 1")
+        publish(client, event(1, {"x": 1}))
+        NaivePipeline(gateway).step()
+
+        async def broken(*_):
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(gateway.records, "compose", broken)
+            with raw(client) as found:
+                assert closed_with(found) == 1011
+        until(lambda: gateway.pump.connected == 0)
+        told = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [(record.getMessage(), record.exc_info) for record in told] == [
+            (f"storage failed: {error}", None)
+        ]
+        with opened(client, "a") as again:
+            assert heard(again)["fieldfareposition"] == "0-0-0"
 
 
 def test_a_socket_that_was_closed_does_not_stay_because_nobody_reads_the_end(tmp_path, made):

@@ -6,6 +6,7 @@ It speaks CloudEvents' subprotocol ``cloudevents.json``: every text frame is one
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,10 +15,14 @@ from typing import Any, Protocol
 from starlette.types import Receive
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from fieldfare.delivery.delivery import Session
 from fieldfare.gateway.delivery.records import PARTS, Write, write_event
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.transports.outflow import Outflow
 from fieldfare.gateway.transports.steps import Disconnect
+from fieldfare.storage.errors import StorageError
+
+logger = logging.getLogger("fieldfare.gateway")
 
 SUBPROTOCOL = "cloudevents.json"
 
@@ -28,7 +33,7 @@ ANSWERED_AT_ONCE = 64
 """So much that a client says is done at a time: each waits for the disk, and what was said later need not
 wait for it."""
 
-NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008
+NORMAL, GOING_AWAY, POLICY, FAILED = 1000, 1001, 1008, 1011
 """Codes with which a socket is closed."""
 
 
@@ -70,21 +75,32 @@ class MessageSocket:
     subprotocol: str | None
 
     async def __call__(self) -> None:
-        socket, delivery, pump = self.websocket, self.outflow.delivery, self.outflow.pump
+        socket = self.websocket
         with self.outflow.opened() as session:
             try:
                 await socket.accept(self.subprotocol)
-                async with Heard(socket.receive, self._answer) as heard:
-                    await self.outflow.run(session, self, heard)
-                if delivery.deleted:
-                    await self._send(self.conversation.event("deleted", {}))
-                    await socket.close(NORMAL, "the subscription was deleted")
-                elif heard.is_refused:
-                    await socket.close(POLICY, "the API key is not valid any more")
-                elif pump.closing:
-                    await socket.close(GOING_AWAY, "the gateway is stopping")
-            except (OSError, WebSocketDisconnect):
+            except OSError:
+                return  # the client went away meanwhile
+            try:
+                await self._converse(session)
+            except WebSocketDisconnect:
                 pass  # the client went away in the middle of a message
+            except (StorageError, OSError) as error:
+                logger.error("storage failed: %s", error)
+                with suppress(WebSocketDisconnect):
+                    await socket.close(FAILED, "the service's storage cannot be used at the moment")
+
+    async def _converse(self, session: Session) -> None:
+        socket, delivery, pump = self.websocket, self.outflow.delivery, self.outflow.pump
+        async with Heard(socket.receive, self._answer) as heard:
+            await self.outflow.run(session, self, heard)
+        if delivery.deleted:
+            await self._send(self.conversation.event("deleted", {}))
+            await socket.close(NORMAL, "the subscription was deleted")
+        elif heard.is_refused:
+            await socket.close(POLICY, "the API key is not valid any more")
+        elif pump.closing:
+            await socket.close(GOING_AWAY, "the gateway is stopping")
 
     @property
     def write(self) -> Write:
