@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from client_support import SOON
 from faulty_service import wait_until
@@ -203,6 +204,37 @@ def test_it_refuses_what_makes_no_sense(client: Client, id: str) -> None:
     with client.subscribe(id) as messages, pytest.raises(ValueError, match="at least 1, not 0"):
         messages.process(print, concurrency=0)
     assert len(client.pull(id, 100, wait_s=30)) == COUNT
+
+
+def test_what_was_acked_too_late_is_acked_when_it_is_tried_again(
+    gateway: RealGateway, client: Client, id: str
+) -> None:
+    """Given up while its reader was at it, it could not be retried: the reader passed over what it had acked,
+    without a word, and so it was given up again."""
+    client.configure_subscription(id, max_attempts=1, ack_deadline_s=0.2)
+
+    def acked() -> float:
+        figures = httpx.get(f"{gateway.url}/metrics").text
+        return float(figures.split("\nfieldfare_acks_total ")[1].split("\n")[0])
+
+    with client.subscribe(id) as messages:
+        taken = [next(messages)]
+        wait_until(lambda: len(list(client.dead_letters(id))) == COUNT)
+        taken += [next(messages) for _ in range(COUNT - 1)]
+        before = acked()
+        for message in taken:
+            message.ack()
+        messages.flush()
+        assert acked() == before, "an ack of what was given up changes nothing"
+        client.configure_subscription(id, max_attempts=None, ack_deadline_s=60)
+        client.retry_dead_letters(id)
+        shown: list[Message] = []
+        reader = threading.Thread(target=lambda: shown.extend(messages))
+        reader.start()
+        wait_until(lambda: acked() == before + COUNT)
+    reader.join(30)
+    assert not shown
+    assert left(client, id) == []
 
 
 def test_a_handler_that_ends_the_program_ends_it(gateway: RealGateway, client: Client, id: str) -> None:

@@ -127,6 +127,10 @@ class SeenPositions:
         self._queued.add(position)
         return True
 
+    def is_done(self, position: Position) -> bool:
+        """Whether the program has acked this message: the service has not heard, or had given it up."""
+        return position in self._acked
+
     def show(self, position: Position) -> None:
         """The program gets this message now."""
         self._queued.discard(position)

@@ -12,7 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 
 import httpx
@@ -288,8 +288,13 @@ class AsyncSubscriber:
                 if frame.kind == SOUGHT:
                     self._seen.sought()
                 position = read_position(self.id, frame)
-                if position is not None and self._seen.is_new(position):
+                if position is None:
+                    continue
+                if self._seen.is_new(position):
                     self._ready.append(Message(position, frame.data, self, frame.attempt))
+                elif self._seen.is_done(position):
+                    with suppress(ClientClosed):
+                        self._acks.ack(position)
 
     async def _read_forever(self) -> AsyncGenerator[list[Frame], None]:
         backoff: Backoff | None = None

@@ -13,7 +13,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from types import TracebackType
 
 import httpx
@@ -289,8 +289,13 @@ class Subscriber:
                 if frame.kind == SOUGHT:
                     self._seen.sought()
                 position = read_position(self.id, frame)
-                if position is not None and self._seen.is_new(position):
+                if position is None:
+                    continue
+                if self._seen.is_new(position):
                     self._ready.append(Message(position, frame.data, self, frame.attempt))
+                elif self._seen.is_done(position):
+                    with suppress(ClientClosed):
+                        self._acks.ack(position)
 
     def _read_forever(self) -> Generator[list[Frame], None, None]:
         backoff: Backoff | None = None
