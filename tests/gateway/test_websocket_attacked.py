@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from test_connections import POST, ask, connect, problem, read_answer
 from test_sockets import heard, opened, said
 from test_streams import publish, subscribe
 
+from fieldfare.delivery.delivery import Delivery
 from fieldfare.gateway.admission import connections
 from fieldfare.gateway.admission.sockets import Socket
 from fieldfare.storage.errors import EventLogError
@@ -409,6 +410,28 @@ def test_when_storage_fails_a_socket_is_closed_with_a_reason(tmp_path, monkeypat
         ]
         with opened(client, "a") as again:
             assert heard(again)["fieldfareposition"] == "0-0-0"
+
+
+def test_that_one_comes_or_goes_is_not_looked_at_by_all_others(tmp_path, monkeypatch):
+    """With four thousand on one subscription, its end kept everybody waiting for half a minute."""
+    count, looks = 100, 0
+    has_message = Delivery.has_message
+
+    def counted(*given):
+        nonlocal looks
+        looks += 1
+        return has_message(*given)
+
+    monkeypatch.setattr(Delivery, "has_message", counted)
+    with served(tmp_path) as (gateway, client), ExitStack() as sockets:
+        subscribe(client, "a", "data.x = 1")
+        found = [sockets.enter_context(raw(client)) for _ in range(count)]
+        for each in found[: count // 2]:
+            each.close()
+        until(lambda: gateway.pump.connected == count // 2)
+        client.delete(f"{SUBSCRIPTIONS}/a").raise_for_status()
+        until(lambda: gateway.pump.connected == 0)
+    assert looks <= 10 * count
 
 
 def test_a_socket_that_was_closed_does_not_stay_because_nobody_reads_the_end(tmp_path, made):

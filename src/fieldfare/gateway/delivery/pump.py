@@ -237,11 +237,13 @@ class Pump:
         self._sessions.setdefault(delivery.number, set()).add(session)
         self._used(delivery)
         self.connected += 1
-        self._wake(delivery, everybody=alone)
+        if alone:
+            self._wake(delivery, everybody=True)
         return session
 
     def close_stream(self, delivery: Delivery, session: Session) -> None:
         """End a stream: what it held unacked goes to whoever reads the subscription next."""
+        is_news = session.held > 0 and not delivery.deleted
         delivery.release(session)
         self.connected -= 1
         if self._alone.get(delivery.number) is session:
@@ -250,7 +252,8 @@ class Pump:
         sessions.discard(session)
         if not sessions:
             self._sessions.pop(delivery.number, None)
-        self.wake(delivery)
+        if is_news:  # all others look at it: for thousands that end together that would be millions of looks
+            self.wake(delivery)
         self._leave(delivery)
 
     def deleted(self, number: int) -> None:
