@@ -156,27 +156,37 @@ class Socket(WebSocketsSansIOProtocol):
         if not self.handshake_complete:
             self.transport.abort()  # a client waits for the answer before it says more (RFC 6455, 4.1)
             return
+        if not self._waiting and len(data) <= PIECE_BYTES:
+            super().data_received(data)
+            self._watch_arrival()
+            return
         self._waiting += data
         if not self._is_going_on:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Parse what has come piece by piece; after many frames, or a message, let others have their turn."""
+        """Parse what has come piece by piece; after many frames others, and the application, have a turn."""
         self._is_going_on = False
         at = self._frames_parsed = 0
-        while at < len(self._waiting) and not (self.read_paused or self.transport.is_closing()):
-            if self._frames_parsed > FRAMES_AT_ONCE:
-                self._is_going_on = True
-                self.loop.call_soon(self._go_on)
-                break
+        while at < len(self._waiting) and self._frames_parsed <= FRAMES_AT_ONCE:
             super().data_received(self._waiting[at : at + PIECE_BYTES])
             at += PIECE_BYTES
+            if self.transport.is_closing():
+                self._waiting = b""
+                return
         self._waiting = self._waiting[at:]
         if self._waiting:
             self.transport.pause_reading()
-        elif not (self.read_paused or self.transport.is_closing()):
+            if not self.read_paused:
+                self._go_on_soon()
+        elif not self.read_paused:
             self.transport.resume_reading()
         self._watch_arrival()
+
+    def _go_on_soon(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self.loop.call_soon(self._go_on)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -228,9 +238,7 @@ class Socket(WebSocketsSansIOProtocol):
         message = await super().receive()
         if self._waiting and not self.read_paused:
             self.transport.pause_reading()
-            if not self._is_going_on:
-                self._is_going_on = True
-                self.loop.call_soon(self._go_on)
+            self._go_on_soon()
         return message
 
     async def send(self, message: Any) -> None:
