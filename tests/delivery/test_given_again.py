@@ -59,3 +59,12 @@ def test_a_session_that_ends_looks_at_nothing_that_others_hold():
     assert looked == 0 and holder.held == 2_000
     delivery.release(holder)
     assert holder.held == 0 and len(delivery.take(Session(2_000), 2_000, 0.0, 30.0)) == 2_000
+
+
+def test_delays_of_what_was_settled_meanwhile_leave_memory():
+    delivery, session = fed(*range(1, 10_001)), Session(10)
+    for key in range(1, 10_001):
+        assert delivery.take(session, 1, 0.0, 30.0) == [key]
+        delivery.nack([key], 0.0, 86_400.0)
+        delivery.ack([key])
+    assert len(delivery._waits._later) < 2_000

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 AT_ONCE = -math.inf
+FORGOTTEN = 1_000
+"""Times of messages that were settled before leave memory when they are so many more than the others."""
 
 
 class Waits:
@@ -37,8 +39,11 @@ class Waits:
         self.due[key] = due_s
         if due_s == AT_ONCE:
             heapq.heappush(self._ready, key)
-        else:
-            heapq.heappush(self._later, (due_s, key))
+            return
+        heapq.heappush(self._later, (due_s, key))
+        if len(self._later) > 2 * len(self.due) + FORGOTTEN:
+            self._later = [(due_s, key) for key, due_s in self.due.items() if due_s != AT_ONCE]
+            heapq.heapify(self._later)
 
     def put_all(self, keys: Sequence[int]) -> None:
         """Messages are due now."""

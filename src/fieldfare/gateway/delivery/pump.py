@@ -243,7 +243,8 @@ class Pump:
 
     def close_stream(self, delivery: Delivery, session: Session) -> None:
         """End a stream: what it held unacked goes to whoever reads the subscription next."""
-        is_news = session.held > 0 and not delivery.deleted
+        keeps_keys = delivery.settings.order_by is not None
+        is_news = (session.held > 0 or keeps_keys) and not delivery.deleted
         delivery.release(session)
         self.connected -= 1
         if self._alone.get(delivery.number) is session:
