@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Position, Subscription
 from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import Configure, Conflict, Past, Put, RegistryChange, Remove, Version
 
 OpenRegistry = Callable[[], Registry]
 
@@ -400,6 +400,8 @@ INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM 
 DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
 DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 ALTER TABLE subscriptions DROP COLUMN further;
 DELETE FROM counters WHERE name LIKE 'end %';
@@ -409,14 +411,22 @@ UPDATE counters SET value = 1 WHERE name = 'format';
 
 FORMAT_2 = """
 DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE cursors DROP COLUMN attempts;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 UPDATE counters SET value = 2 WHERE name = 'format';
 """
 """The same for the second."""
 
+FORMAT_3 = """
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
+UPDATE counters SET value = 3 WHERE name = 'format';
+"""
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=["first", "second"])
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=["first", "second", "third"])
 def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
@@ -448,7 +458,7 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("steps", range(14))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -457,6 +467,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         from fieldfare.storage import open_registry
         from fieldfare.storage.sql import tables
         tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
+        tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -467,7 +478,46 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 4 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 5 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 3"):
+    with pytest.raises(RegistryError, match="not a registry of format 4"):
         open_registry(old_registry)
+
+
+def in_the_past(id: str, *start: Position) -> Put:
+    return replace(put(id, if_absent=True), start=start)
+
+
+def test_what_begins_in_the_past_has_a_cursor_there_and_its_first_filter_is_kept(registry: Registry) -> None:
+    [made] = registry.apply([in_the_past("x", Position(0, 3, 2))], (5, 9), 0)
+    assert isinstance(made, Subscription)
+    assert made.start == (Position(0, 3, 2), Position(1, 9, 0))
+    assert registry.get("birds", "x") == made
+    assert registry.load_cursor(1) == Cursor((Position(0, 3, 2), Position(1, 9, 0)))
+    past = Past(1, 1, "birds", (3, 9), "a = 1", "sql", put("x").compiled)
+    assert (registry.past(1), registry.pasts(only_open=True)) == (past, [past])
+    [replaced] = registry.apply([put("x", "a = 2")], (7, 9), 0)
+    assert isinstance(replaced, Subscription) and replaced.start == made.start
+    registry.apply([Configure("birds", "x", DeliverySettings(max_attempts=3))], (7, 9), 0)
+    assert registry.past(1) == past
+    registry.purge(9)
+    assert registry.past(1) == past
+    registry.mark_past(1, matched=True)
+    assert (registry.pasts(only_open=True), registry.count_open_pasts("birds")) == ([], 0)
+    assert registry.pasts() == [replace(past, matched=True)]
+    registry.mark_past(1, matched=False)
+    assert registry.count_open_pasts("birds") == 1 and registry.count_open_pasts("default") == 0
+
+
+def test_a_past_goes_with_its_subscription_or_when_it_is_forgotten(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    registry.apply([in_the_past(id, Position(0, 0, 0)) for id in "xyz"], (5,), 0)
+    registry.apply([in_the_past("v", Position(0, 0, 0)), Remove("birds", "v"), Remove("birds", "y")], (5,), 0)
+    registry.forget_past(3)
+    assert [past.number for past in open_the_registry().pasts()] == [1]
+    standing = registry.get("birds", "z")
+    assert registry.past(2) is None and standing is not None and standing.start is not None
+    assert registry.apply([in_the_past("x", Position(0, 1, 0))], (5,), 0) == [
+        Conflict(registry.list("birds")[0])
+    ]

@@ -58,7 +58,9 @@ def create_app(gateway: Gateway) -> Starlette:
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
-        SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
+        SubscriptionRoutes(
+            g.subscriptions, g.pump, g.pasts, g.metrics, g.bodies, settings.bulk_max_subscriptions
+        ),
         MessageRoutes(
             deliveries,
             g.pump,
@@ -69,7 +71,9 @@ def create_app(gateway: Gateway) -> Starlette:
             Beats(settings.heartbeat_s),
             settings,
         ),
-        DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
+        DeliveryRoutes(
+            deliveries, g.places, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load
+        ),
         filters,
         QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),

@@ -9,9 +9,11 @@ from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.places import Places
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
@@ -57,10 +59,13 @@ class Gateway:
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
+        self.places = Places(self.log, lambda: self.writer.log_ends)
         self.subscriptions = Subscriptions(
             self.registry,
             self.writer,
+            self.places,
             filter_max_bytes=settings.filter_max_bytes,
+            pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
         )
 
@@ -75,17 +80,18 @@ class Gateway:
             poll_s=settings.poll_ms / 1000,
             on_broken=self.match_log.on_broken,
         )
+        self.pasts = Pasts(data, log, registry, writer.floor)
         self.records = RecordCache(log, settings.record_cache_bytes)
         window_max = settings.window_max
         self.pump = Pump(
-            *(log, registry, self.tail, self.records, writer, metrics),
+            *(log, registry, self.tail, self.pasts, self.records, writer, metrics),
             window_max=window_max,
             letters_max=settings.dead_letters_max,
         )
 
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
+            settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics
         )
         self.figures = Figures(
             settings,
@@ -115,6 +121,7 @@ class Gateway:
         await self.writer.close()
         self.subscriptions.close()
         self.records.close()
+        self.pasts.close()
         self.log.close()
         self.registry.close()
         self._keys.close()

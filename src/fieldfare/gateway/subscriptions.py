@@ -17,9 +17,11 @@ from typing import Any
 
 import msgspec
 
+from fieldfare.delivery.keys import position_of
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
+from fieldfare.gateway.places import Places
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
@@ -47,13 +49,14 @@ NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the fi
 class Wanted:
     """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one.
 
-    Where ``delivery`` is None nothing is said of it.
+    Where ``delivery`` is None nothing is said of it, and where ``start`` is None it begins now.
     """
 
     id: Any
     filter: Any
     dialect: Any = "sql"
     delivery: Any = None
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Checked:
 
     put: Change
     is_named: bool
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +129,12 @@ class Subscriptions:
     ----------
     registry, writer
         Reads go to the registry directly, writes through the writer.
+    places
+        Find the places that subscriptions begin at.
     filter_max_bytes
         The longest filter.
+    pasts_max
+        Subscriptions of a space that began in the past and are not matched up to now.
     overloaded
         Makes the problem that asks a client to come back later, from a word and a sentence.
     """
@@ -135,13 +143,17 @@ class Subscriptions:
         self,
         registry: Registry,
         writer: Writer,
+        places: Places,
         *,
         filter_max_bytes: int,
+        pasts_max: int,
         overloaded: Callable[[str, str], HttpProblem],
     ) -> None:
         self._registry = registry
         self._writer = writer
+        self._places = places
         self._filter_max_bytes = filter_max_bytes
+        self._pasts_max = pasts_max
         self._spaces = set(registry.spaces())
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
@@ -249,9 +261,35 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                result.stored = await self._writer.change(lambda ends: _apply(self._registry, result, ends))
+                result.stored = await self._writer.change(lambda ends: self._apply(result, ends))
                 await self._take_in(result.stored)
         return result
+
+    def _apply(self, result: PutResult, ends: Offsets) -> list[Stored]:
+        """On the thread of changes: store what was found good, and let it begin where it is asked to."""
+        first = result.good[0]
+        if first.start is None or result.is_bulk:
+            return _apply(self._registry, result, ends)
+        put = first.put
+        if (existing := self._registry.get(put.space, put.id)) is None or not first.is_named:
+            # Also what begins now is read to its end, for it must not begin anew when it is asked for again.
+            keys = self._places.keys(first.start, "start", no_future=True)
+            if self._registry.count_open_pasts(put.space) >= self._pasts_max:
+                detail = (
+                    f"The space has {self._pasts_max} subscriptions that began in the past and are not"
+                    " matched up to now; try again later."
+                )
+                raise self._overloaded("pasts", detail)
+            result.good[0] = replace_fields(
+                first, put=replace_fields(put, start=tuple(map(position_of, keys)))
+            )
+        elif (existing.filter, existing.dialect) != (put.filter, put.dialect):
+            detail = (
+                f"There is a subscription {put.id!r} with another filter, and start is of new ones only;"
+                " delete it first, or replace its filter without start."
+            )
+            raise HttpProblem(409, "subscription-exists", detail, pointer="/start")
+        return _apply(self._registry, result, ends)
 
     async def _take_in(self, stored: Sequence[Stored]) -> None:
         self._changes += 1
@@ -278,6 +316,10 @@ class Subscriptions:
             if index and index % COMPILE_AT_ONCE == 0:
                 yield
             found = self._check(space, wanted)
+            if asked.is_bulk and wanted.start is not None:
+                found = RefusedFilter(
+                    "only a subscription that is sent alone may begin in the past", "/start"
+                )
             if isinstance(found, Checked) and found.is_named and found.put.id in seen:
                 found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
             if isinstance(found, Checked):
@@ -369,7 +411,7 @@ class Subscriptions:
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
         put = Change(space, id, found.text, dialect, found.compiled, if_absent=True, delivery=delivery)
-        return Checked(put, is_named=wanted.id is not None)
+        return Checked(put, wanted.id is not None, wanted.start)
 
     def _hold(self, subscription: Subscription) -> None:
         self._let_go_of(subscription.space, subscription.id)
@@ -505,6 +547,7 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
         **({"delivery": delivery} if delivery else {}),
+        **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
     }
 
 

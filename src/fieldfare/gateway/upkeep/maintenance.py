@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import msgspec
 
 from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.upkeep.readiness import PIPELINE_WORKS, read_heartbeat
 from fieldfare.gateway.upkeep.restored import committed_offsets, pass_over_all_lost
 from fieldfare.model import Offsets
@@ -51,6 +53,8 @@ class Maintenance:
         What is looked after.
     tail
         Says how far matches were taken in.
+    pasts
+        Knows the logs of those that began in the past.
     floor
         A stamp below which no record will be appended any more.
     broken
@@ -65,12 +69,14 @@ class Maintenance:
     match_log: MatchLog
     quarantine: Quarantine
     tail: MatchTail
+    pasts: Pasts
     floor: Callable[[], int]
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._past_upkeep = PastUpkeep(self.settings.folder, self.log, self.registry, self.pasts, self.floor)
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
         self._look_aside()
@@ -96,6 +102,7 @@ class Maintenance:
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
+                ("looking after the past", self._past_upkeep.round),
                 ("forgetting history", self._forget_history),
                 ("forgetting records set aside", self._forget_quarantine),
             ):

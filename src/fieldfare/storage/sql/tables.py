@@ -5,7 +5,9 @@ own revision (`closed_revision`) and whether it was a removal into that row, so 
 revision is read by leaving out later closings. Where the log's first partition ended at either change
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
-`delivery` holds the settings that were set, as JSON.
+`delivery` holds the settings that were set, as JSON, `start` where one began that asked for the past.
+``pasts`` has a row for each of these: its first filter, the revision that this got, and where it began;
+`matched` says that its past is matched as far as it goes.
 ``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
 how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
 ``counters`` holds the last revision and number given out, up to which
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 3
+FORMAT = 4
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -43,6 +45,7 @@ subscriptions = sa.Table(
     sa.Column("dialect", sa.String, nullable=False),
     sa.Column("further", sa.LargeBinary),
     sa.Column("delivery", sa.Text),
+    sa.Column("start", sa.Text),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
@@ -91,6 +94,18 @@ letters = sa.Table(
     sa.Column("again", sa.Boolean, nullable=False),
     sqlite_with_rowid=False,
 )
+pasts = sa.Table(
+    "pasts",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("space", sa.String, nullable=False),
+    sa.Column("start", sa.Text, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sa.Column("compiled", sa.LargeBinary, nullable=False),
+    sa.Column("matched", sa.Boolean, nullable=False),
+)
 
 _FROM_1 = (
     "ALTER TABLE subscriptions ADD COLUMN further BLOB",
@@ -108,6 +123,11 @@ _FROM_2 = (
     "ALTER TABLE subscriptions ADD COLUMN delivery TEXT",
     "ALTER TABLE cursors ADD COLUMN attempts BLOB",
     sa.schema.CreateTable(letters),
+)
+
+_FROM_3 = (
+    "ALTER TABLE subscriptions ADD COLUMN start TEXT",
+    sa.schema.CreateTable(pasts),
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -126,5 +146,5 @@ def create(connection: sa.Connection) -> None:
 
 def upgrade(connection: sa.Connection, format: int) -> None:
     """In a transaction: make tables of an older format today's."""
-    for statement in (*_FROM_1, *_FROM_2) if format == 1 else _FROM_2:
+    for statement in (*(_FROM_1 if format < 2 else ()), *(_FROM_2 if format < 3 else ()), *_FROM_3):
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)
