@@ -35,6 +35,16 @@ EXECUTED_WINDOW = 100
 """With --exec so few messages wait here: others that read the subscription shall have work, too."""
 
 
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="With --filter, of a new one: begin earlier, at earliest, a position, or a time such as"
+        " 2026-07-01T12:00:00Z.",
+    ),
+]
+
+
 def subscribe(
     id: Annotated[str | None, typer.Argument(metavar="ID", help="A subscription to follow.")] = None,
     filter: Annotated[
@@ -64,14 +74,7 @@ def subscribe(
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=1000, help="With --exec: so many at a time.")
     ] = 1,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="With --filter: begin earlier, if it is new: earliest, a position, or a time such as"
-            " 2026-07-01T12:00:00Z.",
-        ),
-    ] = None,
+    start: StartOption = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="With ID and --filter: replace the filter that ID has.")
     ] = False,

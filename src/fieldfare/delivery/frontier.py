@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfare.delivery.delivery import EXPIRED_AT_ONCE, Delivery
 from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS, OFFSET_MASK, PARTITION_SHIFT, key_at
-from fieldfare.delivery.past import Past
+from fieldfare.delivery.past import Seams
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.model import Offsets
 
@@ -288,7 +288,7 @@ class Frontier:
         Of those, by number, that have a log of their own for what came before them; others add to it.
     """
 
-    def __init__(self, offsets: Offsets, pasts: Mapping[int, Past] | None = None) -> None:
+    def __init__(self, offsets: Offsets, pasts: Mapping[int, Seams] | None = None) -> None:
         self._pasts = {} if pasts is None else pasts
         self.fronts = [_Fronts(partition, offset) for partition, offset in enumerate(offsets)]
         """Those of each partition."""

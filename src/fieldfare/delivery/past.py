@@ -14,20 +14,20 @@ from __future__ import annotations
 from fieldfare.delivery.keys import OFFSET_MASK, PARTITION_SHIFT, offset_of
 
 
-class Past:
+class Seams:
     """Where the seam of each partition is, as far as that is known.
 
     Attributes
     ----------
-    seams
+    known
         The offsets, by partition; whoever reads adds them.
     """
 
-    __slots__ = ("seams",)
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self.seams: dict[int, int] = {}
+        self.known: dict[int, int] = {}
 
     def holds(self, key: int) -> bool:
         """Whether matches from a key on are to be read from the delivery's own log."""
-        return offset_of(key) < self.seams.get(key >> PARTITION_SHIFT, OFFSET_MASK)
+        return offset_of(key) < self.known.get(key >> PARTITION_SHIFT, OFFSET_MASK)

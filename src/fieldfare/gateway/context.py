@@ -13,7 +13,7 @@ from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.places import Places
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
@@ -59,11 +59,9 @@ class Gateway:
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
-        self.places = Places(self.log, lambda: self.writer.log_ends)
+        self.places = LogPlaces(self.log, lambda: self.writer.log_ends)
         self.subscriptions = Subscriptions(
-            self.registry,
-            self.writer,
-            self.places,
+            *(self.registry, self.writer, self.places),
             filter_max_bytes=settings.filter_max_bytes,
             pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
@@ -82,10 +80,9 @@ class Gateway:
         )
         self.pasts = Pasts(data, log, registry, writer.floor)
         self.records = RecordCache(log, settings.record_cache_bytes)
-        window_max = settings.window_max
         self.pump = Pump(
             *(log, registry, self.tail, self.pasts, self.records, writer, metrics),
-            window_max=window_max,
+            window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
 

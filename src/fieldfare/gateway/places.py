@@ -16,7 +16,7 @@ AHEAD_MAX_MS = 1_000
 """A clock that is ahead of this one's by no more is not said to speak of the future."""
 
 
-class Places:
+class LogPlaces:
     """Finds them; every verb but `log_ends` reads the log: it is not to be called on the event loop.
 
     Parameters

@@ -21,7 +21,7 @@ from fieldfare.delivery.keys import position_of
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
-from fieldfare.gateway.places import Places
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
@@ -143,7 +143,7 @@ class Subscriptions:
         self,
         registry: Registry,
         writer: Writer,
-        places: Places,
+        places: LogPlaces,
         *,
         filter_max_bytes: int,
         pasts_max: int,

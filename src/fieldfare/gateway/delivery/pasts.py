@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
-from fieldfare.delivery.past import Past
+from fieldfare.delivery.past import Seams
 from fieldfare.gateway.delivery.match_tail import LookResult, keys_in
 from fieldfare.model import Position, Subscription, positions_text
 from fieldfare.storage import EventReader, LogPartition, MatchLog, Registry, open_match_log
@@ -39,7 +39,7 @@ def seam_of(log: LogPartition, revision: int, floor: Callable[[], int]) -> int |
     return end if first is None and lowest >= revision else first
 
 
-class OwnPast(Past):
+class OwnPast(Seams):
     """The past of one subscription, and the match log that has it."""
 
     __slots__ = ("match_log", "row")
@@ -122,11 +122,11 @@ class Pasts:
         return None
 
     def _find_seam(self, past: OwnPast, partition: LogPartition) -> int | None:
-        seam = past.seams.get(partition.number)
+        seam = past.known.get(partition.number)
         if seam is None:
             seam = seam_of(partition, past.row.revision, self._floor)
             if seam is not None:
-                past.seams[partition.number] = seam
+                past.known[partition.number] = seam
         return seam
 
     def state(self, subscription: Subscription) -> dict[str, Any] | None:
@@ -141,14 +141,14 @@ class Pasts:
         for partition in self._log.partitions:
             number, start = partition.number, partition.start()
             kept.append(max(past.row.starts[number], start))
-            ends.append(max(past.seams.get(number, partition.end()), kept[-1]))
+            ends.append(max(past.known.get(number, partition.end()), kept[-1]))
             reached = past.match_log.partition(number).end(kept[-1])
             matched.append(min(reached, ends[-1]))
         return {
             "kept_from": _text(kept),
             "matched_to": _text(matched),
             "to": _text(ends),
-            "is_matched": matched == ends and len(past.seams) == len(ends),
+            "is_matched": matched == ends and len(past.known) == len(ends),
         }
 
 

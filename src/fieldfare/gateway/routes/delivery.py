@@ -17,7 +17,7 @@ from fieldfare.delivery.tries import RETRIED_MAX
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.records import RecordCache
-from fieldfare.gateway.places import Places
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
@@ -55,7 +55,7 @@ class DeliveryRoutes:
     """Below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
 
     deliveries: DeliveryFinder
-    places: Places
+    places: LogPlaces
     positions: Positions
     bodies: Bodies
     log: EventReader
