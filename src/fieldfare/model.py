@@ -139,7 +139,8 @@ class Subscription:
     """One standing filter as it stands now.
 
     ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
-    is the registry revision that wrote this version. No record before ``valid_from`` meets it.
+    is the registry revision that wrote this version. No record before ``valid_from`` meets it. ``cost`` is
+    what the filter costs, for the quotas of its space.
     """
 
     id: str
@@ -150,6 +151,7 @@ class Subscription:
     revision: int
     valid_from: Offsets
     delivery: DeliverySettings = DeliverySettings()
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)

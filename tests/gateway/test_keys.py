@@ -176,7 +176,7 @@ RIGHTS = {
         *(("POST", "extend"), ("POST", "terminate"), ("POST", "seek"), ("GET", "websocket")),
         *(("GET", "dead-letters"), ("DELETE", "dead-letters"), ("POST", "retry")),
     },
-    "manage": {("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
+    "manage": {("GET", "quotas"), ("GET", "keys"), ("POST", "keys"), ("DELETE", "0" * 12)},
     "watch": {("GET", "stats"), ("GET", "metrics")},
 }
 ANY_KEY = {"spaces", "quarantine", "filters:check", "filters:test", "filters:convert", *"-"}

@@ -108,6 +108,10 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "GET", "/v1/spaces", None, 200
     yield "POST", "/v1/spaces", {"name": "market"}, 201
     yield "POST", "/v1/spaces", {"name": "market"}, 409
+    yield "GET", "/v1/spaces/market/quotas", None, 200
+    yield "PUT", "/v1/spaces/market/quotas", {"subscriptions": 1}, 200
+    for id, status in (("a", 201), ("b", 409), ("a", 200)):
+        yield "PUT", f"/v1/spaces/market/subscriptions/{id}", {"filter": "data.x = 2"}, status
     yield "GET", SUBSCRIPTIONS, None, 200
     for path in (a, f"{a}x", nothing):
         yield "GET", path, None, 200 if path == a else 404

@@ -169,6 +169,16 @@ def list_spaces() -> ApiCall[list[str]]:
     return ApiCall("GET", "/v1/spaces", _read_spaces)
 
 
+def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
+    """What a space may have, and what it has."""
+    return ApiCall("GET", f"{_space_path(space)}/quotas", _read_object)
+
+
+def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
+    """Set all quotas of a space."""
+    return ApiCall("PUT", f"{_space_path(space)}/quotas", _read_object, *_json(dict(quotas)))
+
+
 def _read_spaces(answer: Answer) -> list[str]:
     value = msgspec.json.decode(answer.body)
     items = value["spaces"] if isinstance(value, dict) else value

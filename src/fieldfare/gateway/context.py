@@ -7,7 +7,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
@@ -52,14 +52,17 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        rates = {"events_per_s": settings.quota_events_per_s, "bytes_per_s": settings.quota_bytes_per_s}
-        self.quotas = Quotas(rates)
+        self.quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
+        for space in self.registry.stored_spaces():
+            self.quotas.configure(space.name, space.quotas)
+        self.quotas.count_stored(self.log.sizes)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.subscriptions = Subscriptions(
             self.registry,
             self.writer,
+            self.quotas,
             filter_max_bytes=settings.filter_max_bytes,
             overloaded=self.load.overloaded,
         )
@@ -85,7 +88,7 @@ class Gateway:
 
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
+            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics, self.quotas
         )
         self.figures = Figures(
             settings,

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from dataclasses import replace as replace_fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
-from fieldfare.storage.errors import SpaceExistsError
-from fieldfare.storage.registry import Configure, Conflict, Registry, Remove
-from fieldfare.storage.registry import Put as Change
+from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.registry import Configure, Put, Registry
 
 COMPILE_AT_ONCE = 50
 HELD_AT_ONCE = 500
@@ -80,42 +80,12 @@ class RefusedFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A subscription that may be stored; ``is_named`` says whether the client chose its id."""
-
-    put: Change
-    is_named: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A subscription after a put, and whether the put made or changed it, or found another filter."""
-
-    subscription: Subscription
-    created: bool
-    replaced: bool
-    differs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """What a request asks to store; with ``replace`` an id that stands for another filter is no conflict."""
 
     wanted: Sequence[Wanted]
     replace: bool
     is_bulk: bool = False
-
-
-@dataclass(slots=True)
-class PutResult:
-    """What becomes of a request; of many subscriptions it tells those that are refused, of one why."""
-
-    good: list[Checked] = field(default_factory=list)
-    refused: list[msgspec.Raw] = field(default_factory=list)
-    problem: HttpProblem | None = None
-    stored: list[Stored] = field(default_factory=list)
-    is_bulk: bool = False
-    replace: bool = False
 
 
 class Subscriptions:
@@ -125,6 +95,8 @@ class Subscriptions:
     ----------
     registry, writer
         Reads go to the registry directly, writes through the writer.
+    quotas
+        Say how much a space may have, and are told what it has.
     filter_max_bytes
         The longest filter.
     overloaded
@@ -135,12 +107,14 @@ class Subscriptions:
         self,
         registry: Registry,
         writer: Writer,
+        quotas: Quotas,
         *,
         filter_max_bytes: int,
         overloaded: Callable[[str, str], HttpProblem],
     ) -> None:
         self._registry = registry
         self._writer = writer
+        self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
         self._spaces = set(registry.spaces())
         # This process is the registry's only writer, so what it has read stays true until it writes.
@@ -151,7 +125,11 @@ class Subscriptions:
         self._waiting_requests = 0
         self._waiting_bytes = 0
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
-        self.count = registry.count()
+        held = registry.held()
+        for space, has in held.items():
+            used = quotas.used(space)
+            used.subscriptions, used.filter_cost = has.subscriptions, has.filter_cost
+        self.count = sum(has.subscriptions for has in held.values())
 
     def close(self) -> None:
         self._compiler.shutdown()
@@ -184,6 +162,20 @@ class Subscriptions:
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
         self._spaces = self._spaces | {name}  # a new set: a thread may be going through the old one
+
+    async def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
+        """Have these be all that is set of a space's quotas; Problem 404 when there is no such space."""
+
+        def change(ends: Offsets) -> None:
+            self._registry.set_quotas(space, quotas)
+
+        try:
+            with self._queued(0):
+                await self._writer.change(change)
+        except UnknownSpaceError:
+            self.check_space(space)
+            raise
+        self._quotas.configure(space, quotas)
 
     async def get(self, space: str, id: str) -> Subscription:
         """The subscription; Problem 404, with the nearest id there is, when there is none.
@@ -238,8 +230,9 @@ class Subscriptions:
         self.check_space(space)
         with self._queued(size_bytes):
             result = PutResult()
-            steps = self._judge(space, read, result)
-            if size_bytes < COMPILED_HERE_MAX:
+            full = next((name for name in HELD if self._quotas.is_full(space, name)), None)
+            steps = self._judge(space, read, result, full)
+            if size_bytes < COMPILED_HERE_MAX and full is None:
                 for _ in steps:
                     pass
             else:
@@ -249,8 +242,11 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                result.stored = await self._writer.change(lambda ends: _apply(self._registry, result, ends))
+                work = partial(store, self._registry, self._quotas, space, result)
+                result.stored = await self._writer.change(work)
                 await self._take_in(result.stored)
+            if result.problem is not None:
+                raise result.problem
         return result
 
     async def _take_in(self, stored: Sequence[Stored]) -> None:
@@ -265,8 +261,13 @@ class Subscriptions:
             else:  # overtaken by a change that may be of this one: it is read again
                 self._let_go_of(each.subscription.space, each.subscription.id)
 
-    def _judge(self, space: str, read: Callable[[], Asked], result: PutResult) -> Iterator[None]:
-        """Check and compile what is asked for; some at a time."""
+    def _judge(
+        self, space: str, read: Callable[[], Asked], result: PutResult, full: str | None
+    ) -> Iterator[None]:
+        """Check and compile what is asked for; some at a time.
+
+        Where a quota is ``full`` only what stands is looked at: it may be replaced by something smaller.
+        """
         try:
             asked = read()
         except HttpProblem as problem:
@@ -274,36 +275,39 @@ class Subscriptions:
             return
         result.is_bulk, result.replace = asked.is_bulk, asked.replace
         seen: set[str] = set()
+        standing: Container[str] = ()
+        if full is not None:
+            named = [each.id for each in asked.wanted if isinstance(each.id, str) and NAME.fullmatch(each.id)]
+            standing = self._registry.costs(space, named)
         for index, wanted in enumerate(asked.wanted):
             if index and index % COMPILE_AT_ONCE == 0:
                 yield
-            found = self._check(space, wanted)
+            if full is not None and not (isinstance(wanted.id, str) and wanted.id in standing):
+                result.refuse_for(self._quotas, space, full, index, wanted.id)
+                continue
+            found = self._check(space, wanted, index)
             if isinstance(found, Checked) and found.is_named and found.put.id in seen:
                 found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
             if isinstance(found, Checked):
                 seen.add(found.put.id)
                 result.good.append(found)
-            elif asked.is_bulk:
-                document = {"index": index, "id": wanted.id, **found.document()}
-                result.refused.append(msgspec.Raw(msgspec.json.encode(document)))
             else:
                 title = "The subscription was refused"
-                result.problem = HttpProblem(400, "bad-filter", **found.document(), title=title)
+                document = found.document()
+                result.refuse(
+                    index, wanted.id, document, HttpProblem(400, "bad-filter", **document, title=title)
+                )
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
         self.check_space(space)
 
-        def remove(ends: Offsets) -> Any:
-            return self._registry.apply([Remove(space, id)], ends, _now_ms())[0]
-
         with self._queued(0):
-            removed = await self._writer.change(remove)
+            removed = await self._writer.change(partial(remove, self._registry, self._quotas, space, id))
         self._let_go(space, id)
         if removed is None:
             raise await self._unknown(space, id)
         self.count -= 1
-        assert isinstance(removed, Subscription)
         return removed
 
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:
@@ -353,7 +357,7 @@ class Subscriptions:
             self._waiting_requests -= 1
             self._waiting_bytes -= size_bytes
 
-    def _check(self, space: str, wanted: Wanted) -> Checked | RefusedFilter:
+    def _check(self, space: str, wanted: Wanted, index: int) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect
         if id is None:
             id = make_up_id()
@@ -368,8 +372,13 @@ class Subscriptions:
                 delivery = changed_settings(DeliverySettings(), wanted.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
-        put = Change(space, id, found.text, dialect, found.compiled, if_absent=True, delivery=delivery)
-        return Checked(put, is_named=wanted.id is not None)
+        put = Put(
+            *(space, id, found.text, dialect, found.compiled),
+            if_absent=True,
+            delivery=delivery,
+            cost=found.cost,
+        )
+        return Checked(put, wanted.id is not None, index)
 
     def _hold(self, subscription: Subscription) -> None:
         self._let_go_of(subscription.space, subscription.id)
@@ -444,52 +453,6 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
             hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
         )
     return None
-
-
-def make_up_id() -> str:
-    """An id for a subscription that came without one."""
-    return f"sub-{secrets.token_hex(16)}"
-
-
-def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]:
-    """Create what is new; then, where asked, replace what exists with another filter.
-
-    An id that was made up is never one that exists: whoever that belongs to asked for nothing.
-    """
-    now_ms = _now_ms()
-    puts = [each.put for each in result.good]
-    is_named = [each.is_named for each in result.good]
-    result.good.clear()  # to free all this takes long, so it is freed here, on the thread
-    answers = registry.apply(puts, ends, now_ms)
-    stored: list[Stored] = []
-    others: list[int] = []
-    for index, answer in enumerate(answers):
-        while isinstance(answer, Conflict) and not is_named[index]:
-            puts[index] = replace_fields(puts[index], id=make_up_id())
-            answer = registry.apply([puts[index]], ends, now_ms)[0]
-        if isinstance(answer, Conflict):
-            held, put = answer.existing, puts[index]
-            differs = (held.filter, held.dialect) != (put.filter, put.dialect)
-            differs |= put.delivery not in (None, held.delivery)
-            stored.append(Stored(held, created=False, replaced=False, differs=differs))
-            if differs:
-                others.append(index)
-        else:
-            assert isinstance(answer, Subscription)
-            stored.append(Stored(answer, created=True, replaced=False))
-    if result.replace and others:
-        changes = [_replacing(stored[index].subscription, puts[index]) for index in others]
-        for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
-            assert isinstance(answer, Subscription)
-            stored[index] = Stored(answer, created=False, replaced=True)
-    return stored
-
-
-def _replacing(held: Subscription, put: Change) -> Change | Configure:
-    """What makes of a subscription that stands what is asked for; the same filter takes no revision."""
-    if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
-        return Configure(put.space, put.id, put.delivery)
-    return replace_fields(put, if_absent=False)
 
 
 def subscription_document(subscription: Subscription) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ record that is not matched yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +18,8 @@ from fieldfare.model import Cursor, DeadLetter, DeliverySettings, Offsets, Posit
 class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
-    ``compiled`` is the filter's encoded normal form. With ``if_absent`` an id that exists is a conflict.
-    Without ``delivery`` what was set stays.
+    ``compiled`` is the filter's encoded normal form, ``cost`` what it costs, for the quotas of its space.
+    With ``if_absent`` an id that exists is a conflict. Without ``delivery`` what was set stays.
     """
 
     space: str
@@ -29,6 +29,7 @@ class Put:
     compiled: bytes
     if_absent: bool = False
     delivery: DeliverySettings | None = None
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,22 @@ class Conflict:
     """The answer to a put with ``if_absent`` of an id that exists: nothing was changed."""
 
     existing: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSpace:
+    """A space, and what was set of its quotas, by their names."""
+
+    name: str
+    quotas: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a space has of subscriptions: how many, and what their filters cost together."""
+
+    subscriptions: int = 0
+    filter_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +117,14 @@ class Registry(Protocol):
         """Whether there is a space of that name."""
         ...
 
+    def stored_spaces(self) -> list[StoredSpace]:
+        """All spaces, with what was set of their quotas."""
+        ...
+
+    def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
+        """Have these be all that is set of a space's quotas; durable on return."""
+        ...
+
     def apply(
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
@@ -139,6 +164,14 @@ class Registry(Protocol):
 
     def count(self, space: str | None = None) -> int:
         """How many subscriptions there are, in one space or in all."""
+        ...
+
+    def held(self) -> Mapping[str, Held]:
+        """What each space has of subscriptions; one without any need not be named."""
+        ...
+
+    def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
+        """What the filters of those of some subscriptions cost that there are, by their ids."""
         ...
 
     def revision(self) -> int:

@@ -70,6 +70,7 @@ class EventRoutes:
             producer, sequence = _producer_of(request)
             self.load.check()
             self.quotas.check(space, time.monotonic())
+            self.quotas.check_room(space, "stored_event_bytes")
             kind = _kind_of(request)
         except HttpProblem:
             await drain(request, 0)
@@ -93,7 +94,9 @@ class EventRoutes:
         self.quotas.spend(space, time.monotonic(), events=decoded.count, size_bytes=size_bytes)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
-        place = await self._append(record)
+        with self.quotas.storing(space, size_bytes) as stored:
+            place = await self._append(record)
+            stored.is_kept = not place.duplicate
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place)
         return _answer(decoded, place)

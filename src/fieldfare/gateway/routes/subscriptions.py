@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int
-from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
+from fieldfare.gateway.subscription_store import PutResult
+from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted, subscription_document
 
 CONFIGURED_AT_ONCE = 500
 """After so many subscriptions of one request others have their turn."""
@@ -171,7 +173,7 @@ def _told(result: PutResult) -> Response:
             "created": sum(each.created for each in stored),
             "replaced": sum(each.replaced for each in stored),
             "unchanged": sum(not each.created and not each.replaced for each in stored),
-            "refused": result.refused,
+            "refused": [each for _, each in sorted(result.refused, key=itemgetter(0))],
         }
     )
 

@@ -13,7 +13,16 @@ import sqlalchemy as sa
 
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
 from fieldfare.storage.errors import FormatError, RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.registry import (
+    Configure,
+    Conflict,
+    Held,
+    Put,
+    RegistryChange,
+    Remove,
+    StoredSpace,
+    Version,
+)
 from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import restored, tables
 from fieldfare.storage.sql.database import SqlDatabase
@@ -58,6 +67,18 @@ class SqlRegistry(SqlDatabase):
             found = connection.execute(sa.select(_spaces.c.name).where(_spaces.c.name == name))
             return found.first() is not None
 
+    def stored_spaces(self) -> list[StoredSpace]:
+        with self._read() as connection:
+            rows = connection.execute(sa.select(_spaces.c.name, _spaces.c.quotas).order_by(_spaces.c.name))
+            return [StoredSpace(name, msgspec.json.decode(quotas or "{}")) for name, quotas in rows]
+
+    def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
+        text = msgspec.json.encode(dict(quotas)).decode()
+        with self._write() as connection:
+            done = connection.execute(sa.update(_spaces).where(_spaces.c.name == space).values(quotas=text))
+            if not done.rowcount:
+                raise UnknownSpaceError(space)
+
     def apply(
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
     ) -> list[Subscription | Conflict | None]:
@@ -96,6 +117,21 @@ class SqlRegistry(SqlDatabase):
             query = query.where(_subscriptions.c.space == space)
         with self._read() as connection:
             return connection.execute(query).scalar_one()
+
+    def held(self) -> Mapping[str, Held]:
+        table = _subscriptions.c
+        query = sa.select(table.space, sa.func.count(), sa.func.sum(table.cost)).group_by(table.space)
+        with self._read() as connection:
+            return {space: Held(count, int(cost)) for space, count, cost in connection.execute(query)}
+
+    def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
+        table, found = _subscriptions.c, dict[str, int]()
+        with self._read() as connection:
+            for first in range(0, len(ids), _IDS_A_QUERY):
+                some = table.id.in_(ids[first : first + _IDS_A_QUERY])
+                rows = connection.execute(sa.select(table.id, table.cost).where(table.space == space, some))
+                found.update((id, cost) for id, cost in rows)
+        return found
 
     def revision(self) -> int:
         with self._read() as connection:
@@ -286,7 +322,8 @@ class _ChangeBatch:
         number = self.number if existing is None else existing.number
         delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
         subscription = Subscription(
-            put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery
+            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery),
+            cost=put.cost,
         )
         self.standing[put.space, put.id] = subscription
         self.versions[self.revision] = {
@@ -329,7 +366,7 @@ class _ChangeBatch:
         _write_counters(connection, counters, self.counters)
 
 
-_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision")
+_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
 _DELIVERY_FIELDS = ("valid_from", "further", "delivery")
 _select_subscriptions = sa.select(
     *(_subscriptions.c[name] for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS))
