@@ -18,6 +18,20 @@ attributes has a path, too: see ``derived_path``.
 
 DEFAULT_SPACE = "default"
 
+_LATER = "#"
+"""No space's name has this in it."""
+
+
+def space_key(name: str, before: int) -> str:
+    """What stands for a space in the log and the index: its name, unless there were others of it before."""
+    return f"{name}{_LATER}{before}" if before else name
+
+
+def space_name(key: str) -> str:
+    """The name of the space that a key stands for."""
+    return key.partition(_LATER)[0]
+
+
 Offsets = tuple[int, ...]
 """An offset in each partition of the log, by the partition's number."""
 

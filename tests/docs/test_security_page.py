@@ -33,7 +33,7 @@ def test_the_commands_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
                 assert json.loads(answer) == json.loads(shown), script
             elif "spaces quotas" in script:
                 assert answer == shown
-    assert len(examples) == 7
+    assert len(examples) == 8
 
 
 def test_every_right_is_explained() -> None:

@@ -15,8 +15,9 @@ import pytest
 import sqlalchemy as sa
 
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Position, Subscription
-from fieldfare.storage import Registry, open_registry
+from fieldfare.storage import Registry, open_keys, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.keys import StoredKey
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
@@ -115,8 +116,39 @@ def test_what_each_space_has_is_known_and_so_are_its_quotas(
     registry.set_quotas("ants", {"subscriptions": 10.0, "events_per_s": 0.5})
     with pytest.raises(UnknownSpaceError):
         registry.set_quotas("bees", {})
-    spaces = [StoredSpace("ants", {"subscriptions": 10.0, "events_per_s": 0.5}), StoredSpace("birds", {})]
-    assert open_the_registry().stored_spaces() == spaces
+    assert open_the_registry().stored_spaces() == [
+        StoredSpace("ants", "ants", {"subscriptions": 10.0, "events_per_s": 0.5}),
+        StoredSpace("birds", "birds", {}),
+    ]
+
+
+def test_a_space_of_a_name_that_there_was_before_is_another_one(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    keys = open_keys(registry.url)
+    for id, space in (("a", "birds"), ("b", "ants"), ("c", None)):
+        keys.add(StoredKey(id, b"", space, ("publish",), "", 1, "admin"))
+    registry.apply([put("x")], (1,), 0)
+    registry.set_quotas("birds", {"subscriptions": 1})
+    assert registry.delete_space("birds", 5) == "birds"
+    for gone in (lambda: registry.delete_space("birds", 6), lambda: registry.apply([put("y")], (1,), 0)):
+        with pytest.raises(UnknownSpaceError):
+            gone()
+    listed = keys.keys()
+    assert {key.id: key.revoked_ms for key in listed} == {"a": 5, "b": None, "c": None}
+    names = [registry.create_space("birds")]
+    other = open_the_registry()
+    assert other.stored_spaces() == [StoredSpace("birds", names[0], {})]
+    assert other.key_of_space("birds") == names[0] and other.unfinished_spaces() == ["birds"]
+    assert other.list("birds") and not other.list(names[0])
+    registry.apply([put("x", space=names[0])], (2,), 0)
+    registry.apply([Remove("birds", "x")], (2,), 0)
+    registry.finish_space("birds")
+    assert other.unfinished_spaces() == [] and other.held() == {names[0]: Held(1, 1)}
+    for _ in range(3):
+        registry.delete_space("birds", 7)
+        names.append(registry.create_space("birds"))
+    assert len({"birds", *names}) == 5 and other.unfinished_spaces() == names[:-1]
 
 
 def test_listing_goes_through_the_ids_page_by_page_by_code_point(registry: Registry) -> None:
@@ -428,6 +460,8 @@ DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
 DROP TABLE letters;
 ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
 ALTER TABLE subscriptions DROP COLUMN cost;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 ALTER TABLE subscriptions DROP COLUMN further;
@@ -440,6 +474,8 @@ FORMAT_2 = """
 DROP TABLE letters;
 ALTER TABLE cursors DROP COLUMN attempts;
 ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
 ALTER TABLE subscriptions DROP COLUMN cost;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 UPDATE counters SET value = 2 WHERE name = 'format';
@@ -448,6 +484,8 @@ UPDATE counters SET value = 2 WHERE name = 'format';
 
 FORMAT_3 = """
 ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
 ALTER TABLE subscriptions DROP COLUMN cost;
 UPDATE counters SET value = 3 WHERE name = 'format';
 """
@@ -475,7 +513,8 @@ def check_upgraded(registry: Registry) -> None:
     assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
     assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
-    assert registry.held() == {"birds": Held(2, 2)} and registry.stored_spaces() == [StoredSpace("birds", {})]
+    assert registry.held() == {"birds": Held(2, 2)}
+    assert registry.stored_spaces() == [StoredSpace("birds", "birds", {})]
 
 
 def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:

@@ -1,4 +1,4 @@
-"""``fieldfare spaces``: create and list spaces, and say how much each may have."""
+"""``fieldfare spaces``: create, list and delete spaces, and say how much each may have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from rich.text import Text
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, fail, out, print_json
 
-app = typer.Typer(help="Create and list spaces (a space is a tenant's world).", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list and delete spaces (a space is a tenant's world), and set their quotas.",
+    no_args_is_help=True,
+)
 
 BY_ITSELF = "default"
 
@@ -21,6 +24,20 @@ def create(name: Annotated[str, typer.Argument(metavar="NAME")], url: UrlOption 
     with connect(url) as client:
         client.create_space(name)
     out().print(Text(f"created the space {name}"))
+
+
+@app.command(epilog="Example: `fieldfare spaces delete trading --yes`")
+def delete(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    is_meant: Annotated[bool, typer.Option("--yes", help="It is meant: nothing of it comes back.")] = False,
+    url: UrlOption = None,
+) -> None:
+    """Delete a space: its subscriptions with all that was given up, its keys, its quotas."""
+    if not is_meant:
+        fail(f"nothing of the space {name} could be had back: say --yes if that is meant")
+    with connect(url) as client:
+        client.delete_space(name)
+    out().print(Text(f"deleted the space {name}"))
 
 
 @app.command("list")

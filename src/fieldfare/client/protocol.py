@@ -164,6 +164,11 @@ def create_space(name: str) -> ApiCall[str]:
     return ApiCall("POST", "/v1/spaces", lambda answer: name, *_json({"name": name}))
 
 
+def delete_space(name: str) -> ApiCall[None]:
+    """Delete a space."""
+    return ApiCall("DELETE", _space_path(name), lambda answer: None)
+
+
 def list_spaces() -> ApiCall[list[str]]:
     """The names of all spaces."""
     return ApiCall("GET", "/v1/spaces", _read_spaces)

@@ -59,7 +59,10 @@ def create_app(gateway: Gateway) -> Starlette:
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
-        SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
+        SubscriptionRoutes(
+            *(g.subscriptions, g.pump, g.metrics, g.bodies, g.space_removal),
+            settings.bulk_max_subscriptions,
+        ),
         MessageRoutes(
             deliveries,
             g.pump,
@@ -73,7 +76,7 @@ def create_app(gateway: Gateway) -> Starlette:
         ),
         DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
         filters,
-        QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
+        QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
         QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
@@ -137,6 +140,7 @@ def routes_of(
     return [
         KeyRoute("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
         GuardedRoute("/v1/spaces", subscriptions.create_space, ["POST"], admin),
+        GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
         GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         GuardedRoute(space + "/events", events.publish, ["POST"], publish),

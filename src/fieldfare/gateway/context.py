@@ -13,6 +13,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
@@ -20,7 +21,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -52,10 +53,7 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        self.quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
-        for space in self.registry.stored_spaces():
-            self.quotas.configure(space.name, space.quotas)
-        self.quotas.count_stored(self.log.sizes)
+        self.quotas = _quotas(settings, self.registry, self.log)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
@@ -102,6 +100,7 @@ class Gateway:
             self.load,
             metrics,
         )
+        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
         self.background = Background(settings, self.figures, self.maintenance, self.pump)
 
     async def start(self) -> None:
@@ -109,11 +108,13 @@ class Gateway:
         self.audit.start()
         self.writer.start()
         self.pump.start()
+        self.space_removal.start()
         self.background.start()
 
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        await self.space_removal.close()
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
@@ -122,3 +123,12 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+
+def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:
+    """What spaces may, and how much they keep."""
+    quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
+    for space in registry.stored_spaces():
+        quotas.configure(space.key, space.quotas)
+    quotas.count_stored(log.sizes)
+    return quotas

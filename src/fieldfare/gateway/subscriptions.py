@@ -23,10 +23,19 @@ from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
+from fieldfare.model import (
+    DEFAULT_SPACE,
+    DeliverySettings,
+    Offsets,
+    Position,
+    Subscription,
+    positions_text,
+    space_name,
+)
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Put, Registry
+from fieldfare.storage.registry import Configure, Put, Registry, Remove
 
+REMOVED_AT_ONCE = 500
 COMPILE_AT_ONCE = 50
 HELD_AT_ONCE = 500
 COMPILED_HERE_MAX = 600
@@ -116,7 +125,7 @@ class Subscriptions:
         self._writer = writer
         self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
-        self._spaces = set(registry.spaces())
+        self._spaces = {space.name: space.key for space in registry.stored_spaces()}
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
@@ -137,45 +146,88 @@ class Subscriptions:
     def spaces(self) -> list[str]:
         return sorted(self._spaces)
 
-    def check_space(self, space: str) -> None:
-        """Problem 404 when there is no such space."""
-        if space not in self._spaces:
-            near = nearest(space, self._spaces)
+    def check_space(self, name: str) -> str:
+        """What stands for a space in all that is kept; Problem 404 when there is no such space."""
+        key = self._spaces.get(name)
+        if key is None:
+            near = nearest(name, self._spaces)
             hint = (
                 f"Did you mean {near}?"
                 if near
                 else "`fieldfare spaces create NAME` creates one, and so does POST /v1/spaces."
             )
-            raise HttpProblem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
+            raise HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.", hint=hint)
+        return key
+
+    def is_there(self, key: str) -> bool:
+        """Whether a space has not been deleted."""
+        return self._spaces.get(space_name(key)) == key
 
     async def create_space(self, name: str) -> None:
         """Create a space; Problem 409 when it exists."""
         if not NAME.fullmatch(name):
             raise HttpProblem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
-        def create(ends: Offsets) -> None:
-            self._registry.create_space(name)
+        def create(ends: Offsets) -> str:
+            return self._registry.create_space(name)
 
         try:
             with self._queued(0):
-                await self._writer.change(create)
+                key = await self._writer.change(create)
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
-        self._spaces = self._spaces | {name}  # a new set: a thread may be going through the old one
+        self._spaces = {**self._spaces, name: key}  # anew: a thread may be going through the old one
 
-    async def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
+    async def delete_space(self, name: str) -> str:
+        """Have a space be gone; what stands for what is left of it, which `remove_some` removes."""
+
+        def delete(ends: Offsets) -> str:
+            return self._registry.delete_space(name, _now_ms())
+
+        self.check_space(name)
+        if name == DEFAULT_SPACE:
+            detail = f"The space {name!r} is always there; its subscriptions can be deleted."
+            raise HttpProblem(409, "default-space", detail)
+        try:
+            with self._queued(0):
+                key = await self._writer.change(delete)
+        except UnknownSpaceError:  # somebody else was quicker
+            raise _no_space(name) from None
+        self._spaces = {each: of for each, of in self._spaces.items() if of != key}
+        self._quotas.forget(key)
+        return key
+
+    async def remove_some(self, key: str) -> list[int]:
+        """Remove some of what is left of a space that is gone: their numbers, none when all is done."""
+
+        def remove_some(ends: Offsets) -> list[Subscription]:
+            some = self._registry.list(key, None, REMOVED_AT_ONCE)
+            if some:
+                self._registry.apply([Remove(key, each.id) for each in some], ends, _now_ms())
+            else:
+                self._registry.finish_space(key)
+            return some
+
+        removed = await self._writer.change(remove_some)
+        self.count -= len(removed)
+        for each in removed:
+            self._let_go(key, each.id)
+        return [each.number for each in removed]
+
+    async def set_quotas(self, name: str, quotas: Mapping[str, float]) -> None:
         """Have these be all that is set of a space's quotas; Problem 404 when there is no such space."""
+        key = self.check_space(name)
 
         def change(ends: Offsets) -> None:
-            self._registry.set_quotas(space, quotas)
+            self._registry.set_quotas(key, quotas)
 
         try:
             with self._queued(0):
                 await self._writer.change(change)
-        except UnknownSpaceError:
-            self.check_space(space)
-            raise
-        self._quotas.configure(space, quotas)
+        except UnknownSpaceError:  # it was deleted meanwhile
+            raise _no_space(name) from None
+        if self.is_there(key):
+            self._quotas.configure(key, quotas)
 
     async def get(self, space: str, id: str) -> Subscription:
         """The subscription; Problem 404, with the nearest id there is, when there is none.
@@ -183,14 +235,13 @@ class Subscriptions:
         As it stands on return, and nothing is awaited between: a read that was overtaken by changes is made
         again.
         """
-        while (found := self._held.get((space, id))) is None:
-            self.check_space(space)
+        while (found := self._held.get((key := self.check_space(space), id))) is None:
             changes = self._changes
-            found = await asyncio.to_thread(self._registry.get, space, id)
+            found = await asyncio.to_thread(self._registry.get, key, id)
             if changes != self._changes:
                 continue
             if found is None:
-                raise await self._unknown(space, id)
+                raise await self._unknown(key, id)
             self._hold(found)
         return found
 
@@ -201,7 +252,7 @@ class Subscriptions:
     def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
         """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more.
 
-        It is read here: not to be called on the event loop.
+        ``space`` is what `check_space` gave. It is read here: not to be called on the event loop.
         """
         found: list[Subscription] = []
         size_bytes = 0
@@ -227,11 +278,11 @@ class Subscriptions:
             Gives what is asked for, or raises a Problem. Of a large request this is done on a thread, and
             so is everything that is made of it: even to free it takes long.
         """
-        self.check_space(space)
+        key = self.check_space(space)
         with self._queued(size_bytes):
             result = PutResult()
-            full = next((name for name in HELD if self._quotas.is_full(space, name)), None)
-            steps = self._judge(space, read, result, full)
+            full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
+            steps = self._judge(key, read, result, full)
             if size_bytes < COMPILED_HERE_MAX and full is None:
                 for _ in steps:
                     pass
@@ -242,8 +293,11 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                work = partial(store, self._registry, self._quotas, space, result)
-                result.stored = await self._writer.change(work)
+                work = partial(store, self._registry, self._quotas, key, result)
+                try:
+                    result.stored = await self._writer.change(work)
+                except UnknownSpaceError:  # it was deleted meanwhile
+                    raise _no_space(space) from None
                 await self._take_in(result.stored)
             if result.problem is not None:
                 raise result.problem
@@ -300,26 +354,25 @@ class Subscriptions:
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
-        self.check_space(space)
-
+        key = self.check_space(space)
         with self._queued(0):
-            removed = await self._writer.change(partial(remove, self._registry, self._quotas, space, id))
-        self._let_go(space, id)
+            removed = await self._writer.change(partial(remove, self._registry, self._quotas, key, id))
+        self._let_go(key, id)
         if removed is None:
-            raise await self._unknown(space, id)
+            raise await self._unknown(key, id)
         self.count -= 1
         return removed
 
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:
         """Change some settings of a subscription's delivery; Problem 404 when there is none."""
-        self.check_space(space)
+        key = self.check_space(space)
 
         def configure(ends: Offsets) -> Any:
-            existing = self._registry.get(space, id)
+            existing = self._registry.get(key, id)
             if existing is None:
                 return None
             delivery = changed_settings(existing.delivery, changes)
-            return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
+            return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
             with self._queued(0):
@@ -327,7 +380,7 @@ class Subscriptions:
         except BadSetting as bad:
             raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
         if configured is None:
-            raise await self._unknown(space, id)
+            raise await self._unknown(key, id)
         assert isinstance(configured, Subscription)
         await self._take_in([Stored(configured, created=False, replaced=False)])
         return configured
@@ -400,7 +453,7 @@ class Subscriptions:
     async def _unknown(self, space: str, id: str) -> HttpProblem:
         near = await asyncio.to_thread(self._near, space, id[:128])
         hint = f"Did you mean {near}?" if near else None
-        detail = f"There is no subscription {id[:128]!r} in the space {space!r}."
+        detail = f"There is no subscription {id[:128]!r} in the space {space_name(space)!r}."
         return HttpProblem(404, "unknown-subscription", detail, hint=hint)
 
     def _near(self, space: str, id: str) -> str | None:
@@ -460,7 +513,7 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
     delivery = subscription.delivery.changed()
     return {
         "id": subscription.id,
-        "space": subscription.space,
+        "space": space_name(subscription.space),
         "filter": subscription.filter,
         "dialect": subscription.dialect,
         "revision": subscription.revision,
@@ -469,6 +522,11 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
         ),
         **({"delivery": delivery} if delivery else {}),
     }
+
+
+def _no_space(name: str) -> HttpProblem:
+    """What is said of a space that is not there any more."""
+    return HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.")
 
 
 def _now_ms() -> int:

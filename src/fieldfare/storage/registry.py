@@ -58,9 +58,10 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class StoredSpace:
-    """A space, and what was set of its quotas, by their names."""
+    """A space, what stands for it in all else, and what was set of its quotas, by their names."""
 
     name: str
+    key: str
     quotas: Mapping[str, float]
 
 
@@ -98,15 +99,37 @@ class Version:
 
 
 class Registry(Protocol):
-    """A registry. One process changes it; any number of processes read. It can be pickled."""
+    """A registry. One process changes it; any number of processes read. It can be pickled.
+
+    Spaces are known by their keys here, but where a name is asked for.
+    """
 
     @property
     def url(self) -> str:
         """The address that opens this registry."""
         ...
 
-    def create_space(self, name: str) -> None:
-        """Create a space; SpaceExistsError when there is one of that name."""
+    def create_space(self, name: str) -> str:
+        """Create a space; SpaceExistsError when there is one of that name.
+
+        Its key is given, by which all else knows it: never the key of one that there was before.
+        """
+        ...
+
+    def delete_space(self, name: str, now_ms: int) -> str:
+        """Have a space be gone, and the API keys that are kept beside it and were its own revoked.
+
+        In one transaction, durable on return; UnknownSpaceError when there is none. Its subscriptions stay
+        until they are removed: its key is among `unfinished_spaces` until `finish_space` is told.
+        """
+        ...
+
+    def unfinished_spaces(self) -> list[str]:
+        """The keys of the spaces that are gone and not finished."""
+        ...
+
+    def finish_space(self, key: str) -> None:
+        """Nothing of a space that is gone has to be removed any more."""
         ...
 
     def spaces(self) -> list[str]:
@@ -117,11 +140,15 @@ class Registry(Protocol):
         """Whether there is a space of that name."""
         ...
 
+    def key_of_space(self, name: str) -> str:
+        """The key of a space; UnknownSpaceError when there is none of that name."""
+        ...
+
     def stored_spaces(self) -> list[StoredSpace]:
         """All spaces, with what was set of their quotas."""
         ...
 
-    def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
+    def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
         """Have these be all that is set of a space's quotas; durable on return."""
         ...
 

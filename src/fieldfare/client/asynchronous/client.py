@@ -401,6 +401,10 @@ class AsyncClient:
         """Make a new space."""
         await self._perform(protocol.create_space(name))
 
+    async def delete_space(self, name: str) -> None:
+        """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
+        await self._perform(protocol.delete_space(name))
+
     async def spaces(self) -> list[str]:
         """The names of all spaces."""
         return await self._perform(protocol.list_spaces())

@@ -398,6 +398,10 @@ class Client:
         """Make a new space."""
         self._perform(protocol.create_space(name))
 
+    def delete_space(self, name: str) -> None:
+        """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
+        self._perform(protocol.delete_space(name))
+
     def spaces(self) -> list[str]:
         """The names of all spaces."""
         return self._perform(protocol.list_spaces())

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.model import space_name
 
 BURST_S = 1.0
 FREE_S = 1
@@ -132,6 +133,12 @@ class Quotas:
             else:
                 bucket.rate = rate
 
+    def forget(self, space: str) -> None:
+        """A space was deleted; what is open there still ends."""
+        self._set.pop(space, None)
+        self._buckets.pop(space, None)
+        self._used.pop(space, None)
+
     def limit(self, space: str, name: str) -> float | None:
         """A quota of a space; None where there is no bound."""
         return self._set.get(space, {}).get(name, self.defaults.get(name, 0)) or None
@@ -202,7 +209,7 @@ class Quotas:
 
     def detail(self, space: str, name: str) -> str:
         """The same in words."""
-        return f"The space {space!r} {_USED_UP[name]}: {name} is {self.limit(space, name):.15g}"
+        return f"The space {space_name(space)!r} {_USED_UP[name]}: {name} is {self.limit(space, name):.15g}"
 
     def figures(self, space: str, name: str) -> dict[str, Any]:
         """And in figures."""

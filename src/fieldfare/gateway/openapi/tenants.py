@@ -25,6 +25,21 @@ _SPACES = path(
     ),
 )
 
+_SPACE = path(
+    "/v1/spaces/{space}",
+    delete=operation(
+        "delete_space",
+        "Delete a space",
+        "Its subscriptions, with their cursors and dead letters, its keys and its quotas; what is open there"
+        " ends. A space that is made of this name later has nothing of it. The space default stays.",
+        answers={
+            "204": answer("It is gone."),
+            "409": problem("The space default is always there."),
+        },
+        problems="404 429",
+    ),
+)
+
 _QUOTAS = path(
     "/v1/spaces/{space}/quotas",
     get=operation(
@@ -83,4 +98,4 @@ KEYS: Json = {
     ),
 }
 
-SPACES: Json = _SPACES | _QUOTAS
+SPACES: Json = _SPACES | _SPACE | _QUOTAS

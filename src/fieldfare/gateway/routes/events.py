@@ -26,6 +26,7 @@ from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.text import count_bytes
 from fieldfare.gateway.writer import Writer, WriterOverloaded
+from fieldfare.model import space_name
 from fieldfare.storage.event_log import Appended, NewRecord
 
 STRUCTURED = "application/cloudevents+json"
@@ -64,9 +65,9 @@ class EventRoutes:
 
     async def publish(self, request: Request) -> Response:
         """Append the events of one request as one record."""
-        space = request.path_params["space"]
+        name = request.path_params["space"]
         try:
-            self.subscriptions.check_space(space)
+            space = self.subscriptions.check_space(name)
             producer, sequence = _producer_of(request)
             self.load.check()
             self.quotas.check(space, time.monotonic())
@@ -90,6 +91,8 @@ class EventRoutes:
                     {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
                 )
             raise _nothing_taken(decoded)
+        if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
+            raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         size_bytes = len(decoded.payload)
         self.quotas.spend(space, time.monotonic(), events=decoded.count, size_bytes=size_bytes)
         now_ms = time.time_ns() // 1_000_000
@@ -109,8 +112,8 @@ class EventRoutes:
         if place.differs:
             detail = (
                 f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
-                f" space {record.space!r}: a repeat has the same body, and new events have a new number."
-                " Nothing was appended."
+                f" space {space_name(record.space)!r}: a repeat has the same body, and new events have a new"
+                " number. Nothing was appended."
             )
             raise HttpProblem(409, "sequence-used", detail)
         if place.duplicate:

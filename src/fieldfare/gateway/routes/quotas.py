@@ -37,9 +37,7 @@ class QuotaRoutes:
     bodies: Bodies
 
     async def get_quotas(self, request: Request) -> Response:
-        space = request.path_params["space"]
-        self.subscriptions.check_space(space)
-        return json_response(self._document(space))
+        return json_response(self._document(request.path_params["space"]))
 
     async def put_quotas(self, request: Request) -> Response:
         """Set a space's quotas, all of them; what it has beyond them stays, and nothing is added."""
@@ -53,10 +51,11 @@ class QuotaRoutes:
         return json_response(self._document(space))
 
     def _document(self, space: str) -> dict[str, Any]:
-        used = self.quotas.used(space)
+        key = self.subscriptions.check_space(space)
+        used = self.quotas.used(key)
         return {
             "space": space,
-            "limits": {name: self.quotas.limit(space, name) for name in NAMES},
+            "limits": {name: self.quotas.limit(key, name) for name in NAMES},
             "used": {name: getattr(used, name) for name in TOTALS},
-            "set": dict(self.quotas.is_set(space)),
+            "set": dict(self.quotas.is_set(key)),
         }

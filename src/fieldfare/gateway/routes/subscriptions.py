@@ -17,6 +17,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response, query_int
+from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import PutResult
 from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted, subscription_document
 
@@ -63,6 +64,7 @@ class SubscriptionRoutes:
     pump: Pump
     metrics: Metrics
     bodies: Bodies
+    space_removal: SpaceRemoval
     bulk_max_subscriptions: int
 
     async def list_spaces(self, request: Request) -> Response:
@@ -74,6 +76,11 @@ class SubscriptionRoutes:
         body = await self.bodies.read_json(request, _space_body)
         await self.subscriptions.create_space(body.name)
         return json_response({"name": body.name}, 201, {"Location": f"/v1/spaces/{body.name}"})
+
+    async def delete_space(self, request: Request) -> Response:
+        """From the answer on there is nothing of a space, and one of its name is a new one."""
+        await self.space_removal.delete(request.path_params["space"])
+        return Response(status_code=204)
 
     async def put_subscription(self, request: Request) -> Response:
         """Create a subscription, or replace its filter; the event log's end at this moment is when."""
@@ -142,11 +149,11 @@ class SubscriptionRoutes:
 
     async def list_subscriptions(self, request: Request) -> Response:
         limit = query_int(request, "limit", 100, 1, 10_000)
-        space, after = request.path_params["space"], request.query_params.get("after")
-        self.subscriptions.check_space(space)
+        after = request.query_params.get("after")
+        key = self.subscriptions.check_space(request.path_params["space"])
 
         def read() -> Response:
-            page, last = self.subscriptions.page(space, after, limit)
+            page, last = self.subscriptions.page(key, after, limit)
             return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
 
         return await asyncio.to_thread(read)

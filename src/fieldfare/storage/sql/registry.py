@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
-from fieldfare.storage.errors import FormatError, RegistryError, SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceError
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
@@ -25,10 +25,10 @@ from fieldfare.storage.registry import (
 )
 from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import restored, tables
+from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
-from fieldfare.storage.sql.tables import spaces as _spaces
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
 from fieldfare.storage.sql.tables import versions as _versions
 
@@ -52,32 +52,42 @@ class SqlRegistry(SqlDatabase):
         The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
     """
 
-    def create_space(self, name: str) -> None:
+    def create_space(self, name: str) -> str:
         with self._write() as connection:
-            if name in _space_names(connection):
-                raise SpaceExistsError(name)
-            connection.execute(sa.insert(_spaces), {"name": name})
+            return stored_spaces.create(connection, name)
+
+    def delete_space(self, name: str, now_ms: int) -> str:
+        with self._write() as connection:
+            return stored_spaces.delete(connection, name, now_ms)
+
+    def unfinished_spaces(self) -> list[str]:
+        with self._read() as connection:
+            return stored_spaces.unfinished(connection)
+
+    def finish_space(self, key: str) -> None:
+        with self._write() as connection:
+            stored_spaces.finish(connection, key)
 
     def spaces(self) -> list[str]:
         with self._read() as connection:
-            return sorted(_space_names(connection))
+            return sorted(stored_spaces.names(connection))
 
     def has_space(self, name: str) -> bool:
-        with self._read() as connection:
-            found = connection.execute(sa.select(_spaces.c.name).where(_spaces.c.name == name))
-            return found.first() is not None
+        return name in self.spaces()
+
+    def key_of_space(self, name: str) -> str:
+        for space in self.stored_spaces():
+            if space.name == name:
+                return space.key
+        raise UnknownSpaceError(name)
 
     def stored_spaces(self) -> list[StoredSpace]:
         with self._read() as connection:
-            rows = connection.execute(sa.select(_spaces.c.name, _spaces.c.quotas).order_by(_spaces.c.name))
-            return [StoredSpace(name, msgspec.json.decode(quotas or "{}")) for name, quotas in rows]
+            return stored_spaces.stored(connection)
 
-    def set_quotas(self, space: str, quotas: Mapping[str, float]) -> None:
-        text = msgspec.json.encode(dict(quotas)).decode()
+    def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
         with self._write() as connection:
-            done = connection.execute(sa.update(_spaces).where(_spaces.c.name == space).values(quotas=text))
-            if not done.rowcount:
-                raise UnknownSpaceError(space)
+            stored_spaces.set_quotas(connection, key, quotas)
 
     def apply(
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
@@ -85,7 +95,7 @@ class SqlRegistry(SqlDatabase):
         with self._write() as connection:
             counters = _read_counters(connection)
             batch = _ChangeBatch(ends, now_ms, counters, _standing(connection, changes))
-            spaces = _space_names(connection)
+            spaces = stored_spaces.keys(connection)
             results = []
             for change in changes:
                 if isinstance(change, Put) and change.space not in spaces:
@@ -478,10 +488,6 @@ def _known_ends(counters: Mapping[str, int]) -> Offsets:
     while (name := tables.end_counter(len(ends))) in counters:
         ends.append(counters[name])
     return tuple(ends)
-
-
-def _space_names(connection: sa.Connection) -> set[str]:
-    return set(connection.execute(sa.select(_spaces.c.name)).scalars())
 
 
 def _standing(

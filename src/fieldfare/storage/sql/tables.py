@@ -6,7 +6,9 @@ revision is read by leaving out later closings. Where the log's first partition 
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
 `delivery` holds the settings that were set, as JSON, `cost` what the filter costs.
-``spaces`` has in `quotas` those that were set for it, as JSON.
+``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
+tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
+`finished` says that nothing is left of it.
 ``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
 how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
 ``counters`` holds the last revision and number given out, up to which
@@ -32,6 +34,14 @@ spaces = sa.Table(
     metadata,
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("quotas", sa.Text),
+    sa.Column("key", sa.String),
+)
+gone_spaces = sa.Table(
+    "gone_spaces",
+    metadata,
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("finished", sa.Boolean, nullable=False),
 )
 subscriptions = sa.Table(
     "subscriptions",
@@ -115,6 +125,8 @@ _FROM_2 = (
 
 _FROM_3 = (
     "ALTER TABLE spaces ADD COLUMN quotas TEXT",
+    "ALTER TABLE spaces ADD COLUMN key TEXT",
+    sa.schema.CreateTable(gone_spaces),
     "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 1",
     # About what these filters cost; exactly, once they are put again.
     "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
