@@ -44,7 +44,7 @@ async def fill(r: Running, space: str) -> str:
     ids = [message["position"] for message in messages]
     await r.client.post(f"{wanted}/terminate", json={"positions": ids, "reason": "secret"})
     offset = r.gateway.log.end() - 1
-    Quarantine(DataFolder(r.gateway.settings.data).quarantine).add(SetAside(offset, 1, space, "secret", 1))
+    Quarantine(DataFolder(r.gateway.settings.data).quarantine).add(SetAside(offset, space, 1, "secret", 1))
     return id_of(await make(r, space, "publish", "subscribe", "manage"))
 
 

@@ -97,7 +97,7 @@ def set_up(client: httpx.Client, gateway: Gateway) -> None:
     NaivePipeline(gateway).step(3)
     NaivePipeline(gateway).step()
     client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": ["0-1-0"]}).raise_for_status()
-    gateway.quarantine.add(SetAside(2, 1, "default", "it failed", 5))
+    gateway.quarantine.add(SetAside(2, "default", 1, "it failed", 5))
 
 
 def requests() -> Iterator[tuple[str, str, Any, int]]:

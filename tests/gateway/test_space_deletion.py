@@ -37,7 +37,7 @@ async def fill(r: Running) -> None:
     assert len(ids) == 2
     await client.post(f"{SPACE}/subscriptions/a/terminate", json={"positions": ids[:1]})
     assert (await client.put(f"{SPACE}/quotas", json={"subscriptions": 3})).status_code == 200
-    r.gateway.quarantine.add(SetAside(r.gateway.log.end() - 1, 1, "market", "odd", 5))
+    r.gateway.quarantine.add(SetAside(r.gateway.log.end() - 1, "market", 1, "odd", 5))
 
 
 async def is_new(r: Running) -> None:
@@ -49,7 +49,6 @@ async def is_new(r: Running) -> None:
     assert quotas["set"] == {} and set(quotas["used"].values()) == {0}
     explained = await client.post("/v1/filters:explain", json={"filter": "data.x = 1", "space": "market"})
     assert explained.json()["sample"]["events"] == 0
-    assert not (await client.get("/v1/quarantine")).json()["quarantine"]
     problem(await client.post("/v1/quarantine/0-0-0/retry"), 404)
     made = (await client.put(f"{SPACE}/subscriptions/a", json={"filter": "data.x = 1"})).json()
     assert made["space"] == "market"
@@ -114,8 +113,10 @@ def test_the_default_space_stays(tmp_path):
 def test_keys_of_a_space_end_with_it_also_over_a_restart(tmp_path):
     async def work() -> None:
         async with locked(tmp_path) as r:
-            await r.client.post("/v1/spaces", json={"name": "market"})
+            await fill(r)
             manager = await make(r, "market", "manage", "publish", "subscribe")
+            listed = (await r.client.get("/v1/quarantine", headers=bearer(manager))).json()["quarantine"]
+            assert [each["space"] for each in listed] == ["market"]
             other = await make(r, "default", "publish")
             problem(await r.client.delete(SPACE, headers=bearer(manager)), 403)
             problem(await r.client.delete(SPACE, headers=bearer(other)), 404)
@@ -123,6 +124,10 @@ def test_keys_of_a_space_end_with_it_also_over_a_restart(tmp_path):
             problem(await r.client.get(f"{SPACE}/subscriptions", headers=bearer(manager)), 401)
             await r.client.post("/v1/spaces", json={"name": "market"})
             problem(await r.client.get(f"{SPACE}/subscriptions", headers=bearer(manager)), 401)
+            heir = bearer(await make(r, "market", "manage"))
+            assert not (await r.client.get("/v1/quarantine", headers=heir)).json()["quarantine"]
+            problem(await r.client.post("/v1/quarantine/0-0-0/retry", headers=heir), 404)
+            await r.client.delete(SPACE)
             assert [key["space"] for key in (await r.client.get("/v1/keys")).json()["keys"]] == ["default"]
         async with locked(tmp_path) as r:
             problem(await r.client.get(f"{SPACE}/subscriptions", headers=bearer(manager)), 401)

@@ -73,6 +73,8 @@ class QuarantineRoutes:
             await asyncio.to_thread(self.quarantine.remove, offset)
             detail = f"Retention has removed the record at {text[:80]}."
             raise HttpProblem(404, "not-set-aside", detail) from None
+        if not self.subscriptions.is_there(record.space):
+            raise HttpProblem(404, "not-set-aside", f"The space of the record at {text[:80]} was deleted.")
         now_ms = time.time_ns() // 1_000_000
         producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
@@ -87,10 +89,9 @@ class QuarantineRoutes:
         return json_response(document | {"duplicate": place.duplicate})
 
     def _may(self, caller: Caller, record: SetAside) -> bool:
-        """Whether somebody manages a record's space: nobody does when it was deleted."""
-        return self.subscriptions.is_there(record.space) and caller.may(
-            Right.MANAGE, space_name(record.space)
-        )
+        """Whether somebody manages a record's space. What is left of one that was deleted only admins see."""
+        is_own = caller.may(Right.MANAGE, space_name(record.space))
+        return caller.is_admin or (is_own and self.subscriptions.is_there(record.space))
 
     def _read(self, offset: int) -> Record:
         return next(iter(only_partition(self.log).read(offset, offset + 1)))
