@@ -11,7 +11,7 @@ from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, fail, out, print_json
 
 app = typer.Typer(
-    help="Create, list and delete spaces (a space is a tenant's world), and set their quotas.",
+    help="Create, list and delete spaces (a space is a tenant's world); their quotas.",
     no_args_is_help=True,
 )
 
