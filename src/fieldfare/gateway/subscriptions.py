@@ -22,6 +22,7 @@ from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
+from fieldfare.gateway.turns import Shares
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import (
     DEFAULT_SPACE,
@@ -131,8 +132,8 @@ class Subscriptions:
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
-        self._waiting_requests = 0
-        self._waiting_bytes = 0
+        self._waiting_requests = Shares(QUEUED_REQUESTS)
+        self._waiting_bytes = Shares(QUEUED_BYTES)
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
         held = registry.held()
         for space, has in held.items():
@@ -208,7 +209,7 @@ class Subscriptions:
                 self._registry.finish_space(key)
             return some
 
-        removed = await self._writer.change(remove_some)
+        removed = await self._writer.change(remove_some, key)
         self.count -= len(removed)
         for each in removed:
             self._let_go(key, each.id)
@@ -223,7 +224,7 @@ class Subscriptions:
 
         try:
             with self._queued(0):
-                await self._writer.change(change)
+                await self._writer.change(change, key)
         except UnknownSpaceError:  # it was deleted meanwhile
             raise _no_space(name) from None
         if self.is_there(key):
@@ -279,7 +280,7 @@ class Subscriptions:
             so is everything that is made of it: even to free it takes long.
         """
         key = self.check_space(space)
-        with self._queued(size_bytes):
+        with self._queued(size_bytes, key):
             result = PutResult()
             full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
             steps = self._judge(key, read, result, full)
@@ -295,7 +296,7 @@ class Subscriptions:
             if result.good:
                 work = partial(store, self._registry, self._quotas, key, result)
                 try:
-                    result.stored = await self._writer.change(work)
+                    result.stored = await self._writer.change(work, key)
                 except UnknownSpaceError:  # it was deleted meanwhile
                     raise _no_space(space) from None
                 await self._take_in(result.stored)
@@ -355,8 +356,9 @@ class Subscriptions:
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
         key = self.check_space(space)
-        with self._queued(0):
-            removed = await self._writer.change(partial(remove, self._registry, self._quotas, key, id))
+        with self._queued(0, key):
+            work = partial(remove, self._registry, self._quotas, key, id)
+            removed = await self._writer.change(work, key)
         self._let_go(key, id)
         if removed is None:
             raise await self._unknown(key, id)
@@ -375,8 +377,8 @@ class Subscriptions:
             return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
-            with self._queued(0):
-                configured = await self._writer.change(configure)
+            with self._queued(0, key):
+                configured = await self._writer.change(configure, key)
         except BadSetting as bad:
             raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
         if configured is None:
@@ -390,25 +392,24 @@ class Subscriptions:
         await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
 
     @contextmanager
-    def _queued(self, size_bytes: int) -> Iterator[None]:
-        """While this is open a request has a place in the queue; Problem 429 when there is none left.
+    def _queued(self, size_bytes: int, space: str = "") -> Iterator[None]:
+        """While this is open a request has a place in the queue; Problem 429 when its space has no more.
 
         Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
         is as long as somebody likes would keep everybody waiting, and memory too.
         """
-        if self._waiting_requests and (
-            self._waiting_requests >= QUEUED_REQUESTS or self._waiting_bytes + size_bytes > QUEUED_BYTES
-        ):
+        shares = ((self._waiting_requests, 1), (self._waiting_bytes, size_bytes))
+        if self._waiting_requests.total and not all(each.fits(space, amount) for each, amount in shares):
             # How many would tell one space of the others.
             detail = "Too many changes of subscriptions wait to be made; try again later."
             raise self._overloaded("changes", detail)
-        self._waiting_requests += 1
-        self._waiting_bytes += size_bytes
+        for each, amount in shares:
+            each.take(space, amount)
         try:
             yield
         finally:
-            self._waiting_requests -= 1
-            self._waiting_bytes -= size_bytes
+            for each, amount in shares:
+                each.give_back(space, amount)
 
     def _check(self, space: str, wanted: Wanted, index: int) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect
