@@ -54,8 +54,9 @@ ARRIVAL_WAIT_S = 60.0
 QUOTAS = {
     "events_per_s": 2_000.0,
     "bytes_per_s": 1_000_000.0,
+    "changes_per_s": 200.0,
     "subscriptions": 20_000.0,
-    "filter_cost": 50_000.0,
+    "filter_cost": 10_000.0,
     "connections": 200.0,
 }
 JSON = {"content-type": "application/json"}

@@ -26,12 +26,16 @@ from test_publish_http import problem
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from fieldfare.gateway.admission import quotas
+
 QUOTAS = "/v1/spaces/default/quotas"
-NAMES = ("events_per_s", "bytes_per_s", "subscriptions", "filter_cost", "stored_event_bytes", "connections")
+RATES = ("events_per_s", "bytes_per_s", "changes_per_s")
+TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "connections")
+NAMES = (*RATES, *TOTALS)
 
 
-async def set_quotas(r: Running, **quotas: float | None) -> dict[str, Any]:
-    answer = await r.client.put(QUOTAS, json=quotas)
+async def set_quotas(r: Running, **wanted: float | None) -> dict[str, Any]:
+    answer = await r.client.put(QUOTAS, json=wanted)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
@@ -54,7 +58,7 @@ def test_quotas_are_set_shown_and_kept(tmp_path):
         async with running(tmp_path, quota_subscriptions=5, quota_connections=7) as r:
             first = (await r.client.get(QUOTAS)).json()
             assert first["limits"] == dict.fromkeys(NAMES) | {"subscriptions": 5, "connections": 7}
-            assert first["set"] == {} and set(first["used"]) == set(NAMES[2:])
+            assert first["set"] == {} and set(first["used"]) == set(TOTALS)
             told = await set_quotas(r, subscriptions=2, connections=0, bytes_per_s=None)
             assert told["limits"] == dict.fromkeys(NAMES) | {"subscriptions": 2}
             assert told["set"] == {"subscriptions": 2, "connections": 0}
@@ -126,6 +130,61 @@ def test_no_more_subscriptions_than_a_space_may_have(tmp_path):
                 "subscriptions",
                 3,
             )
+
+    run(work)
+
+
+def test_a_space_changes_no_more_subscriptions_in_a_second_than_it_may(tmp_path, monkeypatch):
+    """Whatever it does to them; a large request is paid for by those after it. Others' changes go on."""
+    monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            await r.subscribe("a", "data.x = 1")
+            await set_quotas(r, changes_per_s=0.001)
+            many = [{"id": f"s{n}", "filter": "data.x = 2"} for n in range(10)]
+            told = (await r.client.post(SUBSCRIPTIONS, json={"subscriptions": many})).json()
+            assert told["created"] == 10
+            for method, path, body in (
+                ("PUT", "/a", {"filter": "data.x = 1"}),
+                ("POST", "", {"filter": "data.x = 1"}),
+                ("PATCH", "/a", {"delivery": {"paused": True}}),
+                ("DELETE", "/a", None),
+            ):
+                answer = await r.client.request(method, SUBSCRIPTIONS + path, json=body)
+                told = refused(answer, 429, "changes_per_s", 0.001)
+                assert "used" not in told and int(answer.headers["retry-after"]) > 9_000
+            put = await r.client.put("/v1/spaces/other/subscriptions/a", json={"filter": "data.x = 1"})
+            assert put.status_code == 201
+            assert (await r.client.get(f"{SUBSCRIPTIONS}/a")).status_code == 200
+            await set_quotas(r)
+            assert (await r.client.delete(f"{SUBSCRIPTIONS}/a")).status_code == 204
+
+    run(work)
+
+
+def test_who_is_refused_for_a_rate_waits_for_the_answer_but_not_all_do(tmp_path, monkeypatch):
+    """Or who minds no answer would be refused all the time, which is work, too."""
+    monkeypatch.setattr(quotas, "HELD_MAX_S", 3_600.0)
+    monkeypatch.setattr(quotas, "HELD_MAX", 2)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await set_quotas(r, events_per_s=0.0001)
+            await r.publish(event())
+            ask = [
+                asyncio.ensure_future(r.client.post(EVENTS, content=b"[]", headers=BATCH)) for _ in range(5)
+            ]
+            done, held = await asyncio.wait(ask, return_when=asyncio.FIRST_COMPLETED)
+            while len(done) < 3:
+                done, held = await asyncio.wait(ask, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.sleep(0)
+            assert len(held) == 2 and {each.result().status_code for each in done} == {429}
+            for each in held:
+                each.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+            assert r.gateway.quotas._held == 0
 
     run(work)
 

@@ -164,6 +164,12 @@ class GatewaySettings(BaseSettings):
         ge=0,
         description="The same for bytes of events, as the log keeps them.",
     )
+    quota_changes_per_s: float = Field(
+        0,
+        ge=0,
+        description="Subscriptions that each space may create, change or delete in a second, on average; 0 "
+        "is no bound.",
+    )
     quota_subscriptions: int = Field(
         0,
         ge=0,

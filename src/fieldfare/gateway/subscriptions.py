@@ -18,7 +18,7 @@ import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
-from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
@@ -160,6 +160,14 @@ class Subscriptions:
             raise HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.", hint=hint)
         return key
 
+    async def check_change(self, name: str) -> None:
+        """Problem 404 when there is no such space, 429 when it has made as many changes as it may."""
+        try:
+            self._quotas.check(self.check_space(name), time.monotonic(), CHANGED)
+        except HttpProblem as refused:
+            await self._quotas.hold(refused)
+            raise
+
     def is_there(self, key: str) -> bool:
         """Whether a space has not been deleted."""
         return self._spaces.get(space_name(key)) == key
@@ -291,6 +299,7 @@ class Subscriptions:
                 loop = asyncio.get_running_loop()
                 while await loop.run_in_executor(self._compiler, next, steps, True) is None:
                     pass  # so that requests beside this one are served
+            self._spend(key, max(1, len(result.good) + len(result.refused)))
             if result.problem is not None:
                 raise result.problem
             if result.good:
@@ -356,6 +365,7 @@ class Subscriptions:
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
         key = self.check_space(space)
+        self._spend(key, 1)
         with self._queued(0, key):
             work = partial(remove, self._registry, self._quotas, key, id)
             removed = await self._writer.change(work, key)
@@ -368,6 +378,7 @@ class Subscriptions:
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:
         """Change some settings of a subscription's delivery; Problem 404 when there is none."""
         key = self.check_space(space)
+        self._spend(key, 1)
 
         def configure(ends: Offsets) -> Any:
             existing = self._registry.get(key, id)
@@ -410,6 +421,9 @@ class Subscriptions:
         finally:
             for each, amount in shares:
                 each.give_back(space, amount)
+
+    def _spend(self, key: str, changes: int) -> None:
+        self._quotas.spend(key, time.monotonic(), changes_per_s=changes)
 
     def _check(self, space: str, wanted: Wanted, index: int) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect

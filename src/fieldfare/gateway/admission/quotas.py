@@ -11,9 +11,10 @@ subscribed to is counted where it is changed, on the one thread of changes, so i
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,13 +26,22 @@ BURST_S = 1.0
 FREE_S = 1
 """When to come again where any moment may do."""
 
-RATES = ("events_per_s", "bytes_per_s")
+HELD_MAX_S = 0.5
+"""So long who is refused waits for his answer, if not until he may go on: who minds no answer, and asks again
+at once, is work for all."""
+HELD_MAX = 500
+"""So many wait so at a time; each has a connection."""
+
+PUBLISHED = ("events_per_s", "bytes_per_s")
+CHANGED = ("changes_per_s",)
+RATES = (*PUBLISHED, *CHANGED)
 TOTALS = ("subscriptions", "filter_cost", "stored_event_bytes", "connections")
 NAMES = (*RATES, *TOTALS)
 
 _USED_UP = {
     "events_per_s": "has used up what it may publish",
     "bytes_per_s": "has used up what it may publish",
+    "changes_per_s": "has changed as many subscriptions as it may",
     "subscriptions": "may have no more subscriptions",
     "filter_cost": "may have no filters that cost more than they do together",
     "stored_event_bytes": "may keep no more bytes of events until retention removes some",
@@ -121,6 +131,7 @@ class Quotas:
     _set: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
     _buckets: dict[str, dict[str, Bucket]] = field(default_factory=dict, init=False)
     _used: dict[str, Used] = field(default_factory=dict, init=False)
+    _held: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def configure(self, space: str, quotas: Mapping[str, float]) -> None:
@@ -157,20 +168,29 @@ class Quotas:
 
     # What comes at a rate
 
-    def check(self, space: str, now_s: float) -> None:
+    def check(self, space: str, now_s: float, names: Iterable[str] = PUBLISHED) -> None:
         """Problem 429, which names the quota, while a space has used one up; the space exists."""
-        for name in RATES:
+        for name in names:
             bucket = self._bucket(space, name, now_s)
             wait_s = bucket.wait_s(now_s) if bucket is not None else 0
             if wait_s > 0:
                 raise self.problem(space, name, wait_s=wait_s)
 
-    def spend(self, space: str, now_s: float, *, events: int, size_bytes: int) -> None:
-        """Take out what a request that was let in holds."""
-        for name, spent in zip(RATES, (events, size_bytes), strict=True):
+    def spend(self, space: str, now_s: float, **spent: int) -> None:
+        """Take out what a request that was let in holds, by quota."""
+        for name, amount in spent.items():
             bucket = self._bucket(space, name, now_s)
             if bucket is not None:
-                bucket.take(spent, now_s)
+                bucket.take(amount, now_s)
+
+    async def hold(self, refused: HttpProblem) -> None:
+        """Let who is refused for a rate wait a little for that answer."""
+        if refused.place.get("quota") in RATES and self._held < HELD_MAX:
+            self._held += 1
+            try:
+                await asyncio.sleep(min(HELD_MAX_S, float(refused.headers["Retry-After"])))
+            finally:
+                self._held -= 1
 
     def _bucket(self, space: str, name: str, now_s: float) -> Bucket | None:
         rate = self.limit(space, name)

@@ -196,6 +196,7 @@ _KEY: Json = {
 QUOTA_WORDS = {
     "events_per_s": "Events that it may publish in a second, on average.",
     "bytes_per_s": "Bytes of events that it may publish in a second, on average.",
+    "changes_per_s": "Subscriptions that it may create, change or delete in a second, on average.",
     "subscriptions": "Subscriptions that it may have.",
     "filter_cost": "What its filters may cost together, as /v1/filters:explain says.",
     "stored_event_bytes": "Bytes of events that it may have in the log.",

@@ -73,7 +73,8 @@ class EventRoutes:
             self.quotas.check(space, time.monotonic())
             self.quotas.check_room(space, "stored_event_bytes")
             kind = _kind_of(request)
-        except HttpProblem:
+        except HttpProblem as refused:
+            await self.quotas.hold(refused)
             await drain(request, 0)
             raise
         body = await self.bodies.read(request, way_out=_TOO_LARGE)
@@ -94,7 +95,8 @@ class EventRoutes:
         if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         size_bytes = len(decoded.payload)
-        self.quotas.spend(space, time.monotonic(), events=decoded.count, size_bytes=size_bytes)
+        now_s = time.monotonic()
+        self.quotas.spend(space, now_s, events_per_s=decoded.count, bytes_per_s=size_bytes)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
         with self.quotas.storing(space, size_bytes) as stored:

@@ -85,7 +85,7 @@ class SubscriptionRoutes:
     async def put_subscription(self, request: Request) -> Response:
         """Create a subscription, or replace its filter; the event log's end at this moment is when."""
         space, id = request.path_params["space"], request.path_params["id"]
-        self.subscriptions.check_space(space)
+        await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
 
         def read() -> Asked:
@@ -102,6 +102,7 @@ class SubscriptionRoutes:
     async def patch_subscription(self, request: Request) -> Response:
         """Change settings of a subscription's delivery; its filter stays, and takes no new revision."""
         space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _changes_body)
         configured = await self.subscriptions.configure(space, id, body.delivery)
@@ -111,7 +112,7 @@ class SubscriptionRoutes:
     async def post_subscriptions(self, request: Request) -> Response:
         """Create one subscription, or put many."""
         space = request.path_params["space"]
-        self.subscriptions.check_space(space)
+        await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
         result = await self.subscriptions.put(space, len(text), lambda: self._asked(text))
         if result.is_bulk:
@@ -168,7 +169,9 @@ class SubscriptionRoutes:
 
     async def delete_subscription(self, request: Request) -> Response:
         """Remove a subscription: events appended from now on do not meet it, and its streams end."""
-        removed = await self.subscriptions.remove(request.path_params["space"], request.path_params["id"])
+        space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.check_change(space)
+        removed = await self.subscriptions.remove(space, id)
         self.pump.deleted(removed.number)
         return Response(status_code=204)
 
