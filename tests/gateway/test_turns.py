@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doses import drawn
-from fieldfare.gateway.turns import Shares, Turns
+from fieldfare.gateway.turns import SharedRoom, Turns
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.storage import open_event_log, open_registry
 from fieldfare.storage.event_log import NewRecord
@@ -50,7 +50,7 @@ def test_each_has_his_turn_and_his_own_order(steps: list[str | None]) -> None:
 @settings(max_examples=drawn(200))
 @given(st.integers(1, 100), st.lists(st.tuples(NAMES, st.integers(0, 120), st.booleans()), max_size=60))
 def test_who_has_less_than_his_share_gets_it(most: int, steps: list[tuple[str, int, bool]]) -> None:
-    shares, held = Shares(most), dict.fromkeys("abcd", 0)
+    shares, held = SharedRoom(most), dict.fromkeys("abcd", 0)
     for whose, amount, gives_back in steps:
         if gives_back and held[whose] >= amount:
             shares.give_back(whose, amount)

@@ -22,7 +22,7 @@ from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
-from fieldfare.gateway.turns import Shares
+from fieldfare.gateway.turns import SharedRoom
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import (
     DEFAULT_SPACE,
@@ -132,8 +132,8 @@ class Subscriptions:
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
-        self._waiting_requests = Shares(QUEUED_REQUESTS)
-        self._waiting_bytes = Shares(QUEUED_BYTES)
+        self._waiting_requests = SharedRoom(QUEUED_REQUESTS)
+        self._waiting_bytes = SharedRoom(QUEUED_BYTES)
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
         held = registry.held()
         for space, has in held.items():

@@ -35,7 +35,7 @@ class Turns(Generic[T]):
         return item
 
 
-class Shares:
+class SharedRoom:
     """Of something that all use together, how much each has: who has less than his share may have more of it.
 
     Parameters

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
-from fieldfare.gateway.turns import Shares, Turns
+from fieldfare.gateway.turns import SharedRoom, Turns
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, ends_of
@@ -297,7 +297,7 @@ class Writer:
     """
 
     def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
-        self._queued = Shares(queue_max_bytes)
+        self._queued = SharedRoom(queue_max_bytes)
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
