@@ -7,7 +7,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
@@ -15,6 +15,7 @@ from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
@@ -22,7 +23,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -54,14 +55,13 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        rates = {"events_per_s": settings.quota_events_per_s, "bytes_per_s": settings.quota_bytes_per_s}
-        self.quotas = Quotas(rates)
+        self.quotas = _quotas(settings, self.registry, self.log)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.places = LogPlaces(self.log, lambda: self.writer.log_ends)
         self.subscriptions = Subscriptions(
-            *(self.registry, self.writer, self.places),
+            *(self.registry, self.writer, self.places, self.quotas),
             filter_max_bytes=settings.filter_max_bytes,
             pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
@@ -88,7 +88,8 @@ class Gateway:
 
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics
+            *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
+            self.quotas,
         )
         self.figures = Figures(
             settings,
@@ -102,6 +103,7 @@ class Gateway:
             self.load,
             metrics,
         )
+        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
         self.background = Background(settings, self.figures, self.maintenance, self.pump)
 
     async def start(self) -> None:
@@ -109,11 +111,13 @@ class Gateway:
         self.audit.start()
         self.writer.start()
         self.pump.start()
+        self.space_removal.start()
         self.background.start()
 
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        await self.space_removal.close()
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
@@ -123,3 +127,12 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+
+def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:
+    """What spaces may, and how much they keep."""
+    quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
+    for space in registry.stored_spaces():
+        quotas.configure(space.key, space.quotas)
+    quotas.count_stored(log.sizes)
+    return quotas

@@ -5,9 +5,12 @@ own revision (`closed_revision`) and whether it was a removal into that row, so 
 revision is read by leaving out later closings. Where the log's first partition ended at either change
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
-`delivery` holds the settings that were set, as JSON, `start` where one began that asked for the past.
-``pasts`` has a row for each of these: its first filter, the revision that this got, and where it began;
-`matched` says that its past is matched as far as it goes.
+`delivery` holds the settings that were set, as JSON, `cost` what the filter costs, `start` where one began
+that asked for the past. ``pasts`` has a row for each of these: its first filter, the revision that this got,
+and where it began; `matched` says that its past is matched as far as it goes.
+``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
+tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
+`finished` says that nothing is left of it.
 ``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
 how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
 ``counters`` holds the last revision and number given out, up to which
@@ -32,6 +35,15 @@ spaces = sa.Table(
     "spaces",
     metadata,
     sa.Column("name", sa.String, primary_key=True),
+    sa.Column("quotas", sa.Text),
+    sa.Column("key", sa.String),
+)
+gone_spaces = sa.Table(
+    "gone_spaces",
+    metadata,
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("finished", sa.Boolean, nullable=False),
 )
 subscriptions = sa.Table(
     "subscriptions",
@@ -46,6 +58,7 @@ subscriptions = sa.Table(
     sa.Column("further", sa.LargeBinary),
     sa.Column("delivery", sa.Text),
     sa.Column("start", sa.Text),
+    sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
@@ -128,6 +141,12 @@ _FROM_2 = (
 _FROM_3 = (
     "ALTER TABLE subscriptions ADD COLUMN start TEXT",
     sa.schema.CreateTable(pasts),
+    "ALTER TABLE spaces ADD COLUMN quotas TEXT",
+    "ALTER TABLE spaces ADD COLUMN key TEXT",
+    sa.schema.CreateTable(gone_spaces),
+    "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 1",
+    # About what these filters cost; exactly, once they are put again.
+    "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -146,5 +165,5 @@ def create(connection: sa.Connection) -> None:
 
 def upgrade(connection: sa.Connection, format: int) -> None:
     """In a transaction: make tables of an older format today's."""
-    for statement in (*(_FROM_1 if format < 2 else ()), *(_FROM_2 if format < 3 else ()), *_FROM_3):
+    for statement in [each for step in (_FROM_1, _FROM_2, _FROM_3)[format - 1 :] for each in step]:
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)
