@@ -58,7 +58,9 @@ def create_app(gateway: Gateway) -> Starlette:
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
-        SubscriptionRoutes(g.subscriptions, g.pump, g.metrics, g.bodies, settings.bulk_max_subscriptions),
+        SubscriptionRoutes(
+            *(g.subscriptions, g.pump, g.pushes, g.metrics, g.bodies), settings.bulk_max_subscriptions
+        ),
         MessageRoutes(
             deliveries,
             g.pump,

@@ -8,10 +8,14 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.admission.tls import caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.push.addresses import CallRules, Names, Target
+from fieldfare.gateway.push.pushes import Pushes
+from fieldfare.gateway.push.sender import Sender
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
@@ -56,12 +60,14 @@ class Gateway:
         self.quotas = Quotas(rates)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
+        self.rules = CallRules(settings.callable_networks)
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.subscriptions = Subscriptions(
             self.registry,
             self.writer,
             filter_max_bytes=settings.filter_max_bytes,
             overloaded=self.load.overloaded,
+            refuse_address=self._refuse_address,
         )
 
         broken: set[tuple[int, tuple[int, int]]] = set()
@@ -83,6 +89,23 @@ class Gateway:
             letters_max=settings.dead_letters_max,
         )
 
+        self.names = Names()
+        sender = Sender(
+            self.rules,
+            self.names.resolve,
+            origin=settings.webhook_origin,
+            per_minute=settings.webhook_requests_per_min,
+            connections_max=settings.webhook_requests_max,
+            tls=caller_context(settings.webhook_ca_file),
+        )
+        self.pushes = Pushes(
+            *(registry, self.pump, self.subscriptions, metrics, sender),
+            requests_max=settings.webhook_requests_max,
+            ack_deadline_s=settings.ack_deadline_s,
+            timeout_s=settings.webhook_timeout_s,
+            handshake=settings.webhook_handshake,
+        )
+
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
@@ -95,6 +118,7 @@ class Gateway:
             writer,
             self.subscriptions,
             self.pump,
+            self.pushes,
             self.maintenance,
             self.load,
             metrics,
@@ -106,11 +130,14 @@ class Gateway:
         self.audit.start()
         self.writer.start()
         self.pump.start()
+        self.pushes.start()
         self.background.start()
 
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        await self.pushes.close()
+        self.names.close()
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
@@ -119,3 +146,9 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _refuse_address(self, url: str) -> str | None:
+        """Why no subscription may have an address, as far as one can say before it is called."""
+        if self.settings.webhook_requests_max == 0:
+            return "this service sends messages to no address"
+        return self.rules.first_look(Target.parse(url))

@@ -129,6 +129,8 @@ class Subscriptions:
         The longest filter.
     overloaded
         Makes the problem that asks a client to come back later, from a word and a sentence.
+    refuse_address
+        Says why messages cannot be sent to an address, if one can tell.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Subscriptions:
         *,
         filter_max_bytes: int,
         overloaded: Callable[[str, str], HttpProblem],
+        refuse_address: Callable[[str], str | None],
     ) -> None:
         self._registry = registry
         self._writer = writer
@@ -148,6 +151,7 @@ class Subscriptions:
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
+        self._refuse_address = refuse_address
         self._waiting_requests = 0
         self._waiting_bytes = 0
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
@@ -314,7 +318,7 @@ class Subscriptions:
             existing = self._registry.get(space, id)
             if existing is None:
                 return None
-            delivery = changed_settings(existing.delivery, changes)
+            delivery = self._changed(existing.delivery, changes)
             return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
 
         try:
@@ -327,6 +331,34 @@ class Subscriptions:
         assert isinstance(configured, Subscription)
         await self._take_in([Stored(configured, created=False, replaced=False)])
         return configured
+
+    async def pause(self, subscription: Subscription, because: str) -> Subscription | None:
+        """Pause what is sent to the address of a subscription; None when that is not so any more."""
+        space, id, push = subscription.space, subscription.id, subscription.delivery.push
+
+        def pause(ends: Offsets) -> Any:
+            existing = self._registry.get(space, id)
+            if existing is None or existing.delivery.push is None or existing.delivery.paused:
+                return None
+            if push is None or existing.delivery.push.url != push.url:
+                return None
+            delivery = replace_fields(existing.delivery, paused=True, paused_because=because)
+            return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
+
+        paused = await self._writer.change(pause)
+        if isinstance(paused, Subscription):
+            await self._take_in([Stored(paused, created=False, replaced=False)])
+            return paused
+        return None
+
+    def _changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
+        """Settings with some of them changed; BadSetting names the first that is not taken."""
+        changed = changed_settings(settings, changes)
+        if changed.push is not None and changed.push != settings.push:
+            refusal = self._refuse_address(changed.push.url)
+            if refusal is not None:
+                raise BadSetting("/push/url", refusal)
+        return changed
 
     async def probe(self) -> None:
         """Return when the registry can be written."""
@@ -365,7 +397,7 @@ class Subscriptions:
         delivery = None
         if wanted.delivery is not None:
             try:
-                delivery = changed_settings(DeliverySettings(), wanted.delivery)
+                delivery = self._changed(DeliverySettings(), wanted.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
         put = Change(space, id, found.text, dialect, found.compiled, if_absent=True, delivery=delivery)
@@ -468,7 +500,8 @@ def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]
             puts[index] = replace_fields(puts[index], id=make_up_id())
             answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
-            held, put = answer.existing, puts[index]
+            held = answer.existing
+            put = puts[index] = _keeping_secrets(puts[index], held)
             differs = (held.filter, held.dialect) != (put.filter, put.dialect)
             differs |= put.delivery not in (None, held.delivery)
             stored.append(Stored(held, created=False, replaced=False, differs=differs))
@@ -492,9 +525,17 @@ def _replacing(held: Subscription, put: Change) -> Change | Configure:
     return replace_fields(put, if_absent=False)
 
 
+def _keeping_secrets(put: Change, held: Subscription) -> Change:
+    """What is secret of an address stays where nothing is said of it: nobody can read it to send it again."""
+    if put.delivery is None or put.delivery.push is None:
+        return put
+    push = put.delivery.push.kept(held.delivery.push)
+    return replace_fields(put, delivery=replace_fields(put.delivery, push=push))
+
+
 def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
     """A subscription as clients see it; of its delivery, what was set."""
-    delivery = subscription.delivery.changed()
+    delivery, because = subscription.delivery.shown(), subscription.delivery.paused_because
     return {
         "id": subscription.id,
         "space": subscription.space,
@@ -505,6 +546,7 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
         **({"delivery": delivery} if delivery else {}),
+        **({"paused_because": because} if because else {}),
     }
 
 

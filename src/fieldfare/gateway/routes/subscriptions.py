@@ -15,6 +15,7 @@ from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
 
@@ -59,6 +60,7 @@ class SubscriptionRoutes:
 
     subscriptions: Subscriptions
     pump: Pump
+    pushes: Pushes
     metrics: Metrics
     bodies: Bodies
     bulk_max_subscriptions: int
@@ -155,6 +157,9 @@ class SubscriptionRoutes:
         given_up = self.metrics.given_up_by.get(found.number)
         if given_up:
             document["given_up_events"] = given_up
+        pushed = self.pushes.document(found)
+        if pushed is not None:
+            document["push"] = pushed
         return json_response(document)
 
     async def delete_subscription(self, request: Request) -> Response:

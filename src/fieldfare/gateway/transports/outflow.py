@@ -67,9 +67,11 @@ class Outflow:
         # An automatic stream never waits for acks: when its window is full it makes room itself.
         window = 2 * self.window if self.is_auto else self.window
         session = self.pump.open_stream(self.delivery, window, alone=self.is_auto)
+        self.pump.connected += 1
         try:
             yield session
         finally:
+            self.pump.connected -= 1
             self.pump.close_stream(self.delivery, session)
 
     async def run(self, session: Session, carrier: Carrier, gone: Disconnect) -> None:

@@ -90,6 +90,18 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return [_subscription_of(row) for row in connection.execute(query)]
 
+    def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[tuple[str, str]]:
+        table = _subscriptions.c
+        # A look at each row, which takes a second for a million: it is done once in a gateway's life.
+        query = (
+            sa.select(table.space, table.id)
+            .where(sa.tuple_(table.space, table.id) > after, table.delivery.like('%"push":%'))
+            .order_by(table.space, table.id)
+            .limit(limit)
+        )
+        with self._read() as connection:
+            return [(row.space, row.id) for row in connection.execute(query)]
+
     def count(self, space: str | None = None) -> int:
         query = sa.select(sa.func.count()).select_from(_subscriptions)
         if space is not None:

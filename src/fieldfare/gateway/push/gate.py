@@ -1,0 +1,137 @@
+"""Who may call an address now, and how many requests there may be: what each request passes first."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Hashable
+
+from fieldfare.delivery.breaker import Admitted, Breaker, Due, Failed, Leave, State, Succeeded, Want
+from fieldfare.effects import Tell, Timer
+from fieldfare.gateway.push.addresses import Target
+from fieldfare.gateway.push.sender import Answer, Meaning, Sender
+
+PERMITTED_S = 86_400.0
+"""For so long a permission counts before it is asked for again."""
+
+WORDS = {State.CLOSED: "working", State.OPEN: "broken", State.TRYING: "trying"}
+"""What the states of a breaker are called where subscribers read them."""
+
+Message = Want | Leave | Succeeded | Failed | Due
+
+
+class Gate:
+    """One address as one space calls it: runs its breaker, and asks it for permission.
+
+    Spaces share none: what one makes of an address is not told to another by how its own requests fare.
+
+    Parameters
+    ----------
+    url
+        The address.
+    rng
+        For the breaker.
+    """
+
+    def __init__(self, url: str, rng: random.Random) -> None:
+        self.target = Target.parse(url)
+        self.users = 0
+        self._breaker = Breaker(rng)
+        self._waiting: dict[Hashable, asyncio.Future[None]] = {}
+        self._asking = asyncio.Lock()
+        self._permitted_until_s = -math.inf
+        self._last: Answer | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        return self._breaker.state is State.OPEN
+
+    async def admitted(self, who: Hashable) -> None:
+        """Wait until somebody may call; he must say with `ended` how it went."""
+        self._waiting[who] = future = asyncio.get_running_loop().create_future()
+        try:
+            self._hand_in(Want(who))
+            await future
+        except BaseException:
+            self._hand_in(Leave(who))
+            raise
+        finally:
+            del self._waiting[who]
+
+    def ended(self, who: Hashable, answer: Answer | None) -> None:
+        """Somebody who was admitted has called, or did not (None)."""
+        if answer is None:
+            self._hand_in(Leave(who))
+            return
+        self._last = answer
+        if answer.meaning is Meaning.ACCEPTED:
+            self._hand_in(Succeeded(who))
+        else:
+            self._hand_in(Failed(who, answer.meaning is not Meaning.FAILED, answer.wait_s))
+
+    async def permission(self, sender: Sender, timeout_s: float) -> Answer | None:
+        """Ask for permission, unless there is one; why there is none."""
+        async with self._asking:
+            if time.monotonic() < self._permitted_until_s:
+                return None
+            found = await sender.ask(self.target, timeout_s)
+            if isinstance(found, Answer):
+                return found
+            self._breaker.pace(found.spacing_s)
+            self._permitted_until_s = time.monotonic() + PERMITTED_S
+            return None
+
+    def document(self) -> dict[str, object]:
+        """What subscribers are told of it."""
+        breaker, last = self._breaker, self._last
+        document: dict[str, object] = {"state": WORDS[breaker.state], "failures": breaker.failures}
+        if breaker.state is State.OPEN:
+            document["next_try_s"] = round(max(0.0, breaker.until_s - time.monotonic()), 1)
+        if last is not None:
+            document["last"] = last.said
+        return document
+
+    def _hand_in(self, message: Message) -> None:
+        for effect in self._breaker.handle(message, time.monotonic()):
+            if isinstance(effect, Timer) and isinstance(effect.message, Due):
+                wait_s = max(0.0, effect.at_s - time.monotonic())
+                asyncio.get_running_loop().call_later(wait_s, self._hand_in, effect.message)
+            elif isinstance(effect, Tell) and isinstance(effect.news, Admitted):
+                future = self._waiting[effect.news.who]
+                if not future.done():
+                    future.set_result(None)
+
+
+class Slots:
+    """How many requests may be under way: in all, and of one space.
+
+    Parameters
+    ----------
+    most
+        In all; a space has a quarter of them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._each = max(1, most // 4)
+        self._spaces: dict[str, asyncio.Semaphore] = {}
+        self.taken = 0
+
+    async def acquire(self, space: str) -> None:
+        """Wait for a place."""
+        mine = self._spaces.setdefault(space, asyncio.Semaphore(self._each))
+        await mine.acquire()
+        try:
+            await self._all.acquire()
+        except BaseException:
+            mine.release()
+            raise
+        self.taken += 1
+
+    def release(self, space: str) -> None:
+        """Give it back."""
+        self.taken -= 1
+        self._all.release()
+        self._spaces[space].release()
