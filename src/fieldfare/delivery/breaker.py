@@ -18,6 +18,7 @@ A machine without I/O. Who wants to call says so and waits to be told; who was t
 from __future__ import annotations
 
 import enum
+import math
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class Breaker:
         self._waiting: dict[Hashable, None] = {}
         self._calling: set[Hashable] = set()
         self._trier: Hashable | None = None
-        self._spacing_s = self._next_s = 0.0
+        self._spacing_s, self._begun_s = 0.0, -math.inf
         self._timer_s: float | None = None
 
     def pace(self, spacing_s: float) -> None:
@@ -166,6 +167,10 @@ class Breaker:
             self._openings += 1
             self.state = State.OPEN
             self.until_s = now + max(pause_s, message.wait_s)
+        elif message.wait_s:
+            # An earlier caller is asked to wait while another one tries: what is asked for holds for all.
+            self.state, self._trier = State.OPEN, None
+            self.until_s = now + message.wait_s
 
     def _admit(self, now: float) -> list[Effect]:
         """Let call who may."""
@@ -177,14 +182,15 @@ class Breaker:
                 self.state = State.TRYING
             if self.state is State.TRYING and self._trier is not None:
                 return effects
-            if now < self._next_s:
-                return effects + self._timer(self._next_s)
+            next_s = self._begun_s + self._spacing_s
+            if now < next_s:
+                return effects + self._timer(next_s)
             who = next(iter(self._waiting))
             del self._waiting[who]
             self._calling.add(who)
             if self.state is State.TRYING:
                 self._trier = who
-            self._next_s = now + self._spacing_s
+            self._begun_s = now
             effects.append(Tell(Admitted(who)))
         return effects
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 import httpcore
 
 URL_MAX_CHARS = 2_000
+DEFAULT_PORTS = {"https": 443, "http": 80}
 TRIED_ADDRESSES = 3
 """Of the addresses of a name so many are tried."""
 
@@ -61,10 +62,16 @@ class Target:
                 " no user, no fragment, and nothing but ASCII (names of other letters as xn--...)"
             )
         scheme, host, port, path = found.groups()
-        number = int(port) if port else 443 if scheme == "https" else 80
+        number = int(port) if port else DEFAULT_PORTS[scheme]
         if not 0 < number < 65_536:
             raise ValueError("a port is a number from 1 to 65,535")
         return cls(scheme, _host_of(host.lower()), number, path or "/")
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a request names them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     def url(self) -> httpcore.URL:
         """The same for a request."""

@@ -151,7 +151,8 @@ class Sender:
         connect_s = min(CONNECT_S, timeout_s)
         waits = {"connect": connect_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
         pool = self._pools[target.scheme]
-        headers = [(b"user-agent", b"fieldfare"), (b"accept", b"*/*"), *headers]
+        host = (b"host", target.authority.encode())
+        headers = [host, (b"user-agent", b"fieldfare"), (b"accept", b"*/*"), *headers]
         try:
             async with (
                 asyncio.timeout(timeout_s),
