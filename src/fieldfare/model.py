@@ -120,6 +120,11 @@ class PushSettings:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a push address may have secrets, and is not pickled")
 
+    def said(self) -> dict[str, Any]:
+        """What is said of it, with what is secret: for the service that is told it, and nobody else."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in given if value is not None}
+
     def kept(self, before: PushSettings | None) -> PushSettings:
         """These settings after those before: what is secret stays for the same address if nothing is said."""
         if before is None or before.url != self.url:
@@ -187,6 +192,12 @@ class DeliverySettings:
         """Those that are not what they are by themselves."""
         given = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in given.items() if value != default}
+
+    def said(self) -> dict[str, Any]:
+        """The same as a client tells them to the service."""
+        said = self.changed()
+        said.pop("paused_because", None)
+        return said | ({"push": self.push.said()} if self.push is not None else {})
 
     def shown(self) -> dict[str, Any]:
         """The same as they may be told: nothing secret, and only what can be set."""

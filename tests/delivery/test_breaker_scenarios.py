@@ -23,12 +23,12 @@ from fieldfare.delivery.breaker import (
     OPEN_MAX_S,
     Admitted,
     Breaker,
+    BreakerState,
     Due,
     Failed,
-    Leave,
-    State,
     Succeeded,
     Want,
+    Withdraw,
 )
 from fieldfare.effects import Tell, Timer
 
@@ -49,7 +49,7 @@ class Callers:
         self.calling: dict[object, float] = {}
         self.lines: list[str] = []
 
-    def hand_in(self, message: Want | Leave | Succeeded | Failed | Due) -> None:
+    def hand_in(self, message: Want | Withdraw | Succeeded | Failed | Due) -> None:
         for effect in self.breaker.handle(message, self.now):
             if isinstance(effect, Timer):
                 heapq.heappush(self.timers, effect.at_s)
@@ -62,7 +62,7 @@ class Callers:
         self.wanting.add(who)
         self.hand_in(Want(who))
 
-    def end(self, message: Leave | Succeeded | Failed) -> None:
+    def end(self, message: Withdraw | Succeeded | Failed) -> None:
         self.wanting.discard(message.who)
         self.calling.pop(message.who, None)
         self.hand_in(message)
@@ -87,10 +87,10 @@ class Callers:
             self.pass_time(float(words[0]))
         else:
             wait_s = float(words[1]) if len(words) > 1 else 0.0
-            kinds = {"leave": Leave, "well": Succeeded}
+            kinds = {"leave": Withdraw, "well": Succeeded}
             self.end(kinds[verb](words[0]) if verb in kinds else Failed(words[0], verb == "down", wait_s))
         if self.breaker.state is not before:
-            until = f" until {self.breaker.until_s:.1f}" if self.breaker.state is State.OPEN else ""
+            until = f" until {self.breaker.until_s:.1f}" if self.breaker.state is BreakerState.OPEN else ""
             self.lines.append(f"          {self.breaker.state.value}{until}")
 
 
@@ -116,10 +116,10 @@ def test_whatever_happens_nobody_calls_what_is_broken_and_nobody_waits_for_ever(
             next_who += 1
         elif what < 0.75 and callers.calling:
             who = rng.choice(sorted(callers.calling))
-            kinds = [Succeeded(who), Failed(who), Failed(who, True, rng.choice((0.0, 50.0))), Leave(who)]
+            kinds = [Succeeded(who), Failed(who), Failed(who, True, rng.choice((0.0, 50.0))), Withdraw(who)]
             callers.end(rng.choices(kinds, (4, 3, 1, 1))[0])
         elif what < 0.8 and callers.wanting:
-            callers.end(Leave(rng.choice(sorted(callers.wanting))))
+            callers.end(Withdraw(rng.choice(sorted(callers.wanting))))
         elif what < 0.82:
             breaker.pace(spacing_s := rng.choice((0.0, 0.5)))
         else:
@@ -127,14 +127,14 @@ def test_whatever_happens_nobody_calls_what_is_broken_and_nobody_waits_for_ever(
         begun = sorted(set(callers.calling.items()) - set(before.items()), key=lambda each: each[1])
         for _, at_s in begun:
             assert at_s - last_start_s >= spacing_s - 1e-9
-            assert state is not State.OPEN or at_s >= until_s - 1e-9
+            assert state is not BreakerState.OPEN or at_s >= until_s - 1e-9
             last_start_s = at_s
-        if breaker.state is State.TRYING:
+        if breaker.state is BreakerState.TRYING:
             assert not callers.wanting or breaker._trier in callers.calling or callers.timers
         if callers.wanting and not callers.calling:
             assert callers.timers, "who waits is looked at again"
-        assert not (breaker.state is State.CLOSED and breaker.failures >= FAILURES_MAX)
-        if breaker.state is State.OPEN:
+        assert not (breaker.state is BreakerState.CLOSED and breaker.failures >= FAILURES_MAX)
+        if breaker.state is BreakerState.OPEN:
             assert breaker.until_s <= callers.now + OPEN_MAX_S
     for _ in range(10 * next_who):
         if not (callers.wanting or callers.calling):
@@ -146,7 +146,7 @@ def test_whatever_happens_nobody_calls_what_is_broken_and_nobody_waits_for_ever(
     callers.want("one more")
     callers.pass_time(OPEN_MAX_S)
     callers.end(Succeeded("one more"))
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
 
 
 if __name__ == "__main__":

@@ -79,6 +79,9 @@ class Receiver:
 
             def do_POST(self) -> None:
                 got = self._read()
+                if len(got.body) < int(self.headers["content-length"]):
+                    self.close_connection = True  # who sent it was killed
+                    return
                 with receiver._lock:
                     receiver.got.append(got)
                     receiver.under_way += 1

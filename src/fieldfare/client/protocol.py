@@ -24,7 +24,7 @@ from fieldfare.client.records import (
     SubscriptionInfo,
 )
 from fieldfare.client.verdict import Verdict
-from fieldfare.model import DeliverySettings, Position, positions_of
+from fieldfare.model import DeliverySettings, Position, PushSettings, positions_of
 
 Result = TypeVar("Result")
 
@@ -296,6 +296,9 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
 
 def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[SubscriptionInfo]:
     """Change how a subscription's messages are given."""
+    push = settings.get("push")
+    if isinstance(push, PushSettings):
+        settings = {**settings, "push": push.said()}
     return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
 
 
@@ -446,7 +449,7 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
     body: dict[str, Any] = {"filter": new.filter, "dialect": new.dialect}
     if new.delivery is not None:
         given = new.delivery
-        body["delivery"] = given.changed() if isinstance(given, DeliverySettings) else dict(given)
+        body["delivery"] = given.said() if isinstance(given, DeliverySettings) else dict(given)
     return body if new.id is None else {"id": new.id, **body}
 
 
@@ -463,6 +466,7 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         revision=value["revision"],
         valid_from=positions_of(value["valid_from"]),
         delivery=msgspec.convert(value.get("delivery", {}), DeliverySettings),
+        document=value,
     )
 
 

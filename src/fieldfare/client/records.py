@@ -15,7 +15,9 @@ class SubscriptionInfo:
     """A subscription as the service describes it.
 
     ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
-    version of the filter. ``delivery`` says how its messages are given.
+    version of the filter. ``delivery`` says how its messages are given. ``document`` is all that the service
+    says: where messages are sent to an address, also how many secrets there are, and, where one subscription
+    was asked for, how it stands with that (``push``).
     """
 
     id: str
@@ -25,6 +27,7 @@ class SubscriptionInfo:
     revision: int
     valid_from: tuple[Position, ...]
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@
 
 A machine without I/O. Who wants to call says so and waits to be told; who was told says how it went.
 
-    Want, Leave ───────▶┌─────────┐──▶ Tell(Admitted)  one who wanted may call
+    Want, Withdraw ────▶┌─────────┐──▶ Tell(Admitted)  one who wanted may call
     Succeeded, Failed ─▶│ Breaker │──▶ Timer(Due)      look again then
     Due ───────────────▶└─────────┘
 """
@@ -33,7 +33,7 @@ OPEN_MAX_S = 300.0
 """How long an address is left alone: the first time, and at most; a part of it is chance."""
 
 
-class State(enum.Enum):
+class BreakerState(enum.Enum):
     """What is thought of an address."""
 
     TRYING = "trying"
@@ -49,7 +49,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Withdraw:
     """Somebody does not want to call any more, or was admitted and has not called."""
 
     who: Hashable
@@ -102,7 +102,7 @@ class Breaker:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self.state = State.TRYING
+        self.state = BreakerState.TRYING
         self.failures = 0
         """In a row."""
         self.until_s = 0.0
@@ -118,12 +118,12 @@ class Breaker:
         """From now on there is so much time between the starts of two calls."""
         self._spacing_s = spacing_s
 
-    def handle(self, message: Want | Leave | Succeeded | Failed | Due, now: float) -> list[Effect]:
+    def handle(self, message: Want | Withdraw | Succeeded | Failed | Due, now: float) -> list[Effect]:
         """Take in a message."""
         match message:
             case Want(who):
                 self._waiting.setdefault(who)
-            case Leave(who):
+            case Withdraw(who):
                 self._end(who)
             case Succeeded(who):
                 self._succeed(who)
@@ -148,8 +148,8 @@ class Breaker:
         if not self._end(who):
             return
         if was_trier:
-            self.state, self._openings = State.CLOSED, 0
-        if self.state is State.CLOSED:
+            self.state, self._openings = BreakerState.CLOSED, 0
+        if self.state is BreakerState.CLOSED:
             self.failures = 0
 
     def _fail(self, message: Failed, now: float) -> None:
@@ -158,29 +158,29 @@ class Breaker:
             return
         self.failures += 1
         is_enough = message.is_enough or was_trier or self.failures >= FAILURES_MAX
-        if self.state is State.OPEN:
+        if self.state is BreakerState.OPEN:
             # It called before the address was known to be broken, and says only what is known.
             self.until_s = max(self.until_s, now + message.wait_s)
-        elif is_enough and (was_trier or self.state is State.CLOSED):
+        elif is_enough and (was_trier or self.state is BreakerState.CLOSED):
             longest_s = min(OPEN_MAX_S, OPEN_FIRST_S * 2.0 ** min(self._openings, 30))
             pause_s = longest_s * (0.5 + self._rng.random() / 2)
             self._openings += 1
-            self.state = State.OPEN
+            self.state = BreakerState.OPEN
             self.until_s = now + max(pause_s, message.wait_s)
         elif message.wait_s:
             # An earlier caller is asked to wait while another one tries: what is asked for holds for all.
-            self.state, self._trier = State.OPEN, None
+            self.state, self._trier = BreakerState.OPEN, None
             self.until_s = now + message.wait_s
 
     def _admit(self, now: float) -> list[Effect]:
         """Let call who may."""
         effects: list[Effect] = []
         while self._waiting:
-            if self.state is State.OPEN:
+            if self.state is BreakerState.OPEN:
                 if now < self.until_s:
                     return effects + self._timer(self.until_s)
-                self.state = State.TRYING
-            if self.state is State.TRYING and self._trier is not None:
+                self.state = BreakerState.TRYING
+            if self.state is BreakerState.TRYING and self._trier is not None:
                 return effects
             next_s = self._begun_s + self._spacing_s
             if now < next_s:
@@ -188,7 +188,7 @@ class Breaker:
             who = next(iter(self._waiting))
             del self._waiting[who]
             self._calling.add(who)
-            if self.state is State.TRYING:
+            if self.state is BreakerState.TRYING:
                 self._trier = who
             self._begun_s = now
             effects.append(Tell(Admitted(who)))

@@ -60,7 +60,6 @@ class Gateway:
         self.quotas = Quotas(rates)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
-        self.rules = CallRules(settings.callable_networks)
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.subscriptions = Subscriptions(
             self.registry,
@@ -89,23 +88,7 @@ class Gateway:
             letters_max=settings.dead_letters_max,
         )
 
-        self.names = Names()
-        sender = Sender(
-            self.rules,
-            self.names.resolve,
-            origin=settings.webhook_origin,
-            per_minute=settings.webhook_requests_per_min,
-            connections_max=settings.webhook_requests_max,
-            tls=caller_context(settings.webhook_ca_file),
-        )
-        self.pushes = Pushes(
-            *(registry, self.pump, self.subscriptions, metrics, sender),
-            requests_max=settings.webhook_requests_max,
-            ack_deadline_s=settings.ack_deadline_s,
-            timeout_s=settings.webhook_timeout_s,
-            handshake=settings.webhook_handshake,
-        )
-
+        self.pushes = self._make_pushes()
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
@@ -146,6 +129,25 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _make_pushes(self) -> Pushes:
+        settings = self.settings
+        self.rules, self.names = CallRules(settings.callable_networks), Names()
+        sender = Sender(
+            self.rules,
+            self.names.resolve,
+            origin=settings.webhook_origin,
+            per_minute=settings.webhook_requests_per_min,
+            connections_max=settings.webhook_requests_max,
+            tls=caller_context(settings.webhook_ca_file),
+        )
+        return Pushes(
+            *(self.registry, self.pump, self.subscriptions, self.metrics, sender),
+            requests_max=settings.webhook_requests_max,
+            ack_deadline_s=settings.ack_deadline_s,
+            timeout_s=settings.webhook_timeout_s,
+            handshake=settings.webhook_handshake,
+        )
 
     def _refuse_address(self, url: str) -> str | None:
         """Why no subscription may have an address, as far as one can say before it is called."""

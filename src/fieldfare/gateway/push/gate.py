@@ -8,18 +8,18 @@ import random
 import time
 from collections.abc import Hashable
 
-from fieldfare.delivery.breaker import Admitted, Breaker, Due, Failed, Leave, State, Succeeded, Want
+from fieldfare.delivery.breaker import Admitted, Breaker, BreakerState, Due, Failed, Succeeded, Want, Withdraw
 from fieldfare.effects import Tell, Timer
 from fieldfare.gateway.push.addresses import Target
-from fieldfare.gateway.push.sender import Answer, Meaning, Sender
+from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 
 PERMITTED_S = 86_400.0
 """For so long a permission counts before it is asked for again."""
 
-WORDS = {State.CLOSED: "working", State.OPEN: "broken", State.TRYING: "trying"}
+WORDS = {BreakerState.CLOSED: "working", BreakerState.OPEN: "broken", BreakerState.TRYING: "trying"}
 """What the states of a breaker are called where subscribers read them."""
 
-Message = Want | Leave | Succeeded | Failed | Due
+Message = Want | Withdraw | Succeeded | Failed | Due
 
 
 class Gate:
@@ -42,11 +42,11 @@ class Gate:
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}
         self._asking = asyncio.Lock()
         self._permitted_until_s = -math.inf
-        self._last: Answer | None = None
+        self._last: Outcome | None = None
 
     @property
     def is_broken(self) -> bool:
-        return self._breaker.state is State.OPEN
+        return self._breaker.state is BreakerState.OPEN
 
     async def admitted(self, who: Hashable) -> None:
         """Wait until somebody may call; he must say with `ended` how it went."""
@@ -55,15 +55,15 @@ class Gate:
             self._hand_in(Want(who))
             await future
         except BaseException:
-            self._hand_in(Leave(who))
+            self._hand_in(Withdraw(who))
             raise
         finally:
             del self._waiting[who]
 
-    def ended(self, who: Hashable, answer: Answer | None) -> None:
+    def ended(self, who: Hashable, answer: Outcome | None) -> None:
         """Somebody who was admitted has called, or did not (None)."""
         if answer is None:
-            self._hand_in(Leave(who))
+            self._hand_in(Withdraw(who))
             return
         self._last = answer
         if answer.meaning is Meaning.ACCEPTED:
@@ -71,13 +71,13 @@ class Gate:
         else:
             self._hand_in(Failed(who, answer.meaning is not Meaning.FAILED, answer.wait_s))
 
-    async def permission(self, sender: Sender, timeout_s: float) -> Answer | None:
+    async def permission(self, sender: Sender, timeout_s: float) -> Outcome | None:
         """Ask for permission, unless there is one; why there is none."""
         async with self._asking:
             if time.monotonic() < self._permitted_until_s:
                 return None
             found = await sender.ask(self.target, timeout_s)
-            if isinstance(found, Answer):
+            if isinstance(found, Outcome):
                 return found
             self._breaker.pace(found.spacing_s)
             self._permitted_until_s = time.monotonic() + PERMITTED_S
@@ -87,7 +87,7 @@ class Gate:
         """What subscribers are told of it."""
         breaker, last = self._breaker, self._last
         document: dict[str, object] = {"state": WORDS[breaker.state], "failures": breaker.failures}
-        if breaker.state is State.OPEN:
+        if breaker.state is BreakerState.OPEN:
             document["next_try_s"] = round(max(0.0, breaker.until_s - time.monotonic()), 1)
         if last is not None:
             document["last"] = last.said

@@ -30,14 +30,14 @@ _any = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Outgoing:
     """An event to be sent: its key, and its JSON with position and attempt as attributes."""
 
     key: int
     event: bytes
 
 
-def request_of(mode: PushMode, messages: Sequence[Message]) -> tuple[Headers, bytes]:
+def request_of(mode: PushMode, messages: Sequence[Outgoing]) -> tuple[Headers, bytes]:
     """Headers and body of the request that sends some messages: one, but for batch mode.
 
     An event is sent structured though binary mode is asked for where that cannot say it: without data (a
@@ -89,7 +89,7 @@ def _body_of(data: msgspec.Raw | None, encoded: msgspec.Raw | None, media: str |
     return value.encode()
 
 
-def id_of(number: int, messages: Sequence[Message]) -> str:
+def id_of(number: int, messages: Sequence[Outgoing]) -> str:
     """What a receiver knows a repeated request by: the same messages to the same subscription."""
     if len(messages) == 1:
         return f"ff-{number}-{position_of(messages[0].key)}"

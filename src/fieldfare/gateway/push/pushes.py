@@ -25,8 +25,8 @@ from fieldfare.gateway.delivery.records import write_event
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.gate import Gate, Slots
-from fieldfare.gateway.push.messages import Message, id_of, request_of
-from fieldfare.gateway.push.sender import Answer, Meaning, Sender
+from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
+from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
@@ -170,7 +170,7 @@ class Push:
 
     async def _send(self, who: object, delivery: Delivery, session: Session, keys: list[int]) -> None:
         means, subscription = self._means, self.subscription
-        answer: Answer | None = None
+        answer: Outcome | None = None
         try:
             with means.pump.pulled(delivery):  # nobody shall read it anew while this has something to settle
                 round = delivery.round
@@ -189,24 +189,24 @@ class Push:
             means.slots.release(subscription.space)
             self.gate.ended(who, answer)
         if answer is not None:
-            means.metrics.pushes.labels(answer.meaning.value).inc()
+            means.metrics.push.requests.labels(answer.meaning.value).inc()
             if answer.meaning is Meaning.GONE:
                 await self._pause(subscription, answer)
 
-    async def _compose(self, delivery: Delivery, session: Session, keys: list[int]) -> list[Message]:
+    async def _compose(self, delivery: Delivery, session: Session, keys: list[int]) -> list[Outgoing]:
         """The events of some messages; those that are too many for one request are given back."""
-        messages: list[Message] = []
+        messages: list[Outgoing] = []
 
         def write(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
             written: list[bytes] = []
             write_event(written, place, index, attempt, line)
-            messages.append(Message(place << INDEX_BITS | index, b"".join(written)))
+            messages.append(Outgoing(place << INDEX_BITS | index, b"".join(written)))
 
         done = await self._means.pump.compose(delivery, keys, write, [])
         delivery.give_back(session, keys[done:])
         return messages
 
-    async def _call(self, delivery: Delivery, messages: Sequence[Message]) -> Answer:
+    async def _call(self, delivery: Delivery, messages: Sequence[Outgoing]) -> Outcome:
         """Send one request, after the handshake where there was none yet."""
         means, settings, subscription = self._means, self.settings, self.subscription
         timeout_s = self._timeout_s(delivery)
@@ -228,7 +228,7 @@ class Push:
         means.metrics.given(len(messages))
         return await means.sender.post(self.gate.target, headers, body, timeout_s)
 
-    def _settle(self, answer: Answer, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
+    def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:
             failed = [key for key in keys if answer.failed and str(position_of(key)) in answer.failed]
             try:
@@ -252,7 +252,7 @@ class Push:
             longest_s = min(DELAY_MAX_S, DELAY_FIRST_S * 2.0 ** min(attempts - 1, 30))
             delivery.nack((key,), now_s, self._means.rng.uniform(0, longest_s))
 
-    async def _pause(self, subscription: Subscription, answer: Answer) -> None:
+    async def _pause(self, subscription: Subscription, answer: Outcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         because = f"the receiver wants no messages any more: {answer.said} at {now}"
         try:
@@ -403,7 +403,7 @@ class Pushes:
 
     def observe(self) -> None:
         """Take in the figures that change all the time."""
-        metrics = self._means.metrics
-        metrics.pushed.set(len(self._pushes))
-        metrics.pushing.set(self._means.slots.taken)
+        metrics = self._means.metrics.push
+        metrics.subscriptions.set(len(self._pushes))
+        metrics.under_way.set(self._means.slots.taken)
         metrics.broken.set(sum(gate.is_broken for gate in self._gates.values()))

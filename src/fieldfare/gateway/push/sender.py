@@ -12,6 +12,7 @@ import ssl
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import httpcore
 import msgspec
@@ -25,7 +26,9 @@ ANSWER_MAX_BYTES = 64 << 10
 
 DRAIN_S = 1.0
 RETRY_AFTER_MAX_S = 3600.0
-IDLE_S = 30.0
+IDLE_S = 2.0
+"""So long a connection is kept: many servers close it soon after, and what is sent then is lost on the way."""
+
 PER_MINUTE_MAX = 1_000_000
 
 
@@ -44,7 +47,7 @@ class Meaning(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Outcome:
     """What came of a request, for a person, and for how long the receiver wants to be left alone.
 
     ``failed`` are the positions of those messages of a batch that the receiver wants again.
@@ -116,13 +119,13 @@ class Sender:
         for pool in self._pools.values():
             await pool.aclose()
 
-    async def ask(self, target: Target, timeout_s: float) -> Permission | Answer:
+    async def ask(self, target: Target, timeout_s: float) -> Permission | Outcome:
         """Ask an address whether it wants to be sent messages."""
         headers = [self._origin]
         if self._per_minute:
             headers.append((b"webhook-request-rate", b"%d" % self._per_minute))
         found = await self._request(b"OPTIONS", target, headers, None, timeout_s)
-        if isinstance(found, Answer):
+        if isinstance(found, Outcome):
             return found
         status, answered, _ = found
         if status in (429, 503):
@@ -133,48 +136,62 @@ class Sender:
                 f"it did not allow messages: to OPTIONS it must answer with WebHook-Allowed-Origin:"
                 f" {self._origin_name}; it answered {status}"
             )
-            return Answer(Meaning.UNREACHABLE, said)
+            return Outcome(Meaning.UNREACHABLE, said)
         rate = answered.get(b"webhook-allowed-rate", b"*").strip()
         per_minute = int(rate) if rate.isdigit() and len(rate) < 7 else PER_MINUTE_MAX
         asked = self._per_minute or PER_MINUTE_MAX
         most = min(max(per_minute, 1), asked)
         return Permission(60.0 / most if most < PER_MINUTE_MAX else 0.0)
 
-    async def post(self, target: Target, headers: Headers, body: bytes, timeout_s: float) -> Answer:
+    async def post(self, target: Target, headers: Headers, body: bytes, timeout_s: float) -> Outcome:
         """Send messages."""
         found = await self._request(b"POST", target, [*headers, self._origin], body, timeout_s)
-        return found if isinstance(found, Answer) else _meaning(*found)
+        return found if isinstance(found, Outcome) else _meaning(*found)
 
     async def _request(
         self, method: bytes, target: Target, headers: Headers, body: bytes | None, timeout_s: float
-    ) -> Answer | tuple[int, dict[bytes, bytes], bytes]:
-        connect_s = min(CONNECT_S, timeout_s)
-        waits = {"connect": connect_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
+    ) -> Outcome | tuple[int, dict[bytes, bytes], bytes]:
+        waits = {
+            "connect": min(CONNECT_S, timeout_s),
+            "read": timeout_s,
+            "write": timeout_s,
+            "pool": timeout_s,
+        }
         pool = self._pools[target.scheme]
         host = (b"host", target.authority.encode())
         headers = [host, (b"user-agent", b"fieldfare"), (b"accept", b"*/*"), *headers]
+        is_sent = False
+
+        async def trace(step: str, info: dict[str, Any]) -> None:
+            nonlocal is_sent
+            is_sent |= step == "http11.send_request_headers.started"
+
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 pool.stream(
-                    method, target.url(), headers=headers, content=body, extensions={"timeout": waits}
+                    method,
+                    target.url(),
+                    headers=headers,
+                    content=body,
+                    extensions={"timeout": waits, "trace": trace},
                 ) as response,
             ):
                 answered = {name.lower(): value for name, value in response.headers}
                 is_json = b"json" in answered.get(b"content-type", b"")
                 return response.status, answered, await _read(response, is_needed=is_json)
         except NotAllowed as error:
-            return Answer(Meaning.UNREACHABLE, str(error))
-        except httpcore.ConnectTimeout:
-            return Answer(Meaning.UNREACHABLE, f"there was no connection within {connect_s:g} s")
-        except httpcore.PoolTimeout:
-            return Answer(Meaning.UNREACHABLE, "too many requests are under way to other addresses")
-        except httpcore.ConnectError as error:
-            return Answer(Meaning.UNREACHABLE, _no_connection(error))
-        except (TimeoutError, httpcore.TimeoutException):
-            return Answer(Meaning.FAILED, f"it did not answer within {timeout_s:g} s")
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError):
-            return Answer(Meaning.FAILED, "the connection broke, or what came was no HTTP")
+            return Outcome(Meaning.UNREACHABLE, str(error))
+        except (TimeoutError, httpcore.TimeoutException) as error:
+            if is_sent:
+                return Outcome(Meaning.FAILED, f"it did not answer within {timeout_s:g} s")
+            is_pool = isinstance(error, httpcore.PoolTimeout)
+            said = "too many requests are under way" if is_pool else "there was no connection in time"
+            return Outcome(Meaning.UNREACHABLE, said)
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            if is_sent:
+                return Outcome(Meaning.FAILED, "the connection broke, or what came was no HTTP")
+            return Outcome(Meaning.UNREACHABLE, _no_connection(error))
 
 
 async def _read(response: httpcore.Response, *, is_needed: bool) -> bytes:
@@ -204,20 +221,20 @@ def _no_connection(error: BaseException) -> str:
     return "it could not be connected to"
 
 
-def _meaning(status: int, headers: dict[bytes, bytes], body: bytes) -> Answer:
+def _meaning(status: int, headers: dict[bytes, bytes], body: bytes) -> Outcome:
     said = f"it answered {status}"
     if 200 <= status < 300:
         failed = _failed_of(body)
         if failed is None:
-            return Answer(Meaning.FAILED, f"{said}, but its failed_positions cannot be read")
-        return Answer(Meaning.ACCEPTED, said, failed=failed)
+            return Outcome(Meaning.FAILED, f"{said}, but its failed_positions cannot be read")
+        return Outcome(Meaning.ACCEPTED, said, failed=failed)
     if status == 410:
-        return Answer(Meaning.GONE, said)
+        return Outcome(Meaning.GONE, said)
     if status in (429, 503):
-        return Answer(Meaning.BUSY, said, wait_s=_retry_after_s(headers.get(b"retry-after", b"")))
+        return Outcome(Meaning.BUSY, said, wait_s=_retry_after_s(headers.get(b"retry-after", b"")))
     if 300 <= status < 400:
         said += ", and no redirect is followed"
-    return Answer(Meaning.FAILED, said)
+    return Outcome(Meaning.FAILED, said)
 
 
 def _failed_of(body: bytes) -> frozenset[str] | None:
