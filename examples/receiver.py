@@ -2,8 +2,8 @@
 
 SECRET=whsec_... python examples/receiver.py PORT
 
-The service must be allowed to call this machine (``FIELDFARE_WEBHOOK_ALLOW=127.0.0.1``), and a subscription name
-``http://127.0.0.1:PORT/`` as its address, and the secret.
+The service must be allowed to call this machine (``FIELDFARE_WEBHOOK_ALLOW=127.0.0.1``), and a subscription
+have ``http://127.0.0.1:PORT/`` as its address, and the secret.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Gateway:
             tls=caller_context(settings.webhook_ca_file),
         )
         return Pushes(
-            *(self.registry, self.pump, self.subscriptions, self.metrics, sender),
+            *(self.pump, self.subscriptions, self.metrics, sender),
             requests_max=settings.webhook_requests_max,
             ack_deadline_s=settings.ack_deadline_s,
             timeout_s=settings.webhook_timeout_s,

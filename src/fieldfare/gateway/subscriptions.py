@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -205,6 +205,24 @@ class Subscriptions:
                 raise await self._unknown(space, id)
             self._hold(found)
         return found
+
+    async def pushed(self) -> AsyncIterator[Subscription]:
+        """Those that have a push address; each as it stands when it is given."""
+        after = ("", "")
+        while True:
+            changes = self._changes
+            page = await asyncio.to_thread(self._registry.pushed, after)
+            for each in page:
+                if changes == self._changes:
+                    yield each
+                    continue
+                try:
+                    yield await self.get(each.space, each.id)
+                except HttpProblem:
+                    pass  # removed meanwhile
+            if not page:
+                return
+            after = (page[-1].space, page[-1].id)
 
     def is_newest(self, subscription: Subscription) -> bool:
         """Whether this is how a subscription stands, as far as is known: nothing has overtaken it."""

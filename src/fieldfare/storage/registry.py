@@ -137,8 +137,8 @@ class Registry(Protocol):
         """Up to ``limit`` subscriptions of a space whose id comes after ``after``, sorted by id."""
         ...
 
-    def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[tuple[str, str]]:
-        """Space and id of up to ``limit`` subscriptions behind one that have a push address, sorted."""
+    def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
+        """Up to ``limit`` subscriptions that have a push address, sorted by space and id, behind these."""
         ...
 
     def count(self, space: str | None = None) -> int:

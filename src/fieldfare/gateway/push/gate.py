@@ -33,11 +33,14 @@ class Gate:
         The address.
     rng
         For the breaker.
+    broken
+        Those that are broken, this one with them while it is.
     """
 
-    def __init__(self, url: str, rng: random.Random) -> None:
+    def __init__(self, url: str, rng: random.Random, broken: set[Gate]) -> None:
         self.target = Target.parse(url)
         self.users = 0
+        self._broken = broken
         self._breaker = Breaker(rng)
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}
         self._asking = asyncio.Lock()
@@ -102,6 +105,10 @@ class Gate:
                 future = self._waiting[effect.news.who]
                 if not future.done():
                     future.set_result(None)
+        if self.is_broken and self.users:
+            self._broken.add(self)
+        else:
+            self._broken.discard(self)
 
 
 class Slots:

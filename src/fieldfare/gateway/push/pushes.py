@@ -31,7 +31,6 @@ from fieldfare.gateway.push.signing import signature
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.push")
 
@@ -44,7 +43,7 @@ WINDOW = 1 << 20
 
 LEASE_BEYOND_S = 60.0
 LOADED_AT_ONCE = 4
-FOUND_AT_ONCE = 1_000
+FOUND_AT_ONCE = 50
 RETRY_S = 1.0
 CLOSING_S = 2.0
 """When the gateway stops, requests under way have so long to be answered; others are sent again."""
@@ -269,8 +268,6 @@ class Pushes:
 
     Parameters
     ----------
-    registry
-        Knows at the start whose messages are sent.
     pump, subscriptions, metrics
         Bring messages, know settings, count.
     sender
@@ -285,7 +282,6 @@ class Pushes:
 
     def __init__(
         self,
-        registry: Registry,
         pump: Pump,
         subscriptions: Subscriptions,
         metrics: Metrics,
@@ -296,7 +292,6 @@ class Pushes:
         timeout_s: float,
         handshake: bool,
     ) -> None:
-        self._registry = registry
         self._is_on = requests_max > 0
         self._means = Means(
             pump,
@@ -312,6 +307,7 @@ class Pushes:
         )
         self._pushes: dict[int, Push] = {}
         self._gates: dict[tuple[str, str], Gate] = {}
+        self._broken: set[Gate] = set()
         self._ended: set[Push] = set()
         """Closed, with requests under way."""
         self._finding: asyncio.Task[None] | None = None
@@ -355,7 +351,7 @@ class Pushes:
         key = (subscription.space, push.url)
         gate = self._gates.get(key)
         if gate is None:
-            gate = self._gates[key] = Gate(push.url, self._means.rng)
+            gate = self._gates[key] = Gate(push.url, self._means.rng, self._broken)
         gate.users += 1
         self._pushes[number] = Push(self._means, subscription, gate)
 
@@ -365,32 +361,25 @@ class Pushes:
         push.gate.users -= 1
         if not push.gate.users:
             del self._gates[push.subscription.space, push.settings.url]
+            self._broken.discard(push.gate)
         self._ended = {each for each in self._ended if each.under_way}
         if push.under_way:
             self._ended.add(push)
 
     async def _find(self) -> None:
         """Begin with those whose settings say so: a gateway that starts knows none."""
-        after = ("", "")
         while True:
             try:
-                found = await asyncio.to_thread(self._registry.pushed, after, FOUND_AT_ONCE)
-                for space, id in found:
-                    await self._find_one(space, id)
+                count = 0
+                async for subscription in self._means.subscriptions.pushed():
+                    self.changed(subscription.number, subscription)
+                    count += 1
+                    if count % FOUND_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                return
             except (StorageError, OSError) as error:
                 logger.error("the subscriptions to be pushed cannot be read: %s", error)
                 await asyncio.sleep(RETRY_S)
-                continue
-            if len(found) < FOUND_AT_ONCE:
-                return
-            after = found[-1]
-
-    async def _find_one(self, space: str, id: str) -> None:
-        try:
-            subscription = await self._means.subscriptions.get(space, id)
-        except HttpProblem:
-            return  # removed meanwhile
-        self.changed(subscription.number, subscription)
 
     def document(self, subscription: Subscription) -> dict[str, object] | None:
         """How it stands with what is sent for a subscription; None where nothing is to be."""
@@ -406,4 +395,4 @@ class Pushes:
         metrics = self._means.metrics.push
         metrics.subscriptions.set(len(self._pushes))
         metrics.under_way.set(self._means.slots.taken)
-        metrics.broken.set(sum(gate.is_broken for gate in self._gates.values()))
+        metrics.broken.set(len(self._broken))

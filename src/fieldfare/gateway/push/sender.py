@@ -27,7 +27,7 @@ ANSWER_MAX_BYTES = 64 << 10
 DRAIN_S = 1.0
 RETRY_AFTER_MAX_S = 3600.0
 IDLE_S = 2.0
-"""So long a connection is kept: many servers close it soon after, and what is sent then is lost on the way."""
+"""So long a connection is kept: many servers close it soon after, and what is sent then is lost."""
 
 PER_MINUTE_MAX = 1_000_000
 
