@@ -21,6 +21,8 @@ from receiver_support import (
     verify,
 )
 
+from fieldfare.delivery.breaker import FAILURES_MAX
+
 QUICK = {"retry_delays_s": [0.01]}
 
 
@@ -409,6 +411,56 @@ def test_messages_wait_where_a_subscription_is_paused_and_go_on_after(tmp_path):
                 assert r.gateway.pushes._pushes == {}
                 await asyncio.sleep(0)
                 assert not r.gateway.pushes._gates
+
+    run(work)
+
+
+def test_what_is_under_way_when_it_is_set_back_settles_nothing_of_what_comes_again(tmp_path):
+    async def work() -> None:
+        first_may_end = threading.Event()
+
+        def hold(got):
+            first_may_end.wait(30)
+            return 200, {}, b""
+
+        with receiving() as receiver:
+            receiver.answers.put(hold)
+            async with running(tmp_path, **LOOPBACK) as r:
+                await pushed(r, receiver.url, push={"requests_max": 2})
+                await some(r, 1)
+                await until_async(lambda: receiver.got)
+                answer = await r.client.post(f"{SUBSCRIPTIONS}/a/seek", json={"to": "earliest"})
+                assert answer.status_code == 200, answer.text
+                push = next(iter(r.gateway.pushes._pushes.values()))
+                first_may_end.set()
+                await until_async(lambda: len(receiver.got) == 2 and not push.under_way)
+                await settled(r)
+                assert receiver.ids == ["0", "0"]
+
+    run(work)
+
+
+def test_an_address_that_fails_again_and_again_is_left_alone(tmp_path):
+    """Messages behind those that were tried wait, using up no attempts; one that is well lets all go on."""
+
+    async def work() -> None:
+        with receiving() as receiver:
+            receiver.always = lambda got: (500, {}, b"")
+            async with running(tmp_path, **LOOPBACK) as r:
+                await pushed(r, receiver.url, max_attempts=100, retry_delays_s=[0.01])
+                await some(r, 30)
+                await until_async(lambda: len(receiver.got) >= FAILURES_MAX)
+                gate = next(iter(r.gateway.pushes._gates.values()))
+                await until_async(lambda: gate.is_broken)
+                told = (await described(r))["push"]
+                assert told["state"] == "broken" and told["last"] == "it answered 500"
+                assert len(receiver.got) < 20, "most were not even tried"
+                await r.gateway.figures.observe()
+                assert "fieldfare_broken_push_addresses 1.0" in (await r.client.get("/metrics")).text
+                receiver.always = None
+                await settled(r)
+                assert set(receiver.ids) == set(map(str, range(30)))
+                assert (await described(r))["push"]["state"] == "working"
 
     run(work)
 
