@@ -465,6 +465,26 @@ def test_an_address_that_fails_again_and_again_is_left_alone(tmp_path):
     run(work)
 
 
+def test_events_of_one_key_are_sent_one_after_the_other_and_a_failed_one_holds_only_its_key(tmp_path):
+    async def work() -> None:
+        with receiving() as receiver:
+            async with running(tmp_path, **LOOPBACK) as r:
+                push = {"requests_max": 4, "mode": "batch"}
+                limits = {"order_by": "subject", "max_in_flight_bytes": 1 << 20, "retry_delays_s": [0.05]}
+                await pushed(r, receiver.url, push=push, paused=True, **limits)
+                await r.publish(*(event(i, {"x": 1}, subject="ab"[i % 2]) for i in range(8)))
+                r.pipeline.step()
+                receiver.always = lambda got: (200 if got.events[0]["fieldfareattempt"] > 1 else 500, {}, b"")
+                await change(r, paused=False)
+                await settled(r)
+                for key in (0, 1):
+                    mine = list(dict.fromkeys(id for id in receiver.ids if int(id) % 2 == key))
+                    assert mine == sorted(mine)
+                assert set(receiver.ids) == set("01234567")
+
+    run(work)
+
+
 def test_many_that_nothing_matches_are_opened_at_a_start_and_wait(tmp_path):
     async def work() -> None:
         async with running(tmp_path, **LOOPBACK) as r:

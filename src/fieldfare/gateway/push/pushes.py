@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
 from fieldfare.delivery.keys import INDEX_BITS, position_of
 from fieldfare.gateway.delivery.pump import Pump
-from fieldfare.gateway.delivery.records import write_event
+from fieldfare.gateway.delivery.records import PARTS, write_event
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.gate import Gate, Slots
@@ -117,6 +117,7 @@ class Push:
                     if len(self.under_way) >= self.settings.requests_max:
                         await asyncio.wait(self.under_way, return_when=asyncio.FIRST_COMPLETED)
                     elif delivery.has_message(session):
+                        await pump.find_names(delivery, session)
                         await self._begin(delivery, session)
                     else:
                         await waiter.woken()
@@ -148,6 +149,7 @@ class Push:
         if not keys:
             means.slots.release(space)
             self.gate.ended(who, None)
+            await asyncio.sleep(0)  # whatever keeps them back is not waited for in a circle
             return
         means.pump.wake(delivery)
         sending = self._send(who, delivery, session, keys)
@@ -194,14 +196,16 @@ class Push:
 
     async def _compose(self, delivery: Delivery, session: Session, keys: list[int]) -> list[Outgoing]:
         """The events of some messages; those that are too many for one request are given back."""
-        messages: list[Outgoing] = []
+        parts: list[bytes] = []
+        written: list[int] = []
 
         def write(parts: list[bytes], place: int, index: int, attempt: int, line: bytes) -> None:
-            written: list[bytes] = []
-            write_event(written, place, index, attempt, line)
-            messages.append(Outgoing(place << INDEX_BITS | index, b"".join(written)))
+            write_event(parts, place, index, attempt, line)
+            written.append(place << INDEX_BITS | index)
 
-        done = await self._means.pump.compose(delivery, keys, write, [])
+        done = await self._means.pump.compose(delivery, keys, write, parts)
+        events = (b"".join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS))
+        messages = list(map(Outgoing, written, events))
         delivery.give_back(session, keys[done:])
         return messages
 
