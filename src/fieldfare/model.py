@@ -18,6 +18,20 @@ attributes has a path, too: see ``derived_path``.
 
 DEFAULT_SPACE = "default"
 
+_LATER = "#"
+"""No space's name has this in it."""
+
+
+def space_key(name: str, before: int) -> str:
+    """What stands for a space in the log and the index: its name, unless there were others of it before."""
+    return f"{name}{_LATER}{before}" if before else name
+
+
+def space_name(key: str) -> str:
+    """The name of the space that a key stands for."""
+    return key.partition(_LATER)[0]
+
+
 Offsets = tuple[int, ...]
 """An offset in each partition of the log, by the partition's number."""
 
@@ -216,7 +230,8 @@ class Subscription:
     """One standing filter as it stands now.
 
     ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
-    is the registry revision that wrote this version. No record before ``valid_from`` meets it.
+    is the registry revision that wrote this version. No record before ``valid_from`` meets it. ``cost`` is
+    what the filter costs, for the quotas of its space.
     """
 
     id: str
@@ -227,6 +242,7 @@ class Subscription:
     revision: int
     valid_from: Offsets
     delivery: DeliverySettings = DeliverySettings()
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,22 @@ def test_spaces_are_created_and_listed(fieldfare: Fieldfare) -> None:
     assert fieldfare("spaces", "list").stdout == "default\n"
 
 
+def test_quotas_are_shown_and_some_of_them_set(fieldfare: Fieldfare) -> None:
+    shown = fieldfare("spaces", "quotas", "default").stdout.splitlines()
+    assert [line.split() for line in shown] == [
+        ["events_per_s", "no", "bound"],
+        ["subscriptions", "10,000,", "set", "for", "it,", "has", "3"],
+    ]
+    given = ("subscriptions=default", "events_per_s=0.5")
+    assert json.loads(fieldfare("spaces", "quotas", "default", *given, "--json").stdout)["set"] == {
+        "events_per_s": 0.5,
+        "subscriptions": None,
+    }
+    for wrong in ("subscriptions", "subscriptions=", "subscriptions=many", "=", "events_per_s:5"):
+        result = fieldfare("spaces", "quotas", "default", wrong)
+        assert result.exit_code == 1 and "sets no quota" in result.stderr
+
+
 def test_top_shows_the_figures_once(fieldfare: Fieldfare) -> None:
     result = fieldfare("top", "--once")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -221,6 +221,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404, {"title": "Unknown space", "detail": f"there is no space {steps[2:3]}"})
         if steps[3] == "events":
             return self.events(body)
+        if steps[3] == "quotas":
+            given = json.loads(body) if body else {"subscriptions": 10_000}
+            limits = {"events_per_s": None, "subscriptions": 10_000}
+            return self.answer(200, {"limits": limits, "used": {"subscriptions": 3}, "set": given})
         if len(steps) == 4:
             return self.collection(method, body, query)
         return self.subscription(method, steps[4], steps[5] if len(steps) > 5 else "", body, query)

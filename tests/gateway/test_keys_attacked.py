@@ -66,7 +66,7 @@ def test_a_revoked_key_makes_no_heir_while_its_end_is_written(tmp_path, monkeypa
             body = {"space": "mine", "rights": ["subscribe"]}
             heir = asyncio.create_task(r.client.post("/v1/keys", json=body, headers=bearer(key)))
             theft = asyncio.create_task(r.client.delete(f"/v1/keys/{other}", headers=bearer(key)))
-            while len(keyring._changing._waiters or ()) < 2:
+            while len(keyring.changing._waiters or ()) < 2:
                 await asyncio.sleep(0)
             through.set()
             assert (await end).status_code == 204

@@ -97,7 +97,7 @@ def set_up(client: httpx.Client, gateway: Gateway) -> None:
     NaivePipeline(gateway).step(3)
     NaivePipeline(gateway).step()
     client.post(f"{SUBSCRIPTIONS}/a/ack", json={"positions": ["0-1-0"]}).raise_for_status()
-    gateway.quarantine.add(SetAside(2, 1, "default", "it failed", 5))
+    gateway.quarantine.add(SetAside(2, "default", 1, "it failed", 5))
 
 
 def requests() -> Iterator[tuple[str, str, Any, int]]:
@@ -108,6 +108,12 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "GET", "/v1/spaces", None, 200
     yield "POST", "/v1/spaces", {"name": "market"}, 201
     yield "POST", "/v1/spaces", {"name": "market"}, 409
+    yield "GET", "/v1/spaces/market/quotas", None, 200
+    yield "PUT", "/v1/spaces/market/quotas", {"subscriptions": 1}, 200
+    for id, status in (("a", 201), ("b", 409), ("a", 200)):
+        yield "PUT", f"/v1/spaces/market/subscriptions/{id}", {"filter": "data.x = 2"}, status
+    yield "DELETE", "/v1/spaces/market", None, 204
+    yield "DELETE", "/v1/spaces/market", None, 404
     yield "GET", SUBSCRIPTIONS, None, 200
     for path in (a, f"{a}x", nothing):
         yield "GET", path, None, 200 if path == a else 404

@@ -276,7 +276,8 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                 if method == "parameters" or path.endswith(("/stream", "/websocket")):
                     continue
                 operation = DOCUMENT["paths"][path][method]
-                url = path.format(space="default", id="cheap-yahoo", position="0-0-0", key=key)
+                space = "market" if path == "/v1/spaces/{space}" else "default"
+                url = path.format(space=space, id="cheap-yahoo", position="0-0-0", key=key)
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:

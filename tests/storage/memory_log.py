@@ -168,6 +168,12 @@ class MemoryEventLog:
     def size_bytes(self) -> int:
         return sum(partition.size_bytes() for partition in self._all)
 
+    def sizes(self) -> dict[str, int]:
+        kept: dict[str, int] = {}
+        for record in (each for partition in self._all for each in partition._records):
+            kept[record.space] = kept.get(record.space, 0) + len(record.payload)
+        return kept
+
     def close(self) -> None:
         """There is nothing to let go of."""
 

@@ -397,6 +397,13 @@ class LogAgainstModel(RuleBasedStateMachine):
             at: (new.payload, new.stamp) for at, new in self.records.items()
         }
 
+    @invariant()
+    def it_knows_how_much_each_space_has(self) -> None:
+        kept: dict[str, int] = {}
+        for new in self.records.values():
+            kept[new.space] = kept.get(new.space, 0) + len(new.payload)
+        assert self.log.sizes() == kept
+
 
 class SqliteAgainstModel(LogAgainstModel):
     kind = "sqlite"

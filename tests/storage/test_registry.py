@@ -23,9 +23,19 @@ from fieldfare.model import (
     PushSettings,
     Subscription,
 )
-from fieldfare.storage import Registry, open_registry
+from fieldfare.storage import Registry, open_keys, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.keys import StoredKey
+from fieldfare.storage.registry import (
+    Configure,
+    Conflict,
+    Held,
+    Put,
+    RegistryChange,
+    Remove,
+    StoredSpace,
+    Version,
+)
 
 OpenRegistry = Callable[[], Registry]
 
@@ -98,6 +108,55 @@ def test_spaces_do_not_see_each_others_subscriptions(registry: Registry) -> None
     assert ant.filter == "b = 1"
     registry.apply([Remove("birds", "x")], (2,), 0)
     assert registry.get("ants", "x") == ant
+
+
+def test_what_each_space_has_is_known_and_so_are_its_quotas(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    registry.create_space("ants")
+    dear = replace(put("x"), cost=40)
+    registry.apply([dear, put("y"), replace(put("x", space="ants"), cost=7)], (1,), 0)
+    assert registry.held() == {"birds": Held(2, 41), "ants": Held(1, 7)}
+    registry.apply([replace(dear, filter="a = 2", cost=3), Remove("birds", "y")], (2,), 0)
+    registry.apply([Configure("birds", "x", DeliverySettings(paused=True))], (2,), 0)
+    assert registry.held()["birds"] == Held(1, 3)
+    assert registry.costs("birds", ["y", "x", "nothing"]) == {"x": 3} and registry.costs("ants", []) == {}
+    registry.set_quotas("ants", {"subscriptions": 10.0, "events_per_s": 0.5})
+    with pytest.raises(UnknownSpaceError):
+        registry.set_quotas("bees", {})
+    assert open_the_registry().stored_spaces() == [
+        StoredSpace("ants", "ants", {"subscriptions": 10.0, "events_per_s": 0.5}),
+        StoredSpace("birds", "birds", {}),
+    ]
+
+
+def test_a_space_of_a_name_that_there_was_before_is_another_one(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    keys = open_keys(registry.url)
+    for id, space in (("a", "birds"), ("b", "ants"), ("c", None)):
+        keys.add(StoredKey(id, b"", space, ("publish",), "", 1, "admin"))
+    registry.apply([put("x")], (1,), 0)
+    registry.set_quotas("birds", {"subscriptions": 1})
+    assert registry.delete_space("birds", 5) == "birds"
+    for gone in (lambda: registry.delete_space("birds", 6), lambda: registry.apply([put("y")], (1,), 0)):
+        with pytest.raises(UnknownSpaceError):
+            gone()
+    listed = keys.keys()
+    assert {key.id: key.revoked_ms for key in listed} == {"a": 5, "b": None, "c": None}
+    names = [registry.create_space("birds")]
+    other = open_the_registry()
+    assert other.stored_spaces() == [StoredSpace("birds", names[0], {})]
+    assert other.key_of_space("birds") == names[0] and other.unfinished_spaces() == ["birds"]
+    assert other.list("birds") and not other.list(names[0])
+    registry.apply([put("x", space=names[0])], (2,), 0)
+    registry.apply([Remove("birds", "x")], (2,), 0)
+    registry.finish_space("birds")
+    assert other.unfinished_spaces() == [] and other.held() == {names[0]: Held(1, 1)}
+    for _ in range(3):
+        registry.delete_space("birds", 7)
+        names.append(registry.create_space("birds"))
+    assert len({"birds", *names}) == 5 and other.unfinished_spaces() == names[:-1]
 
 
 def test_listing_goes_through_the_ids_page_by_page_by_code_point(registry: Registry) -> None:
@@ -426,6 +485,10 @@ INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM 
 DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
 DROP TABLE letters;
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 ALTER TABLE subscriptions DROP COLUMN further;
 DELETE FROM counters WHERE name LIKE 'end %';
@@ -436,13 +499,26 @@ UPDATE counters SET value = 1 WHERE name = 'format';
 FORMAT_2 = """
 DROP TABLE letters;
 ALTER TABLE cursors DROP COLUMN attempts;
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 UPDATE counters SET value = 2 WHERE name = 'format';
 """
 """The same for the second."""
 
+FORMAT_3 = """
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
+UPDATE counters SET value = 3 WHERE name = 'format';
+"""
+"""And for the third."""
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2], ids=["first", "second"])
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=["first", "second", "third"])
 def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
@@ -463,6 +539,8 @@ def check_upgraded(registry: Registry) -> None:
     assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
     assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
+    assert registry.held() == {"birds": Held(2, 2)}
+    assert registry.stored_spaces() == [StoredSpace("birds", "birds", {})]
 
 
 def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
@@ -483,6 +561,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         from fieldfare.storage import open_registry
         from fieldfare.storage.sql import tables
         tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
+        tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -493,7 +572,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 4 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 5 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 3"):
+    with pytest.raises(RegistryError, match="not a registry of format 4"):
         open_registry(old_registry)

@@ -213,7 +213,8 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
     log.trim(10)
     log.close()
     with sqlite3.connect(tmp_path / "log.db") as connection:
-        connection.execute("DROP TABLE stamps")
+        for table in ("stamps", "sizes", "counted"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
@@ -228,13 +229,43 @@ def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: 
     assert [found.stamp for found in upgraded.read(upgraded.end() - 1, upgraded.end())] == [later]
 
 
+def test_a_log_of_the_third_format_counts_what_is_in_it(log: SqliteEventLog, tmp_path: Path) -> None:
+    log.append([replace(record(3), space=space) for space in ("birds", "fish", "birds")])
+    sizes = log.sizes()
+    log.close()
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.executescript("DROP TABLE sizes; DROP TABLE counted; PRAGMA user_version = 3")
+    connection.close()
+    upgraded = open_event_log(f"sqlite:///{tmp_path}/log.db")
+    assert upgraded.sizes() == sizes and sizes["birds"] == 2 * sizes["fish"]
+    upgraded.trim(2)
+    assert upgraded.sizes() == {"birds": sizes["fish"]}
+
+
+def test_what_is_counted_of_spaces_survives_a_kill_between_any_two_steps_of_a_trim(
+    log: SqliteEventLog,
+) -> None:
+    """Each step takes its records and what was counted of them in one transaction."""
+    log.append([replace(record(100), space=space) for space in ("birds", "fish") * 3])
+    log._count()
+    log.append([record()])
+    for before in (1, 1, 3, 6, 7):
+        log.trim(before)
+        log.close()
+        kept: dict[str, int] = {}
+        for found in log.read(log.start(), log.end()):
+            kept[found.space] = kept.get(found.space, 0) + len(found.payload)
+        assert log.sizes() == kept
+
+
 def test_an_older_log_beside_a_registry_that_cannot_be_read_is_left_as_it_is(
     log: SqliteEventLog, tmp_path: Path
 ) -> None:
     log.append([record()])
     log.close()
     with sqlite3.connect(tmp_path / "log.db") as connection:
-        connection.execute("DROP TABLE stamps")
+        for table in ("stamps", "sizes", "counted"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     (tmp_path / "registry.db").write_text("not a database" * 100)

@@ -39,7 +39,10 @@ COMMANDS = {
     "seek": ("delivery:seek", "Let a subscription go on from another place: a time, a position, an end."),
     "pause": ("delivery:pause", "Give a subscription's readers nothing for the time being."),
     "resume": ("delivery:resume", "Give a subscription's readers messages again."),
-    "spaces": ("spaces:app", "Create and list spaces (a space is a tenant's world)."),
+    "spaces": (
+        "spaces:app",
+        "Create, list and delete spaces (a space is a tenant's world); their quotas.",
+    ),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
     "keys": ("keys:app", "Make, list and revoke API keys."),
     "quarantine": (

@@ -164,9 +164,24 @@ def create_space(name: str) -> ApiCall[str]:
     return ApiCall("POST", "/v1/spaces", lambda answer: name, *_json({"name": name}))
 
 
+def delete_space(name: str) -> ApiCall[None]:
+    """Delete a space."""
+    return ApiCall("DELETE", _space_path(name), lambda answer: None)
+
+
 def list_spaces() -> ApiCall[list[str]]:
     """The names of all spaces."""
     return ApiCall("GET", "/v1/spaces", _read_spaces)
+
+
+def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
+    """What a space may have, and what it has."""
+    return ApiCall("GET", f"{_space_path(space)}/quotas", _read_object)
+
+
+def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
+    """Set all quotas of a space."""
+    return ApiCall("PUT", f"{_space_path(space)}/quotas", _read_object, *_json(dict(quotas)))
 
 
 def _read_spaces(answer: Answer) -> list[str]:

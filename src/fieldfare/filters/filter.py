@@ -10,6 +10,7 @@ from typing import Any
 from fieldfare.filters.cesql.evaluate import evaluate as evaluate_cesql
 from fieldfare.filters.cesql.parser import parse_cesql
 from fieldfare.filters.cesql.translate import translate as translate_cesql
+from fieldfare.filters.costs import cost_of
 from fieldfare.filters.counted import decided_by_work
 from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.filters.errors import FilterError, Problem, nearest
@@ -191,6 +192,13 @@ class Filter:
         if isinstance(self._work, bool):
             self._work = work_of(self.expression)
         return self._work
+
+    @property
+    def cost(self) -> int:
+        """What it costs whoever matches with it, in predicates: see ``costs``."""
+        if self._simple is not None:
+            return self._simple.cost()
+        return cost_of(self.expression, self.normal_form)
 
     @property
     def paths(self) -> frozenset[Path]:

@@ -38,6 +38,7 @@ from fieldfare.gateway.routes.keys import KeyRoutes
 from fieldfare.gateway.routes.messages import MessageRoutes
 from fieldfare.gateway.routes.positions import Positions
 from fieldfare.gateway.routes.quarantine import QuarantineRoutes
+from fieldfare.gateway.routes.quotas import QuotaRoutes
 from fieldfare.gateway.routes.service import ServiceRoutes
 from fieldfare.gateway.routes.settling import Settling
 from fieldfare.gateway.routes.subscriptions import SubscriptionRoutes
@@ -59,7 +60,8 @@ def create_app(gateway: Gateway) -> Starlette:
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pushes, g.metrics, g.bodies), settings.bulk_max_subscriptions
+            *(g.subscriptions, g.pump, g.pushes, g.metrics, g.bodies, g.space_removal),
+            settings.bulk_max_subscriptions,
         ),
         MessageRoutes(
             deliveries,
@@ -69,13 +71,15 @@ def create_app(gateway: Gateway) -> Starlette:
             g.bodies,
             g.metrics,
             Beats(settings.heartbeat_s),
+            g.quotas,
             settings,
         ),
         DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
         filters,
-        QuarantineRoutes(g.quarantine, g.log, g.writer, g.load, g.metrics),
+        QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),
         KeyRoutes(g.keyring, g.subscriptions, g.bodies),
+        QuotaRoutes(g.subscriptions, g.quotas, g.bodies),
     )
 
     @contextlib.asynccontextmanager
@@ -126,14 +130,19 @@ def routes_of(
     quarantine: QuarantineRoutes,
     service: ServiceRoutes,
     keys: KeyRoutes,
+    quotas: QuotaRoutes,
 ) -> list[OpenRoute | KeyRoute | GuardedRoute | GuardedSocket]:
     """The paths, what answers there, and who may ask."""
     space = "/v1/spaces/{space}"
     subscription = space + "/subscriptions/{id}"
     publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
+    manage = Right.MANAGE
     return [
         KeyRoute("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
         GuardedRoute("/v1/spaces", subscriptions.create_space, ["POST"], admin),
+        GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
+        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
+        GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         GuardedRoute(space + "/events", events.publish, ["POST"], publish),
         GuardedRoute(space + "/subscriptions", subscriptions.list_subscriptions, ["GET"], subscribe),
         GuardedRoute(space + "/subscriptions", subscriptions.post_subscriptions, ["POST"], subscribe),

@@ -7,7 +7,7 @@ from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
-from fieldfare.gateway.admission.quotas import Quotas
+from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.admission.tls import caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
@@ -17,6 +17,7 @@ from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
@@ -24,7 +25,7 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
 from fieldfare.storage.quarantine import Quarantine
 
 
@@ -56,14 +57,14 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        rates = {"events_per_s": settings.quota_events_per_s, "bytes_per_s": settings.quota_bytes_per_s}
-        self.quotas = Quotas(rates)
+        self.quotas = _quotas(settings, self.registry, self.log)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
         self.subscriptions = Subscriptions(
             self.registry,
             self.writer,
+            self.quotas,
             filter_max_bytes=settings.filter_max_bytes,
             overloaded=self.load.overloaded,
             refuse_address=self._refuse_address,
@@ -81,17 +82,16 @@ class Gateway:
             on_broken=self.match_log.on_broken,
         )
         self.records = RecordCache(log, settings.record_cache_bytes)
-        window_max = settings.window_max
         self.pump = Pump(
             *(log, registry, self.tail, self.records, writer, metrics),
-            window_max=window_max,
+            window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
 
         self.pushes = self._make_pushes()
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics
+            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics, self.quotas
         )
         self.figures = Figures(
             settings,
@@ -106,6 +106,7 @@ class Gateway:
             self.load,
             metrics,
         )
+        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
         self.background = Background(settings, self.figures, self.maintenance, self.pump)
 
     async def start(self) -> None:
@@ -113,6 +114,7 @@ class Gateway:
         self.audit.start()
         self.writer.start()
         self.pump.start()
+        self.space_removal.start()
         self.pushes.start()
         self.background.start()
 
@@ -121,6 +123,7 @@ class Gateway:
         await self.background.close()
         await self.pushes.close()
         self.names.close()
+        await self.space_removal.close()
         await self.pump.close()
         await self.writer.close()
         self.subscriptions.close()
@@ -154,3 +157,12 @@ class Gateway:
         if self.settings.webhook_requests_max == 0:
             return "this service sends messages to no address"
         return self.rules.first_look(Target.parse(url))
+
+
+def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:
+    """What spaces may, and how much they keep."""
+    quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
+    for space in registry.stored_spaces():
+        quotas.configure(space.key, space.quotas)
+    quotas.count_stored(log.sizes)
+    return quotas

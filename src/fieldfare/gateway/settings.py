@@ -164,6 +164,34 @@ class GatewaySettings(BaseSettings):
         ge=0,
         description="The same for bytes of events, as the log keeps them.",
     )
+    quota_changes_per_s: float = Field(
+        0,
+        ge=0,
+        description="Subscriptions that each space may create, change or delete in a second, on average; 0 "
+        "is no bound.",
+    )
+    quota_subscriptions: int = Field(
+        0,
+        ge=0,
+        description="Subscriptions that each space may have; 0 is no bound.",
+    )
+    quota_filter_cost: int = Field(
+        0,
+        ge=0,
+        description="What the filters of each space may cost together, in predicates, as "
+        "/v1/filters:explain says; 0 is no bound. Down: one space's filters take less of the matching.",
+    )
+    quota_stored_event_bytes: int = Field(
+        0,
+        ge=0,
+        description="Bytes of events that each space may have in the log; with more nothing is published "
+        "until retention has removed some. 0 is no bound.",
+    )
+    quota_connections: int = Field(
+        0,
+        ge=0,
+        description="Streams, WebSockets and pulls that each space may have open at a time; 0 is no bound.",
+    )
 
     queue_max_bytes: int = Field(
         64 * MIB,

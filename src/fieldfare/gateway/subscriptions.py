@@ -5,28 +5,45 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from dataclasses import replace as replace_fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.filter import DIALECTS
+from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.subscription_store import (
+    HELD,
+    Checked,
+    PutResult,
+    Stored,
+    make_up_id,
+    pause,
+    remove,
+    store,
+)
+from fieldfare.gateway.turns import SharedRoom
 from fieldfare.gateway.writer import Writer
-from fieldfare.model import DeliverySettings, Offsets, Position, Subscription, positions_text
-from fieldfare.storage.errors import SpaceExistsError
-from fieldfare.storage.registry import Configure, Conflict, Registry, Remove
-from fieldfare.storage.registry import Put as Change
+from fieldfare.model import (
+    DEFAULT_SPACE,
+    DeliverySettings,
+    Offsets,
+    Subscription,
+    space_name,
+)
+from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
+from fieldfare.storage.registry import Configure, Put, Registry, Remove
 
+REMOVED_AT_ONCE = 500
 COMPILE_AT_ONCE = 50
 HELD_AT_ONCE = 500
 COMPILED_HERE_MAX = 600
@@ -80,42 +97,12 @@ class RefusedFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A subscription that may be stored; ``is_named`` says whether the client chose its id."""
-
-    put: Change
-    is_named: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A subscription after a put, and whether the put made or changed it, or found another filter."""
-
-    subscription: Subscription
-    created: bool
-    replaced: bool
-    differs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """What a request asks to store; with ``replace`` an id that stands for another filter is no conflict."""
 
     wanted: Sequence[Wanted]
     replace: bool
     is_bulk: bool = False
-
-
-@dataclass(slots=True)
-class PutResult:
-    """What becomes of a request; of many subscriptions it tells those that are refused, of one why."""
-
-    good: list[Checked] = field(default_factory=list)
-    refused: list[msgspec.Raw] = field(default_factory=list)
-    problem: HttpProblem | None = None
-    stored: list[Stored] = field(default_factory=list)
-    is_bulk: bool = False
-    replace: bool = False
 
 
 class Subscriptions:
@@ -125,6 +112,8 @@ class Subscriptions:
     ----------
     registry, writer
         Reads go to the registry directly, writes through the writer.
+    quotas
+        Say how much a space may have, and are told what it has.
     filter_max_bytes
         The longest filter.
     overloaded
@@ -137,6 +126,7 @@ class Subscriptions:
         self,
         registry: Registry,
         writer: Writer,
+        quotas: Quotas,
         *,
         filter_max_bytes: int,
         overloaded: Callable[[str, str], HttpProblem],
@@ -144,18 +134,23 @@ class Subscriptions:
     ) -> None:
         self._registry = registry
         self._writer = writer
+        self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
-        self._spaces = set(registry.spaces())
+        self._spaces = {space.name: space.key for space in registry.stored_spaces()}
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
         self._refuse_address = refuse_address
-        self._waiting_requests = 0
-        self._waiting_bytes = 0
+        self._waiting_requests = SharedRoom(QUEUED_REQUESTS)
+        self._waiting_bytes = SharedRoom(QUEUED_BYTES)
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
-        self.count = registry.count()
+        held = registry.held()
+        for space, has in held.items():
+            used = quotas.used(space)
+            used.subscriptions, used.filter_cost = has.subscriptions, has.filter_cost
+        self.count = sum(has.subscriptions for has in held.values())
 
     def close(self) -> None:
         self._compiler.shutdown()
@@ -163,31 +158,96 @@ class Subscriptions:
     def spaces(self) -> list[str]:
         return sorted(self._spaces)
 
-    def check_space(self, space: str) -> None:
-        """Problem 404 when there is no such space."""
-        if space not in self._spaces:
-            near = nearest(space, self._spaces)
+    def check_space(self, name: str) -> str:
+        """What stands for a space in all that is kept; Problem 404 when there is no such space."""
+        key = self._spaces.get(name)
+        if key is None:
+            near = nearest(name, self._spaces)
             hint = (
                 f"Did you mean {near}?"
                 if near
                 else "`fieldfare spaces create NAME` creates one, and so does POST /v1/spaces."
             )
-            raise HttpProblem(404, "unknown-space", f"There is no space {space[:128]!r}.", hint=hint)
+            raise HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.", hint=hint)
+        return key
+
+    async def check_change(self, name: str) -> None:
+        """Problem 404 when there is no such space, 429 when it has made as many changes as it may."""
+        try:
+            self._quotas.check(self.check_space(name), time.monotonic(), CHANGED)
+        except HttpProblem as refused:
+            await self._quotas.hold(refused)
+            raise
+
+    def is_there(self, key: str) -> bool:
+        """Whether a space has not been deleted."""
+        return self._spaces.get(space_name(key)) == key
 
     async def create_space(self, name: str) -> None:
         """Create a space; Problem 409 when it exists."""
         if not NAME.fullmatch(name):
             raise HttpProblem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
-        def create(ends: Offsets) -> None:
-            self._registry.create_space(name)
+        def create(ends: Offsets) -> str:
+            return self._registry.create_space(name)
 
         try:
             with self._queued(0):
-                await self._writer.change(create)
+                key = await self._writer.change(create)
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
-        self._spaces = self._spaces | {name}  # a new set: a thread may be going through the old one
+        self._spaces = {**self._spaces, name: key}  # anew: a thread may be going through the old one
+
+    async def delete_space(self, name: str) -> str:
+        """Have a space be gone; what stands for what is left of it, which `remove_some` removes."""
+
+        def delete(ends: Offsets) -> str:
+            return self._registry.delete_space(name, _now_ms())
+
+        self.check_space(name)
+        if name == DEFAULT_SPACE:
+            detail = f"The space {name!r} is always there; its subscriptions can be deleted."
+            raise HttpProblem(409, "default-space", detail)
+        try:
+            with self._queued(0):
+                key = await self._writer.change(delete)
+        except UnknownSpaceError:  # somebody else was quicker
+            raise _no_space(name) from None
+        self._spaces = {each: of for each, of in self._spaces.items() if of != key}
+        self._quotas.forget(key)
+        return key
+
+    async def remove_some(self, key: str) -> list[int]:
+        """Remove some of what is left of a space that is gone: their numbers, none when all is done."""
+
+        def remove_some(ends: Offsets) -> list[Subscription]:
+            some = self._registry.list(key, None, REMOVED_AT_ONCE)
+            if some:
+                self._registry.apply([Remove(key, each.id) for each in some], ends, _now_ms())
+            else:
+                self._registry.finish_space(key)
+            return some
+
+        removed = await self._writer.change(remove_some, key)
+        self.count -= len(removed)
+        for each in removed:
+            self._let_go(key, each.id)
+        return [each.number for each in removed]
+
+    async def set_quotas(self, name: str, quotas: Mapping[str, float]) -> None:
+        """Have these be all that is set of a space's quotas; Problem 404 when there is no such space."""
+        key = self.check_space(name)
+
+        def change(ends: Offsets) -> None:
+            self._registry.set_quotas(key, quotas)
+
+        try:
+            with self._queued(0):
+                await self._writer.change(change, key)
+        except UnknownSpaceError:  # it was deleted meanwhile
+            raise _no_space(name) from None
+        if self.is_there(key):
+            self._quotas.configure(key, quotas)
 
     async def get(self, space: str, id: str) -> Subscription:
         """The subscription; Problem 404, with the nearest id there is, when there is none.
@@ -195,16 +255,23 @@ class Subscriptions:
         As it stands on return, and nothing is awaited between: a read that was overtaken by changes is made
         again.
         """
-        while (found := self._held.get((space, id))) is None:
-            self.check_space(space)
+        while (found := self._held.get((key := self.check_space(space), id))) is None:
             changes = self._changes
-            found = await asyncio.to_thread(self._registry.get, space, id)
+            found = await asyncio.to_thread(self._registry.get, key, id)
             if changes != self._changes:
                 continue
             if found is None:
-                raise await self._unknown(space, id)
+                raise await self._unknown(key, id)
             self._hold(found)
         return found
+
+    async def standing(self, subscription: Subscription) -> Subscription | None:
+        """The same subscription as it stands; None when it is removed, or its space, whoever has its name."""
+        try:
+            found = await self.get(space_name(subscription.space), subscription.id)
+        except HttpProblem:
+            return None
+        return found if found.number == subscription.number else None
 
     async def pushed(self) -> AsyncIterator[Subscription]:
         """Those that have a push address; each as it stands when it is given."""
@@ -213,13 +280,12 @@ class Subscriptions:
             changes = self._changes
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
-                if changes == self._changes:
+                if changes == self._changes and self.is_there(each.space):
                     yield each
                     continue
-                try:
-                    yield await self.get(each.space, each.id)
-                except HttpProblem:
-                    pass  # removed meanwhile
+                now = await self.standing(each)
+                if now is not None:
+                    yield now
             if not page:
                 return
             after = (page[-1].space, page[-1].id)
@@ -231,7 +297,7 @@ class Subscriptions:
     def page(self, space: str, after: str | None, limit: int) -> tuple[list[Subscription], str | None]:
         """Up to ``limit`` subscriptions, fewer if their filters are long; the last id if there are more.
 
-        It is read here: not to be called on the event loop.
+        ``space`` is what `check_space` gave. It is read here: not to be called on the event loop.
         """
         found: list[Subscription] = []
         size_bytes = 0
@@ -257,22 +323,30 @@ class Subscriptions:
             Gives what is asked for, or raises a Problem. Of a large request this is done on a thread, and
             so is everything that is made of it: even to free it takes long.
         """
-        self.check_space(space)
-        with self._queued(size_bytes):
+        key = self.check_space(space)
+        with self._queued(size_bytes, key):
             result = PutResult()
-            steps = self._judge(space, read, result)
-            if size_bytes < COMPILED_HERE_MAX:
+            full = next((name for name in HELD if self._quotas.is_full(key, name)), None)
+            steps = self._judge(key, read, result, full)
+            if size_bytes < COMPILED_HERE_MAX and full is None:
                 for _ in steps:
                     pass
             else:
                 loop = asyncio.get_running_loop()
                 while await loop.run_in_executor(self._compiler, next, steps, True) is None:
                     pass  # so that requests beside this one are served
+            self._spend(key, max(1, len(result.good) + len(result.refused)))
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                result.stored = await self._writer.change(lambda ends: _apply(self._registry, result, ends))
+                work = partial(store, self._registry, self._quotas, key, result)
+                try:
+                    result.stored = await self._writer.change(work, key)
+                except UnknownSpaceError:  # it was deleted meanwhile
+                    raise _no_space(space) from None
                 await self._take_in(result.stored)
+            if result.problem is not None:
+                raise result.problem
         return result
 
     async def _take_in(self, stored: Sequence[Stored]) -> None:
@@ -287,8 +361,13 @@ class Subscriptions:
             else:  # overtaken by a change that may be of this one: it is read again
                 self._let_go_of(each.subscription.space, each.subscription.id)
 
-    def _judge(self, space: str, read: Callable[[], Asked], result: PutResult) -> Iterator[None]:
-        """Check and compile what is asked for; some at a time."""
+    def _judge(
+        self, space: str, read: Callable[[], Asked], result: PutResult, full: str | None
+    ) -> Iterator[None]:
+        """Check and compile what is asked for; some at a time.
+
+        Where a quota is ``full`` only what stands is looked at: it may be replaced by something smaller.
+        """
         try:
             asked = read()
         except HttpProblem as problem:
@@ -296,78 +375,73 @@ class Subscriptions:
             return
         result.is_bulk, result.replace = asked.is_bulk, asked.replace
         seen: set[str] = set()
+        standing: Container[str] = ()
+        if full is not None:
+            named = [each.id for each in asked.wanted if isinstance(each.id, str) and NAME.fullmatch(each.id)]
+            standing = self._registry.costs(space, named)
         for index, wanted in enumerate(asked.wanted):
             if index and index % COMPILE_AT_ONCE == 0:
                 yield
-            found = self._check(space, wanted)
+            if full is not None and not (isinstance(wanted.id, str) and wanted.id in standing):
+                result.refuse_for(self._quotas, space, full, index, wanted.id)
+                continue
+            found = self._check(space, wanted, index)
             if isinstance(found, Checked) and found.is_named and found.put.id in seen:
                 found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
             if isinstance(found, Checked):
                 seen.add(found.put.id)
                 result.good.append(found)
-            elif asked.is_bulk:
-                document = {"index": index, "id": wanted.id, **found.document()}
-                result.refused.append(msgspec.Raw(msgspec.json.encode(document)))
             else:
                 title = "The subscription was refused"
-                result.problem = HttpProblem(400, "bad-filter", **found.document(), title=title)
+                document = found.document()
+                result.refuse(
+                    index, wanted.id, document, HttpProblem(400, "bad-filter", **document, title=title)
+                )
 
     async def remove(self, space: str, id: str) -> Subscription:
         """Remove a subscription; Problem 404 when there is none."""
-        self.check_space(space)
-
-        def remove(ends: Offsets) -> Any:
-            return self._registry.apply([Remove(space, id)], ends, _now_ms())[0]
-
-        with self._queued(0):
-            removed = await self._writer.change(remove)
-        self._let_go(space, id)
+        key = self.check_space(space)
+        self._spend(key, 1)
+        with self._queued(0, key):
+            work = partial(remove, self._registry, self._quotas, key, id)
+            removed = await self._writer.change(work, key)
+        self._let_go(key, id)
         if removed is None:
-            raise await self._unknown(space, id)
+            raise await self._unknown(key, id)
         self.count -= 1
-        assert isinstance(removed, Subscription)
         return removed
 
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:
         """Change some settings of a subscription's delivery; Problem 404 when there is none."""
-        self.check_space(space)
+        key = self.check_space(space)
+        self._spend(key, 1)
 
         def configure(ends: Offsets) -> Any:
-            existing = self._registry.get(space, id)
+            existing = self._registry.get(key, id)
             if existing is None:
                 return None
             delivery = self._changed(existing.delivery, changes)
-            return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
+            return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
-            with self._queued(0):
-                configured = await self._writer.change(configure)
+            with self._queued(0, key):
+                configured = await self._writer.change(configure, key)
         except BadSetting as bad:
             raise HttpProblem(400, "bad-setting", f"{bad}.", pointer=f"/delivery{bad.pointer}") from None
         if configured is None:
-            raise await self._unknown(space, id)
+            raise await self._unknown(key, id)
         assert isinstance(configured, Subscription)
         await self._take_in([Stored(configured, created=False, replaced=False)])
         return configured
 
     async def pause(self, subscription: Subscription, because: str) -> Subscription | None:
         """Pause what is sent to the address of a subscription; None when that is not so any more."""
-        space, id, push = subscription.space, subscription.id, subscription.delivery.push
-
-        def pause(ends: Offsets) -> Any:
-            existing = self._registry.get(space, id)
-            if existing is None or existing.delivery.push is None or existing.delivery.paused:
-                return None
-            if push is None or existing.delivery.push.url != push.url:
-                return None
-            delivery = replace_fields(existing.delivery, paused=True, paused_because=because)
-            return self._registry.apply([Configure(space, id, delivery)], ends, _now_ms())[0]
-
-        paused = await self._writer.change(pause)
-        if isinstance(paused, Subscription):
+        paused = await self._writer.change(
+            lambda ends: pause(self._registry, subscription, because, ends), subscription.space
+        )
+        if paused is not None:
             await self._take_in([Stored(paused, created=False, replaced=False)])
-            return paused
-        return None
+        return paused
 
     def _changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
         """Settings with some of them changed; BadSetting names the first that is not taken."""
@@ -383,27 +457,29 @@ class Subscriptions:
         await self._writer.change(lambda ends: self._registry.apply([], ends, 0))
 
     @contextmanager
-    def _queued(self, size_bytes: int) -> Iterator[None]:
-        """While this is open a request has a place in the queue; Problem 429 when there is none left.
+    def _queued(self, size_bytes: int, space: str = "") -> Iterator[None]:
+        """While this is open a request has a place in the queue; Problem 429 when its space has no more.
 
         Each waits for the compiler and for the registry's disk, and keeps its filters meanwhile. A queue that
         is as long as somebody likes would keep everybody waiting, and memory too.
         """
-        if self._waiting_requests and (
-            self._waiting_requests >= QUEUED_REQUESTS or self._waiting_bytes + size_bytes > QUEUED_BYTES
-        ):
+        shares = ((self._waiting_requests, 1), (self._waiting_bytes, size_bytes))
+        if self._waiting_requests.total and not all(each.fits(space, amount) for each, amount in shares):
             # How many would tell one space of the others.
             detail = "Too many changes of subscriptions wait to be made; try again later."
             raise self._overloaded("changes", detail)
-        self._waiting_requests += 1
-        self._waiting_bytes += size_bytes
+        for each, amount in shares:
+            each.take(space, amount)
         try:
             yield
         finally:
-            self._waiting_requests -= 1
-            self._waiting_bytes -= size_bytes
+            for each, amount in shares:
+                each.give_back(space, amount)
 
-    def _check(self, space: str, wanted: Wanted) -> Checked | RefusedFilter:
+    def _spend(self, key: str, changes: int) -> None:
+        self._quotas.spend(key, time.monotonic(), changes_per_s=changes)
+
+    def _check(self, space: str, wanted: Wanted, index: int) -> Checked | RefusedFilter:
         id, text, dialect = wanted.id, wanted.filter, wanted.dialect
         if id is None:
             id = make_up_id()
@@ -418,8 +494,13 @@ class Subscriptions:
                 delivery = self._changed(DeliverySettings(), wanted.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
-        put = Change(space, id, found.text, dialect, found.compiled, if_absent=True, delivery=delivery)
-        return Checked(put, is_named=wanted.id is not None)
+        put = Put(
+            *(space, id, found.text, dialect, found.compiled),
+            if_absent=True,
+            delivery=delivery,
+            cost=found.cost,
+        )
+        return Checked(put, wanted.id is not None, index)
 
     def _hold(self, subscription: Subscription) -> None:
         self._let_go_of(subscription.space, subscription.id)
@@ -441,7 +522,7 @@ class Subscriptions:
     async def _unknown(self, space: str, id: str) -> HttpProblem:
         near = await asyncio.to_thread(self._near, space, id[:128])
         hint = f"Did you mean {near}?" if near else None
-        detail = f"There is no subscription {id[:128]!r} in the space {space!r}."
+        detail = f"There is no subscription {id[:128]!r} in the space {space_name(space)!r}."
         return HttpProblem(404, "unknown-subscription", detail, hint=hint)
 
     def _near(self, space: str, id: str) -> str | None:
@@ -496,76 +577,9 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
     return None
 
 
-def make_up_id() -> str:
-    """An id for a subscription that came without one."""
-    return f"sub-{secrets.token_hex(16)}"
-
-
-def _apply(registry: Registry, result: PutResult, ends: Offsets) -> list[Stored]:
-    """Create what is new; then, where asked, replace what exists with another filter.
-
-    An id that was made up is never one that exists: whoever that belongs to asked for nothing.
-    """
-    now_ms = _now_ms()
-    puts = [each.put for each in result.good]
-    is_named = [each.is_named for each in result.good]
-    result.good.clear()  # to free all this takes long, so it is freed here, on the thread
-    answers = registry.apply(puts, ends, now_ms)
-    stored: list[Stored] = []
-    others: list[int] = []
-    for index, answer in enumerate(answers):
-        while isinstance(answer, Conflict) and not is_named[index]:
-            puts[index] = replace_fields(puts[index], id=make_up_id())
-            answer = registry.apply([puts[index]], ends, now_ms)[0]
-        if isinstance(answer, Conflict):
-            held = answer.existing
-            put = puts[index] = _keeping_secrets(puts[index], held)
-            differs = (held.filter, held.dialect) != (put.filter, put.dialect)
-            differs |= put.delivery not in (None, held.delivery)
-            stored.append(Stored(held, created=False, replaced=False, differs=differs))
-            if differs:
-                others.append(index)
-        else:
-            assert isinstance(answer, Subscription)
-            stored.append(Stored(answer, created=True, replaced=False))
-    if result.replace and others:
-        changes = [_replacing(stored[index].subscription, puts[index]) for index in others]
-        for index, answer in zip(others, registry.apply(changes, ends, now_ms), strict=True):
-            assert isinstance(answer, Subscription)
-            stored[index] = Stored(answer, created=False, replaced=True)
-    return stored
-
-
-def _replacing(held: Subscription, put: Change) -> Change | Configure:
-    """What makes of a subscription that stands what is asked for; the same filter takes no revision."""
-    if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
-        return Configure(put.space, put.id, put.delivery)
-    return replace_fields(put, if_absent=False)
-
-
-def _keeping_secrets(put: Change, held: Subscription) -> Change:
-    """What is secret of an address stays where nothing is said of it: nobody can read it to send it again."""
-    if put.delivery is None or put.delivery.push is None:
-        return put
-    push = put.delivery.push.kept(held.delivery.push)
-    return replace_fields(put, delivery=replace_fields(put.delivery, push=push))
-
-
-def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
-    """A subscription as clients see it; of its delivery, what was set."""
-    delivery, because = subscription.delivery.shown(), subscription.delivery.paused_because
-    return {
-        "id": subscription.id,
-        "space": subscription.space,
-        "filter": subscription.filter,
-        "dialect": subscription.dialect,
-        "revision": subscription.revision,
-        "valid_from": positions_text(
-            Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
-        ),
-        **({"delivery": delivery} if delivery else {}),
-        **({"paused_because": because} if because else {}),
-    }
+def _no_space(name: str) -> HttpProblem:
+    """What is said of a space that is not there any more."""
+    return HttpProblem(404, "unknown-space", f"There is no space {name[:128]!r}.")
 
 
 def _now_ms() -> int:

@@ -8,6 +8,8 @@ The *stamp* is the registry's revision as of the last change that is durable. It
 answered and read after the events have arrived, so what is published after the answer meets the change. What
 was acknowledged before a change was asked for has a lower stamp. And a change reads the log's end before it
 gets its revision, so no record before that end meets it: delivery may begin there.
+
+What waits for a thread has its turn by space (`Turns`): who sends one event waits for no backlog of another.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
+from fieldfare.gateway.turns import SharedRoom, Turns
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, ends_of
@@ -30,9 +33,14 @@ from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.writer")
 
-GROUP_MAX_BYTES = 32 << 20
+GROUP_MAX_BYTES = 4 << 20
+"""What comes meanwhile waits for a group to be on disk; smaller ones take more time together."""
 GROUP_MAX_CHANGES = 64
-"""So many are answered together: the first waits for the last, and each answer alone costs more."""
+CHANGES_MAX_S = 0.005
+"""So many are answered together, or as many as are made in this time: the first waits for the last, and each
+answer alone costs more."""
+NOBODY = ""
+"""Whose it is what is no space's."""
 
 T = TypeVar("T")
 
@@ -56,11 +64,16 @@ class _Append:
     def size_bytes(self) -> int:
         return len(self.record.payload) if self.record is not None else 0
 
+    @property
+    def space(self) -> str:
+        return self.record.space if self.record is not None else NOBODY
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     work: Callable[[Offsets], Any]
     future: asyncio.Future[Any]
+    space: str = NOBODY
     size_bytes: int = GROUP_MAX_BYTES // GROUP_MAX_CHANGES
 
 
@@ -68,6 +81,7 @@ class _Change:
 class _Save:
     cursors: Sequence[tuple[int, Cursor | Mark]]
     future: asyncio.Future[Any]
+    space: str = NOBODY
     size_bytes: int = 0
 
 
@@ -104,21 +118,23 @@ class _Thread(Generic[_Operation]):
         return await future
 
     def _run(self) -> None:
+        waiting: Turns[_Operation] = Turns()
         stopping = False
-        while not stopping:
-            operation = self._queue.get()
+        while not stopping or waiting:
+            try:
+                while not stopping:
+                    operation = self._queue.get(block=not waiting)
+                    if operation is None:
+                        stopping = True
+                    else:
+                        waiting.add(operation.space, operation)
+            except queue.Empty:
+                pass
             group: list[_Operation] = []
             size_bytes = 0
-            while operation is not None:
-                group.append(operation)
-                size_bytes += operation.size_bytes
-                if size_bytes >= GROUP_MAX_BYTES:
-                    break
-                try:
-                    operation = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            stopping = operation is None
+            while waiting and size_bytes < GROUP_MAX_BYTES:
+                group.append(waiting.next())
+                size_bytes += group[-1].size_bytes
             if group:
                 self._write(group)
 
@@ -146,17 +162,25 @@ class _Changes(_Thread[_Change]):
 
     def _write(self, group: Sequence[_Change]) -> None:
         outcomes: list[_Outcome] = []
+        begun_s = time.monotonic()
         for change in group:
             try:
                 outcomes.append((change.future, change.work(self._log_ends()), None))
             except Exception as error:
                 outcomes.append((change.future, None, error))
+            if time.monotonic() - begun_s > CHANGES_MAX_S:
+                self._answer(outcomes)
+                outcomes, begun_s = [], time.monotonic()
+        if outcomes:
+            self._answer(outcomes)
+
+    def _answer(self, outcomes: list[_Outcome]) -> None:
         try:
             # Also when one failed: it may have come half way.
             self.stamp = self._registry.revision()
         except StorageError as error:
             logger.exception("the registry's revision could not be read")
-            outcomes = [(change.future, None, error) for change in group]
+            outcomes = [(future, None, error) for future, _, _ in outcomes]
         self._resolve(outcomes)
 
 
@@ -268,12 +292,12 @@ class Writer:
     log, registry
         Where to write. Nothing else in this process writes to them, but for retention and purges.
     queue_max_bytes
-        Bytes of events that may wait; `append` raises WriterOverloaded above it.
+        Bytes of events that may wait; `append` raises WriterOverloaded above it, for spaces that have their
+        share of it and more.
     """
 
     def __init__(self, log: EventLog, registry: Registry, *, queue_max_bytes: int) -> None:
-        self._queue_max_bytes = queue_max_bytes
-        self._queued_bytes = 0
+        self._queued = SharedRoom(queue_max_bytes)
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
@@ -301,7 +325,7 @@ class Writer:
     @property
     def queued_bytes(self) -> int:
         """Bytes of events that wait for the disk."""
-        return self._queued_bytes
+        return self._queued.total
 
     def floor(self) -> int:
         """A stamp below which no record will be appended that is not in the log yet; from any thread."""
@@ -309,22 +333,26 @@ class Writer:
 
     async def append(self, record: NewRecord) -> Appended:
         """Append one record, with a stamp read after this was called; durable on return."""
-        if self._queued_bytes + len(record.payload) > self._queue_max_bytes:
+        space, size_bytes = record.space, len(record.payload)
+        if not self._queued.fits(space, size_bytes):
             raise WriterOverloaded
-        self._queued_bytes += len(record.payload)
+        self._queued.take(space, size_bytes)
         try:
             appended: Appended = await self._appends.submit(lambda future: _Append(record, future))
             return appended
         finally:
-            self._queued_bytes -= len(record.payload)
+            self._queued.give_back(space, size_bytes)
 
     async def probe(self) -> None:
         """Return when the log can be written."""
         await self._appends.submit(lambda future: _Append(None, future))
 
-    async def change(self, work: Callable[[Offsets], T]) -> T:
-        """Run ``work(ends of the log)`` on the thread of changes; what it changed counts on return."""
-        result: T = await self._changes.submit(lambda future: _Change(work, future))
+    async def change(self, work: Callable[[Offsets], T], space: str = NOBODY) -> T:
+        """Run ``work(ends of the log)`` on the thread of changes; what it changed counts on return.
+
+        In the order in which they come for one space.
+        """
+        result: T = await self._changes.submit(lambda future: _Change(work, future, space))
         return result
 
     async def save_cursors(self, cursors: Sequence[tuple[int, Cursor | Mark]]) -> None:

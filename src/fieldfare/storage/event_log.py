@@ -14,7 +14,7 @@ to go by, and how retention finds what to remove is its own affair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -262,6 +262,10 @@ class EventRetention(Protocol):
         Whatever is removed, partitions then start behind it. It can be killed at any moment, and the next
         call goes on. A log that others keep in bounds removes nothing here.
         """
+        ...
+
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes that the payloads kept of each space take; a log that others keep in bounds says none."""
         ...
 
     def size_bytes(self) -> int:

@@ -7,7 +7,7 @@ record that is not matched yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +18,8 @@ from fieldfare.model import Cursor, DeadLetter, DeliverySettings, Offsets, Posit
 class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
-    ``compiled`` is the filter's encoded normal form. With ``if_absent`` an id that exists is a conflict.
-    Without ``delivery`` what was set stays.
+    ``compiled`` is the filter's encoded normal form, ``cost`` what it costs, for the quotas of its space.
+    With ``if_absent`` an id that exists is a conflict. Without ``delivery`` what was set stays.
     """
 
     space: str
@@ -29,6 +29,7 @@ class Put:
     compiled: bytes
     if_absent: bool = False
     delivery: DeliverySettings | None = None
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,23 @@ class Conflict:
     """The answer to a put with ``if_absent`` of an id that exists: nothing was changed."""
 
     existing: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSpace:
+    """A space, what stands for it in all else, and what was set of its quotas, by their names."""
+
+    name: str
+    key: str
+    quotas: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a space has of subscriptions: how many, and what their filters cost together."""
+
+    subscriptions: int = 0
+    filter_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +99,37 @@ class Version:
 
 
 class Registry(Protocol):
-    """A registry. One process changes it; any number of processes read. It can be pickled."""
+    """A registry. One process changes it; any number of processes read. It can be pickled.
+
+    Spaces are known by their keys here, but where a name is asked for.
+    """
 
     @property
     def url(self) -> str:
         """The address that opens this registry."""
         ...
 
-    def create_space(self, name: str) -> None:
-        """Create a space; SpaceExistsError when there is one of that name."""
+    def create_space(self, name: str) -> str:
+        """Create a space; SpaceExistsError when there is one of that name.
+
+        Its key is given, by which all else knows it: never the key of one that there was before.
+        """
+        ...
+
+    def delete_space(self, name: str, now_ms: int) -> str:
+        """Have a space be gone, and the API keys that are kept beside it and were its own revoked.
+
+        In one transaction, durable on return; UnknownSpaceError when there is none. Its subscriptions stay
+        until they are removed: its key is among `unfinished_spaces` until `finish_space` is told.
+        """
+        ...
+
+    def unfinished_spaces(self) -> list[str]:
+        """The keys of the spaces that are gone and not finished."""
+        ...
+
+    def finish_space(self, key: str) -> None:
+        """Nothing of a space that is gone has to be removed any more."""
         ...
 
     def spaces(self) -> list[str]:
@@ -98,6 +138,18 @@ class Registry(Protocol):
 
     def has_space(self, name: str) -> bool:
         """Whether there is a space of that name."""
+        ...
+
+    def key_of_space(self, name: str) -> str:
+        """The key of a space; UnknownSpaceError when there is none of that name."""
+        ...
+
+    def stored_spaces(self) -> list[StoredSpace]:
+        """All spaces, with what was set of their quotas."""
+        ...
+
+    def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
+        """Have these be all that is set of a space's quotas; durable on return."""
         ...
 
     def apply(
@@ -143,6 +195,14 @@ class Registry(Protocol):
 
     def count(self, space: str | None = None) -> int:
         """How many subscriptions there are, in one space or in all."""
+        ...
+
+    def held(self) -> Mapping[str, Held]:
+        """What each space has of subscriptions; one without any need not be named."""
+        ...
+
+    def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
+        """What the filters of those of some subscriptions cost that there are, by their ids."""
         ...
 
     def revision(self) -> int:

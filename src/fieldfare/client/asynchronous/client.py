@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -401,9 +401,24 @@ class AsyncClient:
         """Make a new space."""
         await self._perform(protocol.create_space(name))
 
+    async def delete_space(self, name: str) -> None:
+        """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
+        await self._perform(protocol.delete_space(name))
+
     async def spaces(self) -> list[str]:
         """The names of all spaces."""
         return await self._perform(protocol.list_spaces())
+
+    async def quotas(self, space: str | None = None) -> dict[str, Any]:
+        """What a space, by default the client's, may have (``limits``), and what it has (``used``)."""
+        return await self._perform(protocol.read_quotas(space or self.space))
+
+    async def set_quotas(self, space: str, quotas: Mapping[str, float | None]) -> dict[str, Any]:
+        """Set all quotas of a space, for which an admin's key is needed; what holds then.
+
+        One that is None or not named is what all spaces have by themselves, and 0 is no bound.
+        """
+        return await self._perform(protocol.set_quotas(space, quotas))
 
     async def stats(self) -> dict[str, Any]:
         """The service's live figures: log, lag, rates, latency."""

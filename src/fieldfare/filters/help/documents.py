@@ -46,6 +46,7 @@ def explanation_document(found: Explanation) -> Json:
         "statement": _statement(found.statement),
         "functions": [{"call": call, "summary": summary} for call, summary in found.functions],
         "index": [_conjunction(use) for use in found.conjunctions],
+        "cost": found.cost,
         "sample": sample,
         "warnings": [
             {"detail": caution.message, **({"hint": caution.hint} if caution.hint else {})}

@@ -109,6 +109,8 @@ class Explanation:
         "never", "always", or "sometimes" where neither is certain.
     cautions
         What is most likely not meant.
+    cost
+        What it costs whoever matches with it, as quotas count it.
     sample
         Figures of the sample that was given, or None.
     """
@@ -120,6 +122,7 @@ class Explanation:
     conjunctions: tuple[ConjunctionUse, ...]
     matches: str
     cautions: tuple[Caution, ...]
+    cost: int
     sample: SampleFigures | None = None
 
     def __str__(self) -> str:
@@ -163,6 +166,7 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
         conjunctions=uses,
         matches=matches,
         cautions=tuple(dict.fromkeys(found)),
+        cost=filter.cost,
         sample=figures,
     )
 

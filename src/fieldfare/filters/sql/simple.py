@@ -117,6 +117,10 @@ class SimpleFilter:
         ordered = [constraints[steps] for steps in sorted(constraints)]
         return encode_layout([] if never else [(True, ordered)])
 
+    def cost(self) -> int:
+        """What `cost_of` says of it, as its text says it: a list's values are counted as they are written."""
+        return sum([1 + (len(_LITERALS.findall(each[6])) - 1) // 2 if each[6] else 1 for each in self._found])
+
 
 def read_simple(text: str) -> SimpleFilter | None:
     """A filter that is simple; None for any other, and for one that cannot be read."""

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -76,7 +76,8 @@ class Keyring:
         self._keys = {key.id: key for key in kept if key.revoked_ms is None}
         self._callers = {key.id: _caller_of(key) for key in self._keys.values()}
         self._anyone = NOBODY if self.required else EVERYBODY
-        self._changing = asyncio.Lock()
+        self.changing = asyncio.Lock()
+        """Held while keys, or the spaces that they are for, are made or ended."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("keys travel nowhere")
@@ -102,17 +103,27 @@ class Keyring:
         return [key for key in self._keys.values() if _looks_after(by, key)]
 
     async def create(
-        self, by: Caller, space: str | None, rights: Iterable[Right], note: str
+        self,
+        by: Caller,
+        space: str | None,
+        rights: Iterable[Right],
+        note: str,
+        check_space: Callable[[str], object],
     ) -> tuple[StoredKey, str]:
-        """Make a key; what is kept of it, and the key itself, which nobody can read again."""
+        """Make a key; what is kept of it, and the key itself, which nobody can read again.
+
+        ``check_space`` raises a Problem when there is no such space, or none any more.
+        """
         id = secrets.token_hex(6)
         text = f"ff_{id}_{secrets.token_hex(32)}"
         names = tuple(sorted(set(rights)))
         now_ms = time.time_ns() // 1_000_000
         key = StoredKey(id, _digest(text.encode()), space, names, note, now_ms, by.id)
-        async with self._changing:
+        async with self.changing:
             if by.has_ended:  # while others were made or revoked: it makes no heir after its end
                 raise invalid_key()
+            if space is not None:
+                check_space(space)
             of_space = sum(each.space == space for each in self._keys.values())
             if len(self._keys) >= KEYS_MAX or (space is not None and of_space >= KEYS_OF_SPACE_MAX):
                 whose = "of this space" if of_space >= KEYS_OF_SPACE_MAX else "at all"
@@ -125,7 +136,7 @@ class Keyring:
 
     async def revoke(self, by: Caller, id: str) -> StoredKey:
         """Let a key let nobody in any more, in open streams neither; Problem 404 when there is none."""
-        async with self._changing:
+        async with self.changing:
             if by.has_ended:
                 raise invalid_key()
             key = self._keys.get(id)
@@ -135,6 +146,12 @@ class Keyring:
             del self._keys[id]
             self._callers.pop(id).end()
         return key
+
+    def end_space(self, name: str) -> None:
+        """A space was deleted, and its keys revoked with it: what is open for them ends."""
+        for id in [key.id for key in self._keys.values() if key.space == name]:
+            del self._keys[id]
+            self._callers.pop(id).end()
 
 
 def key_document(key: StoredKey) -> dict[str, Any]:

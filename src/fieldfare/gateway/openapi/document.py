@@ -14,6 +14,7 @@ from fieldfare.gateway.openapi.schemas import (
     SET_ASIDE,
     SUBSCRIPTION,
 )
+from fieldfare.gateway.openapi.tenants import KEYS, SPACES
 from fieldfare.gateway.openapi.words import (
     Json,
     answer,
@@ -81,29 +82,9 @@ _EVENTS = path(
             "400": problem("No event was appended."),
             "409": problem("The producer has sent something else under this sequence number."),
             "429": problem("Publishers must wait: see Retry-After."),
+            "507": problem("The space keeps as many bytes of events as it may."),
         },
         problems="404",
-    ),
-)
-
-_SPACES = path(
-    "/v1/spaces",
-    get=operation(
-        "list_spaces",
-        "List the spaces",
-        answers=answer(
-            "The spaces.", record({"spaces": array(ref("Space"))}), {"spaces": [{"name": "default"}]}
-        ),
-    ),
-    post=operation(
-        "create_space",
-        "Create a space",
-        takes=body(ref("Space"), {"name": "market"}),
-        answers={
-            "201": answer("The space was created.", ref("Space"), {"name": "market"}),
-            "409": problem("There is such a space already."),
-        },
-        problems="400 429",
     ),
 )
 
@@ -142,7 +123,9 @@ _SUBSCRIPTIONS = path(
                 {"created": 1, "replaced": 0, "unchanged": 0, "refused": []},
             ),
             "201": answer("The one was created.", ref("Subscription"), SUBSCRIPTION),
-            "409": problem("There is a subscription of this id with another filter."),
+            "409": problem(
+                "There is one of this id with another filter, or the space has as many as it may."
+            ),
         },
         problems="400 404 429",
     ),
@@ -491,45 +474,6 @@ _QUARANTINE: Json = {
     ),
 }
 
-_KEYS: Json = {
-    **path(
-        "/v1/keys",
-        get=operation(
-            "list_keys",
-            "The API keys that who asks looks after",
-            "An admin's key looks after all, one with the right to manage after those of its space.",
-            answers={
-                "200": answer("The keys, without the keys themselves.", record({"keys": array(ref("Key"))})),
-                "409": problem("The service asks for no keys."),
-            },
-        ),
-        post=operation(
-            "create_key",
-            "Make an API key",
-            "The answer is the only place where the key itself is ever to be seen.",
-            takes=body(ref("NewKey"), {"space": "default", "rights": ["publish"], "note": "gate 17"}),
-            answers={
-                "201": answer("The key.", ref("MadeKey")),
-                "409": problem("The service asks for no keys, or has too many."),
-            },
-            problems="400 404",
-        ),
-    ),
-    **path(
-        "/v1/keys/{key}",
-        delete=operation(
-            "revoke_key",
-            "Revoke an API key",
-            "From the answer on it lets nobody in, and what was open for it has ended.",
-            answers={
-                "204": answer("It was revoked."),
-                "409": problem("The service asks for no keys."),
-            },
-            problems="404",
-        ),
-    ),
-}
-
 _READINESS = record(
     {
         "status": string(),
@@ -565,7 +509,7 @@ DOCUMENT: Json = {
         "any of their fields. All errors are application/problem+json.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
-    "paths": _SPACES
+    "paths": SPACES
     | _EVENTS
     | _SUBSCRIPTIONS
     | _SUBSCRIPTION
@@ -575,7 +519,7 @@ DOCUMENT: Json = {
     | _SOCKET
     | _FILTERS
     | _QUARANTINE
-    | _KEYS
+    | KEYS
     | _SERVICE,
     "components": {
         "schemas": SCHEMAS,

@@ -73,6 +73,7 @@ FILTER_SCHEMAS: Json = {
                 ),
                 description="An event that fits none of these cannot match.",
             ),
+            "cost": integer("What it costs whoever matches with it, in predicates: what quotas count."),
             "sample": {
                 "oneOf": [
                     {"type": "null"},
@@ -225,7 +226,28 @@ _KEY: Json = {
     "created_by": string("The id of the key that made it."),
 }
 
+QUOTA_WORDS = {
+    "events_per_s": "Events that it may publish in a second, on average.",
+    "bytes_per_s": "Bytes of events that it may publish in a second, on average.",
+    "changes_per_s": "Subscriptions that it may create, change or delete in a second, on average.",
+    "subscriptions": "Subscriptions that it may have.",
+    "filter_cost": "What its filters may cost together, as /v1/filters:explain says.",
+    "stored_event_bytes": "Bytes of events that it may have in the log.",
+    "connections": "Streams, WebSockets and pulls that it may have open at a time.",
+}
+_QUOTA: Json = {"type": ["number", "null"], "minimum": 0}
+_QUOTAS: Json = {name: _QUOTA | {"description": words} for name, words in QUOTA_WORDS.items()}
+
 SCHEMAS: Json = {
+    "SetQuotas": taken(_QUOTAS, []),
+    "Quotas": record(
+        {
+            "space": string(),
+            "limits": record(_QUOTAS, description="What holds; null is no bound."),
+            "used": record({name: integer() for name in QUOTA_WORDS if not name.endswith("_per_s")}),
+            "set": record(_QUOTAS, [], description="What is set for this space."),
+        }
+    ),
     "Problem": record(
         {
             "type": string("The kind of problem, a URN."),

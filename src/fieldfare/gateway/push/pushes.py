@@ -23,7 +23,6 @@ from fieldfare.delivery.keys import INDEX_BITS, position_of
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, write_event
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.gate import Gate, Slots
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
@@ -98,9 +97,8 @@ class Push:
     async def _run_on(self) -> None:
         while True:
             try:
-                return await self._run()
-            except HttpProblem:
-                return None  # it was deleted before it began
+                await self._run()
+                return
             except Exception as error:
                 if not isinstance(error, StorageError | OSError):
                     logger.exception("pushing of subscription %d failed", self.subscription.number)
@@ -109,6 +107,8 @@ class Push:
     async def _run(self) -> None:
         pump = self._means.pump
         delivery = await self._load()
+        if delivery is None:
+            return
         session = pump.open_stream(delivery, WINDOW)
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -124,12 +124,13 @@ class Push:
         finally:
             pump.close_stream(delivery, session)
 
-    async def _load(self) -> Delivery:
+    async def _load(self) -> Delivery | None:
         means = self._means
         async with means.loading:
             while True:
-                space, id = self.subscription.space, self.subscription.id
-                subscription = await means.subscriptions.get(space, id)
+                subscription = await means.subscriptions.standing(self.subscription)
+                if subscription is None:
+                    return None  # it was deleted before it began
                 delivery = means.pump.delivery_of(subscription)
                 if delivery is not None:
                     return delivery

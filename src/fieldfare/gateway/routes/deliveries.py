@@ -20,9 +20,9 @@ class DeliveryFinder:
     subscriptions: Subscriptions
     pump: Pump
 
-    async def check(self, request: HTTPConnection) -> None:
+    async def check(self, request: HTTPConnection) -> Subscription:
         """Problem 404 for a subscription that there is not: before its body is read."""
-        await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
+        return await self.subscriptions.get(request.path_params["space"], request.path_params["id"])
 
     async def find(self, request: HTTPConnection) -> tuple[Subscription, Delivery]:
         """The delivery that a request is about; Problem 404 when there is no such subscription.

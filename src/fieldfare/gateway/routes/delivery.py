@@ -160,7 +160,7 @@ class DeliveryRoutes:
                 detail = f"{len(delivery.tries.retried):,} messages are being tried again: take them first."
                 raise self.load.overloaded("retries", detail)
             number, retry = subscription.number, self.registry.retry_letters
-            retried = await self.writer.change(lambda ends: retry(number, places))
+            retried = await self.writer.change(lambda ends: retry(number, places), subscription.space)
             if delivery.deleted:
                 raise deleted(subscription)
             delivery.retry(map(key_of, retried))
@@ -186,7 +186,8 @@ class DeliveryRoutes:
     async def clear_dead_letters(self, request: Request) -> Response:
         """Forget the messages that were given up."""
         subscription, delivery = await self._settled(request)
-        removed = await self.writer.change(lambda ends: self.registry.clear_letters(subscription.number))
+        number, clear = subscription.number, self.registry.clear_letters
+        removed = await self.writer.change(lambda ends: clear(number), subscription.space)
         await self._count(delivery)
         return json_response({"removed": removed})
 

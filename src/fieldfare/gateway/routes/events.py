@@ -26,6 +26,7 @@ from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.text import count_bytes
 from fieldfare.gateway.writer import Writer, WriterOverloaded
+from fieldfare.model import space_name
 from fieldfare.storage.event_log import Appended, NewRecord
 
 STRUCTURED = "application/cloudevents+json"
@@ -64,14 +65,16 @@ class EventRoutes:
 
     async def publish(self, request: Request) -> Response:
         """Append the events of one request as one record."""
-        space = request.path_params["space"]
+        name = request.path_params["space"]
         try:
-            self.subscriptions.check_space(space)
+            space = self.subscriptions.check_space(name)
             producer, sequence = _producer_of(request)
             self.load.check()
             self.quotas.check(space, time.monotonic())
+            self.quotas.check_room(space, "stored_event_bytes")
             kind = _kind_of(request)
-        except HttpProblem:
+        except HttpProblem as refused:
+            await self.quotas.hold(refused)
             await drain(request, 0)
             raise
         body = await self.bodies.read(request, way_out=_TOO_LARGE)
@@ -89,11 +92,16 @@ class EventRoutes:
                     {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
                 )
             raise _nothing_taken(decoded)
+        if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
+            raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         size_bytes = len(decoded.payload)
-        self.quotas.spend(space, time.monotonic(), events=decoded.count, size_bytes=size_bytes)
+        now_s = time.monotonic()
+        self.quotas.spend(space, now_s, events_per_s=decoded.count, bytes_per_s=size_bytes)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
-        place = await self._append(record)
+        with self.quotas.storing(space, size_bytes) as stored:
+            place = await self._append(record)
+            stored.is_kept = not place.duplicate
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place)
         return _answer(decoded, place)
@@ -106,8 +114,8 @@ class EventRoutes:
         if place.differs:
             detail = (
                 f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
-                f" space {record.space!r}: a repeat has the same body, and new events have a new number."
-                " Nothing was appended."
+                f" space {space_name(record.space)!r}: a repeat has the same body, and new events have a new"
+                " number. Nothing was appended."
             )
             raise HttpProblem(409, "sequence-used", detail)
         if place.duplicate:

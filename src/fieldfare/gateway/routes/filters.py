@@ -133,9 +133,10 @@ class FilterRoutes:
 
     def _explain(self, body: ExplainBody, caller: Caller) -> Document:
         _check_events(body.events)
+        space = None
         if body.space is not None:
             caller.check(Right.SUBSCRIBE, body.space)
-            self._subscriptions.check_space(body.space)
+            space = self._subscriptions.check_space(body.space)
             if body.events is not None:
                 detail = "Send events, or name a space, not both."
                 raise HttpProblem(400, "bad-request", detail, pointer="/events")
@@ -144,8 +145,8 @@ class FilterRoutes:
             raise HttpProblem(400, "bad-request", detail, pointer="/sample_events")
         filter = self._compiled(body)
         events = body.events
-        if body.space is not None:
-            events = newest_events(self._log, body.space, body.sample_events)
+        if space is not None:
+            events = newest_events(self._log, space, body.sample_events)
         return explanation_document(explain(filter, events))
 
     def _test(self, body: TestBody) -> Document:

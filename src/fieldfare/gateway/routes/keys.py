@@ -47,9 +47,8 @@ class KeyRoutes:
         by = self._caller(request)
         body = await self.bodies.read_json(request, _key_body, BODY_MAX_BYTES)
         _check_rights(by, body)
-        if body.space is not None:
-            self.subscriptions.check_space(body.space)
-        key, text = await self.keyring.create(by, body.space, body.rights, body.note)
+        check = self.subscriptions.check_space
+        key, text = await self.keyring.create(by, body.space, body.rights, body.note, check)
         headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
         return json_response({"key": text, **key_document(key)}, 201, headers)
 

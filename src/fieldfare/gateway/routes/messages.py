@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from fieldfare.gateway.admission.bodies import Bodies
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
 from fieldfare.gateway.metrics import Metrics
@@ -56,6 +58,7 @@ class MessageRoutes:
     bodies: Bodies
     metrics: Metrics
     beats: Beats
+    quotas: Quotas
     settings: GatewaySettings
 
     async def ack(self, request: Request) -> Response:
@@ -77,12 +80,14 @@ class MessageRoutes:
 
     async def pull(self, request: Request) -> Response:
         """Up to ``max`` messages; when there is none, wait for one as long as ``wait_s``."""
+        await self._check_connection(request)
         body = await self._read(request, _pull_body)
         subscription, delivery = await self.deliveries.find(request)
         limit = min(body.max, self.settings.window_max)
         lease_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.settings.ack_deadline_s
         wait_s = min(body.wait_s, self.settings.wait_max_s)
-        answer = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
+        with self.quotas.connected(subscription.space):
+            answer = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
         if delivery.deleted:
             raise deleted(subscription)
         self.metrics.given(answer.count)
@@ -90,7 +95,7 @@ class MessageRoutes:
 
     async def stream(self, request: Request) -> EventStream:
         """The subscription's messages as server-sent events, from its cursor on."""
-        await self.deliveries.check(request)
+        await self._check_connection(request)
         mode = request.query_params.get("ack", ACK_MODES[0])
         if mode not in ACK_MODES:
             detail = f"ack must be one of {', '.join(ACK_MODES)}."
@@ -107,7 +112,7 @@ class MessageRoutes:
 
     async def socket(self, websocket: WebSocket) -> None:
         """The same as CloudEvents on a WebSocket, on which the client also says what it has done."""
-        await self.deliveries.check(websocket)
+        await self._check_connection(websocket)
         window, asked_s = self._window(websocket)
         subprotocol = agreed(websocket.scope["subprotocols"])
         outflow = await self._outflow(websocket, window, asked_s)
@@ -122,9 +127,15 @@ class MessageRoutes:
     async def _outflow(
         self, request: HTTPConnection, window: int, asked_s: float | None, is_auto: bool = False
     ) -> Outflow:
-        _, delivery = await self.deliveries.find(request)
+        subscription, delivery = await self.deliveries.find(request)
         lease_s = self.settings.ack_deadline_s
-        return Outflow(self.pump, self.metrics, delivery, window, lease_s, asked_s, is_auto)
+        connected = partial(self.quotas.connected, subscription.space)
+        return Outflow(self.pump, self.metrics, delivery, window, lease_s, asked_s, is_auto, connected)
+
+    async def _check_connection(self, request: HTTPConnection) -> None:
+        """Problem where there is no such subscription, or its space has as much open as it may."""
+        subscription = await self.deliveries.check(request)
+        self.quotas.check_room(subscription.space, "connections")
 
     async def no_socket(self, request: Request) -> Response:
         """What a request hears that does not open a WebSocket where there is one."""

@@ -11,13 +11,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fieldfare.gateway.admission.callers import Right, caller_of
+from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
+from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterOverloaded
-from fieldfare.model import Position
+from fieldfare.model import Position, space_name
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import EventLog, NewRecord, Record, only_partition
 from fieldfare.storage.quarantine import Quarantine, SetAside, brief
@@ -32,6 +33,7 @@ LISTED_MAX = 1_000
 class QuarantineRoutes:
     """Records that were set aside."""
 
+    subscriptions: Subscriptions
     quarantine: Quarantine
     log: EventLog
     writer: Writer
@@ -44,7 +46,7 @@ class QuarantineRoutes:
 
         def read() -> Response:
             found = map(self.quarantine.get, self.quarantine.offsets())
-            own = (each for each in found if each is not None and caller.may(Right.MANAGE, each.space))
+            own = (each for each in found if each is not None and self._may(caller, each))
             return json_response({"quarantine": list(map(_document, islice(own, LISTED_MAX)))})
 
         return await asyncio.to_thread(read)
@@ -62,7 +64,7 @@ class QuarantineRoutes:
             raise HttpProblem(400, "bad-position", f"{error}.") from None
         offset = position.offset
         found = await asyncio.to_thread(self.quarantine.get, offset) if position.partition == 0 else None
-        if found is None or not caller_of(request).may(Right.MANAGE, found.space):
+        if found is None or not self._may(caller_of(request), found):
             raise HttpProblem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
         self.load.check()
         try:
@@ -71,6 +73,8 @@ class QuarantineRoutes:
             await asyncio.to_thread(self.quarantine.remove, offset)
             detail = f"Retention has removed the record at {text[:80]}."
             raise HttpProblem(404, "not-set-aside", detail) from None
+        if not self.subscriptions.is_there(record.space):
+            raise HttpProblem(404, "not-set-aside", f"The space of the record at {text[:80]} was deleted.")
         now_ms = time.time_ns() // 1_000_000
         producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
@@ -84,6 +88,11 @@ class QuarantineRoutes:
         document = {"partition": 0, "offset": place.offset, "count": place.count, "stamp": place.stamp}
         return json_response(document | {"duplicate": place.duplicate})
 
+    def _may(self, caller: Caller, record: SetAside) -> bool:
+        """Whether somebody manages a record's space. What is left of one that was deleted only admins see."""
+        is_own = caller.may(Right.MANAGE, space_name(record.space))
+        return caller.is_admin or (is_own and self.subscriptions.is_there(record.space))
+
     def _read(self, offset: int) -> Record:
         return next(iter(only_partition(self.log).read(offset, offset + 1)))
 
@@ -91,7 +100,7 @@ class QuarantineRoutes:
 def _document(record: SetAside) -> dict[str, Any]:
     return {
         "position": str(Position(0, record.offset, 0)),
-        "space": record.space,
+        "space": space_name(record.space),
         "events": record.events,
         # Whoever may list them may not read the events of every space.
         "error": brief(record.error),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.requests import json_response, query_int
-from fieldfare.gateway.subscriptions import Asked, PutResult, Subscriptions, Wanted, subscription_document
+from fieldfare.gateway.space_removal import SpaceRemoval
+from fieldfare.gateway.subscription_store import PutResult, subscription_document
+from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted
 
 CONFIGURED_AT_ONCE = 500
 """After so many subscriptions of one request others have their turn."""
@@ -63,6 +66,7 @@ class SubscriptionRoutes:
     pushes: Pushes
     metrics: Metrics
     bodies: Bodies
+    space_removal: SpaceRemoval
     bulk_max_subscriptions: int
 
     async def list_spaces(self, request: Request) -> Response:
@@ -75,10 +79,15 @@ class SubscriptionRoutes:
         await self.subscriptions.create_space(body.name)
         return json_response({"name": body.name}, 201, {"Location": f"/v1/spaces/{body.name}"})
 
+    async def delete_space(self, request: Request) -> Response:
+        """From the answer on there is nothing of a space, and one of its name is a new one."""
+        await self.space_removal.delete(request.path_params["space"])
+        return Response(status_code=204)
+
     async def put_subscription(self, request: Request) -> Response:
         """Create a subscription, or replace its filter; the event log's end at this moment is when."""
         space, id = request.path_params["space"], request.path_params["id"]
-        self.subscriptions.check_space(space)
+        await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
 
         def read() -> Asked:
@@ -95,6 +104,7 @@ class SubscriptionRoutes:
     async def patch_subscription(self, request: Request) -> Response:
         """Change settings of a subscription's delivery; its filter stays, and takes no new revision."""
         space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.check_change(space)
         await self.subscriptions.get(space, id)
         body = await self.bodies.read_json(request, _changes_body)
         configured = await self.subscriptions.configure(space, id, body.delivery)
@@ -104,7 +114,7 @@ class SubscriptionRoutes:
     async def post_subscriptions(self, request: Request) -> Response:
         """Create one subscription, or put many."""
         space = request.path_params["space"]
-        self.subscriptions.check_space(space)
+        await self.subscriptions.check_change(space)
         text = await self.bodies.read_json_text(request)
         result = await self.subscriptions.put(space, len(text), lambda: self._asked(text))
         if result.is_bulk:
@@ -142,11 +152,11 @@ class SubscriptionRoutes:
 
     async def list_subscriptions(self, request: Request) -> Response:
         limit = query_int(request, "limit", 100, 1, 10_000)
-        space, after = request.path_params["space"], request.query_params.get("after")
-        self.subscriptions.check_space(space)
+        after = request.query_params.get("after")
+        key = self.subscriptions.check_space(request.path_params["space"])
 
         def read() -> Response:
-            page, last = self.subscriptions.page(space, after, limit)
+            page, last = self.subscriptions.page(key, after, limit)
             return json_response({"subscriptions": list(map(subscription_document, page)), "next": last})
 
         return await asyncio.to_thread(read)
@@ -164,7 +174,9 @@ class SubscriptionRoutes:
 
     async def delete_subscription(self, request: Request) -> Response:
         """Remove a subscription: events appended from now on do not meet it, and its streams end."""
-        removed = await self.subscriptions.remove(request.path_params["space"], request.path_params["id"])
+        space, id = request.path_params["space"], request.path_params["id"]
+        await self.subscriptions.check_change(space)
+        removed = await self.subscriptions.remove(space, id)
         self.pump.deleted(removed.number)
         return Response(status_code=204)
 
@@ -176,7 +188,7 @@ def _told(result: PutResult) -> Response:
             "created": sum(each.created for each in stored),
             "replaced": sum(each.replaced for each in stored),
             "unchanged": sum(not each.created and not each.replaced for each in stored),
-            "refused": result.refused,
+            "refused": [each for _, each in sorted(result.refused, key=itemgetter(0))],
         }
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,6 +49,8 @@ class Outflow:
         where they say it, unless the client has named ``asked_s``.
     is_auto
         Whether the stream acknowledges them itself.
+    connected
+        Open for as long as the stream is; it may refuse one more.
     """
 
     pump: Pump
@@ -58,6 +60,7 @@ class Outflow:
     lease_s: float
     asked_s: float | None
     is_auto: bool = False
+    connected: Callable[[], AbstractContextManager[None]] = nullcontext
     sent: deque[int] = field(default_factory=deque, init=False)
     """With ack=auto: what was sent and is not settled."""
 
@@ -66,13 +69,14 @@ class Outflow:
         """The session, before anything is awaited: a delivery that nobody uses is forgotten."""
         # An automatic stream never waits for acks: when its window is full it makes room itself.
         window = 2 * self.window if self.is_auto else self.window
-        session = self.pump.open_stream(self.delivery, window, alone=self.is_auto)
-        self.pump.connected += 1
-        try:
-            yield session
-        finally:
-            self.pump.connected -= 1
-            self.pump.close_stream(self.delivery, session)
+        with self.connected():
+            session = self.pump.open_stream(self.delivery, window, alone=self.is_auto)
+            self.pump.connected += 1
+            try:
+                yield session
+            finally:
+                self.pump.connected -= 1
+                self.pump.close_stream(self.delivery, session)
 
     async def run(self, session: Session, carrier: Carrier, gone: Disconnect) -> None:
         """Send until the client has gone, the delivery or the session is ended, or the gateway stops."""

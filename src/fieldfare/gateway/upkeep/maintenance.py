@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
@@ -57,6 +58,8 @@ class Maintenance:
         Blocks that could not be read, by partition and range; others add to them, and `mend` looks.
     metrics
         Say how much was set aside.
+    quotas
+        Are told how much of each space's events is kept.
     """
 
     settings: GatewaySettings
@@ -68,6 +71,7 @@ class Maintenance:
     floor: Callable[[], int]
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
+    quotas: Quotas
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,6 +97,7 @@ class Maintenance:
             for name, step in (
                 ("telling ages", lambda: self._observe(elapsed_ms)),
                 ("retention", self._retain),
+                ("counting what spaces keep", lambda: self.quotas.count_stored(self.log.sizes)),
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),

@@ -9,7 +9,7 @@ from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_index_store, open_registry
-from fieldfare.storage.errors import IndexStoreError, RegistryError, UnknownSpaceError
+from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder
 
 
@@ -50,26 +50,24 @@ class IndexReader:
 
     def explain(self, space: str) -> IndexExplanation:
         """What the index of a space chose. UnknownSpaceError: there is none of that name."""
-        self._check_space(space)
-        return self._index(space).explain()
+        return self._index(self._key_of(space)).explain()
 
     def explain_subscription(self, space: str, id: str) -> SubscriptionReport | None:
         """Where one of a space's subscriptions is; None if there is no such subscription."""
-        self._check_space(space)
+        key = self._key_of(space)
         registry = open_registry(self._folder.registry_url)
-        subscription = registry.get(space, id)
+        subscription = registry.get(key, id)
         if subscription is None:
             return None
         if subscription.revision > self.revision:
             return SubscriptionReport(subscription, None)
-        return SubscriptionReport(subscription, self._index(space).explain_subscription(subscription.number))
+        return SubscriptionReport(subscription, self._index(key).explain_subscription(subscription.number))
 
-    def _check_space(self, space: str) -> None:
+    def _key_of(self, space: str) -> str:
         if not self._folder.registry_path.exists():
             raise RegistryError(f"{self._folder.registry_path} does not exist")
-        if not open_registry(self._folder.registry_url).has_space(space):
-            raise UnknownSpaceError(space)
+        return open_registry(self._folder.registry_url).key_of_space(space)
 
-    def _index(self, space: str) -> Index:
-        found = self._indexes.get(space)
+    def _index(self, key: str) -> Index:
+        found = self._indexes.get(key)
         return found.whole if found is not None else Index()

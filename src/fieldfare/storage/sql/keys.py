@@ -24,6 +24,13 @@ _keys = sa.Table(
 _FIELDS = ("id", "digest", "space", "rights", "note", "created_ms", "created_by", "revoked_ms")
 
 
+def revoke_all(connection: sa.Connection, space: str, now_ms: int) -> None:
+    """In a transaction of the registry's: have all keys of a space let nobody in any more."""
+    if sa.inspect(connection).has_table(_keys.name):
+        standing = sa.update(_keys).where(_keys.c.space == space, _keys.c.revoked_ms.is_(None))
+        connection.execute(standing.values(revoked_ms=now_ms))
+
+
 class SqlKeys(SqlDatabase):
     """A `KeyStore` in a SQL database."""
 

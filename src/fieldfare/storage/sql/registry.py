@@ -12,14 +12,23 @@ import msgspec
 import sqlalchemy as sa
 
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
-from fieldfare.storage.errors import FormatError, RegistryError, SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Conflict, Put, RegistryChange, Remove, Version
+from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceError
+from fieldfare.storage.registry import (
+    Configure,
+    Conflict,
+    Held,
+    Put,
+    RegistryChange,
+    Remove,
+    StoredSpace,
+    Version,
+)
 from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import restored, tables
+from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
-from fieldfare.storage.sql.tables import spaces as _spaces
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
 from fieldfare.storage.sql.tables import versions as _versions
 
@@ -43,20 +52,42 @@ class SqlRegistry(SqlDatabase):
         The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
     """
 
-    def create_space(self, name: str) -> None:
+    def create_space(self, name: str) -> str:
         with self._write() as connection:
-            if name in _space_names(connection):
-                raise SpaceExistsError(name)
-            connection.execute(sa.insert(_spaces), {"name": name})
+            return stored_spaces.create(connection, name)
+
+    def delete_space(self, name: str, now_ms: int) -> str:
+        with self._write() as connection:
+            return stored_spaces.delete(connection, name, now_ms)
+
+    def unfinished_spaces(self) -> list[str]:
+        with self._read() as connection:
+            return stored_spaces.unfinished(connection)
+
+    def finish_space(self, key: str) -> None:
+        with self._write() as connection:
+            stored_spaces.finish(connection, key)
 
     def spaces(self) -> list[str]:
         with self._read() as connection:
-            return sorted(_space_names(connection))
+            return sorted(stored_spaces.names(connection))
 
     def has_space(self, name: str) -> bool:
+        return name in self.spaces()
+
+    def key_of_space(self, name: str) -> str:
+        for space in self.stored_spaces():
+            if space.name == name:
+                return space.key
+        raise UnknownSpaceError(name)
+
+    def stored_spaces(self) -> list[StoredSpace]:
         with self._read() as connection:
-            found = connection.execute(sa.select(_spaces.c.name).where(_spaces.c.name == name))
-            return found.first() is not None
+            return stored_spaces.stored(connection)
+
+    def set_quotas(self, key: str, quotas: Mapping[str, float]) -> None:
+        with self._write() as connection:
+            stored_spaces.set_quotas(connection, key, quotas)
 
     def apply(
         self, changes: Sequence[Put | Configure | Remove], ends: Offsets, now_ms: int
@@ -64,7 +95,7 @@ class SqlRegistry(SqlDatabase):
         with self._write() as connection:
             counters = _read_counters(connection)
             batch = _ChangeBatch(ends, now_ms, counters, _standing(connection, changes))
-            spaces = _space_names(connection)
+            spaces = stored_spaces.keys(connection)
             results = []
             for change in changes:
                 if isinstance(change, Put) and change.space not in spaces:
@@ -109,6 +140,21 @@ class SqlRegistry(SqlDatabase):
             query = query.where(_subscriptions.c.space == space)
         with self._read() as connection:
             return connection.execute(query).scalar_one()
+
+    def held(self) -> Mapping[str, Held]:
+        table = _subscriptions.c
+        query = sa.select(table.space, sa.func.count(), sa.func.sum(table.cost)).group_by(table.space)
+        with self._read() as connection:
+            return {space: Held(count, int(cost)) for space, count, cost in connection.execute(query)}
+
+    def costs(self, space: str, ids: Sequence[str]) -> Mapping[str, int]:
+        table, found = _subscriptions.c, dict[str, int]()
+        with self._read() as connection:
+            for first in range(0, len(ids), _IDS_A_QUERY):
+                some = table.id.in_(ids[first : first + _IDS_A_QUERY])
+                rows = connection.execute(sa.select(table.id, table.cost).where(table.space == space, some))
+                found.update((id, cost) for id, cost in rows)
+        return found
 
     def revision(self) -> int:
         with self._read() as connection:
@@ -299,7 +345,8 @@ class _ChangeBatch:
         number = self.number if existing is None else existing.number
         delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
         subscription = Subscription(
-            put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery
+            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery),
+            cost=put.cost,
         )
         self.standing[put.space, put.id] = subscription
         self.versions[self.revision] = {
@@ -342,7 +389,7 @@ class _ChangeBatch:
         _write_counters(connection, counters, self.counters)
 
 
-_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision")
+_SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
 _DELIVERY_FIELDS = ("valid_from", "further", "delivery")
 _select_subscriptions = sa.select(
     *(_subscriptions.c[name] for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS))
@@ -454,10 +501,6 @@ def _known_ends(counters: Mapping[str, int]) -> Offsets:
     while (name := tables.end_counter(len(ends))) in counters:
         ends.append(counters[name])
     return tuple(ends)
-
-
-def _space_names(connection: sa.Connection) -> set[str]:
-    return set(connection.execute(sa.select(_spaces.c.name)).scalars())
 
 
 def _standing(

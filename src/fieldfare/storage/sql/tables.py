@@ -5,7 +5,10 @@ own revision (`closed_revision`) and whether it was a removal into that row, so 
 revision is read by leaving out later closings. Where the log's first partition ended at either change
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
-`delivery` holds the settings that were set, as JSON.
+`delivery` holds the settings that were set, as JSON, `cost` what the filter costs.
+``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
+tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
+`finished` says that nothing is left of it.
 ``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
 how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
 ``counters`` holds the last revision and number given out, up to which
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 3
+FORMAT = 4
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -30,6 +33,15 @@ spaces = sa.Table(
     "spaces",
     metadata,
     sa.Column("name", sa.String, primary_key=True),
+    sa.Column("quotas", sa.Text),
+    sa.Column("key", sa.String),
+)
+gone_spaces = sa.Table(
+    "gone_spaces",
+    metadata,
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("finished", sa.Boolean, nullable=False),
 )
 subscriptions = sa.Table(
     "subscriptions",
@@ -43,6 +55,7 @@ subscriptions = sa.Table(
     sa.Column("dialect", sa.String, nullable=False),
     sa.Column("further", sa.LargeBinary),
     sa.Column("delivery", sa.Text),
+    sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
@@ -108,6 +121,15 @@ _FROM_2 = (
     "ALTER TABLE subscriptions ADD COLUMN delivery TEXT",
     "ALTER TABLE cursors ADD COLUMN attempts BLOB",
     sa.schema.CreateTable(letters),
+)
+
+_FROM_3 = (
+    "ALTER TABLE spaces ADD COLUMN quotas TEXT",
+    "ALTER TABLE spaces ADD COLUMN key TEXT",
+    sa.schema.CreateTable(gone_spaces),
+    "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 1",
+    # About what these filters cost; exactly, once they are put again.
+    "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -126,5 +148,5 @@ def create(connection: sa.Connection) -> None:
 
 def upgrade(connection: sa.Connection, format: int) -> None:
     """In a transaction: make tables of an older format today's."""
-    for statement in (*_FROM_1, *_FROM_2) if format == 1 else _FROM_2:
+    for statement in [each for step in (_FROM_1, _FROM_2, _FROM_3)[format - 1 :] for each in step]:
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)

@@ -84,8 +84,13 @@ _LAST_STAMP = "SELECT coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIM
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
     FROM (SELECT offset AS first, {_STAMP_AT.format("offset")} AS stamp
         FROM records WHERE offset >= ? ORDER BY offset LIMIT 1)"""
+_SIZES_OF = """SELECT space, sum(length(payload)) FROM records
+    WHERE offset >= ? AND offset < ? GROUP BY space"""
+_ADD_SIZE = """INSERT INTO sizes VALUES (?, ?)
+    ON CONFLICT (space) DO UPDATE SET bytes = bytes + excluded.bytes"""
 _FORGET_ONE = "DELETE FROM producers WHERE space = ? AND producer = ? AND sequence = ?"
 _FIRST_KEY = ("", "", -1)
+_NO_END = (1 << 63) - 1
 
 
 class SqliteEventLog:
@@ -208,6 +213,21 @@ class SqliteEventLog:
     def size_bytes(self) -> int:
         return self._row(_LAST)[2] - self._totals_before(self.start())[1]
 
+    def sizes(self) -> dict[str, int]:
+        with self._explained():
+            reader = self._connections.reader()
+            # Of one moment: what is counted and what is not yet.
+            reader.execute("BEGIN")
+            try:
+                kept = dict(reader.execute("SELECT space, bytes FROM sizes").fetchall())
+                counted = reader.execute("SELECT end FROM counted").fetchone()[0]
+                later = reader.execute(_SIZES_OF, (counted, _NO_END)).fetchall()
+            finally:
+                reader.execute("COMMIT")
+        for space, size_bytes in later:
+            kept[space] = kept.get(space, 0) + size_bytes
+        return kept
+
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
         ages_ms = [age_ms for age_ms in (policy.max_age_ms, policy.producers_ms) if age_ms is not None]
         if ages_ms:
@@ -231,13 +251,18 @@ class SqliteEventLog:
 
     def trim(self, before: int) -> int:
         """Remove the records before an offset; returns how many those were."""
+        self._count()
         start = self.start()
         before = min(before, self.end())
         removed = 0
         while start < before:
             step_end = min(before, self.bound(start, _TRIM_BYTES, _TRIM_EVENTS))
             totals = self._totals_before(step_end)
+            sizes = self._sizes_of(start, step_end)
             with self._explained(), self._connections.writing() as connection:
+                connection.executemany(_ADD_SIZE, [(space, -size_bytes) for space, size_bytes in sizes])
+                connection.execute("DELETE FROM sizes WHERE bytes <= 0")
+                connection.execute("UPDATE counted SET end = max(end, ?)", (step_end,))
                 connection.execute(
                     "UPDATE trimmed SET start = ?, events_end = ?, bytes_end = ?", (step_end, *totals)
                 )
@@ -249,6 +274,19 @@ class SqliteEventLog:
                 removed += connection.execute("DELETE FROM records WHERE offset < ?", (step_end,)).rowcount
             start = step_end
         return removed
+
+    def _count(self) -> None:
+        """Count the records that came since this was done last; reading them keeps no append waiting."""
+        counted, end = self._row("SELECT end FROM counted")[0], self.end()
+        if counted < end:
+            sizes = self._sizes_of(counted, end)
+            with self._explained(), self._connections.writing() as connection:
+                connection.executemany(_ADD_SIZE, sizes)
+                connection.execute("UPDATE counted SET end = ?", (end,))
+
+    def _sizes_of(self, start: int, end: int) -> list[tuple[str, int]]:
+        with self._explained():
+            return self._connections.reader().execute(_SIZES_OF, (start, end)).fetchall()
 
     def forget_producers(self, before: int) -> int:
         """Drop what is remembered of repeats of records before an offset; returns how many those were.

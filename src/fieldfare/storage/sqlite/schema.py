@@ -8,7 +8,8 @@ offsets go on where they were when no record is left. ``holes`` are offsets that
 ``stamps`` holds a row wherever a record's stamp is not that of the record before: from ``start`` on records
 have ``stamp``, those before the first row 0.
 ``producers`` remembers the sequences of producers. ``ran`` is how long a service has run on this log, and
-``observed`` where the log ended after how much of that.
+``observed`` where the log ended after how much of that. ``sizes`` says how many payload bytes of each space
+are kept before the offset in ``counted``: brought up to date now and then, so that no append pays for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from fieldfare.storage.errors import EventLogError, FormatError
 
-FORMAT = 3
+FORMAT = 4
 APPLICATION_ID = 0x66664C47
 """Marks the file as an event log of this kind ("ffLG")."""
 
@@ -34,8 +35,12 @@ _ADDED_BY_2 = (
     "INSERT INTO ran VALUES (0)",
 )
 
-_ADDED_BY_3 = (
-    "CREATE TABLE stamps (start INTEGER PRIMARY KEY, stamp INTEGER NOT NULL)",
+_ADDED_BY_3 = ("CREATE TABLE stamps (start INTEGER PRIMARY KEY, stamp INTEGER NOT NULL)",)
+
+_ADDED_BY_4 = (
+    "CREATE TABLE sizes (space TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE counted (end INTEGER NOT NULL)",
+    "INSERT INTO counted SELECT start FROM trimmed",
     f"PRAGMA user_version = {FORMAT}",
 )
 
@@ -49,6 +54,7 @@ _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     *_ADDED_BY_2,
     *_ADDED_BY_3,
+    *_ADDED_BY_4,
 )
 
 _FROM_1 = (
@@ -85,13 +91,15 @@ def prepare(connection: sqlite3.Connection, registry: Path) -> bool:
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
         _run(connection, _SCHEMA)
         return True
-    kind = _kind(connection)
-    if kind not in ((APPLICATION_ID, 1), (APPLICATION_ID, 2)):
-        return kind == (APPLICATION_ID, FORMAT)
-    if kind[1] == 1:
+    application_id, format = _kind(connection)
+    if application_id != APPLICATION_ID or not 1 <= format < FORMAT:
+        return (application_id, format) == (APPLICATION_ID, FORMAT)
+    if format == 1:
         _run(connection, _FROM_1)
-    _run(connection, _ADDED_BY_3)
-    connection.executemany("INSERT INTO stamps VALUES (?, ?)", _stamps_of_before(connection, registry))
+    if format <= 2:
+        _run(connection, _ADDED_BY_3)
+        connection.executemany("INSERT INTO stamps VALUES (?, ?)", _stamps_of_before(connection, registry))
+    _run(connection, _ADDED_BY_4)
     return True
 
 

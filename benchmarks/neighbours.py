@@ -1,0 +1,268 @@
+"""One space floods, another goes about its business: how much later does that one hear of its events?
+
+    python benchmarks/neighbours.py --json
+
+starts a service of its own. In the space `calm` 50 events are published a second, one by one, for one stream
+(server-sent events) that gets them all. That is timed alone, and beside each kind of flood that the space
+`flood` makes, as hard as it can, minding no answer:
+
+events
+    Batches of 500 events, on four connections.
+filters
+    Filters that the index hardly narrows are registered, as many as are taken; 20 events a second meet them.
+subscriptions
+    Bulk requests of 1,000 subscriptions each, put and replaced in turns, on two connections.
+slow_readers
+    50 events a second of 1 KiB match 200 streams that read nothing.
+
+It prints one JSON object: of each flood p99_alone_ms and p99_beside_ms, publish call to arrival, and their
+ratio; and `worst_ratio`. The time alone is taken before and after each flood, together. Goal: 1.2.
+
+The flooding space has the quotas that are printed as `quotas`: without (``--no-quotas``) who floods takes
+what there is. All share one machine; whoever floods does so at the lowest priority (nice 19), so that it is
+the service that is measured, and not who gets the processor first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fieldfare.cli.demo.service import Service
+from fieldfare.client import Client
+
+Address = tuple[str, int]
+
+CALM_EVENTS_PER_S = 50
+WARM_S = 3.0
+ARRIVAL_WAIT_S = 60.0
+QUOTAS = {
+    "events_per_s": 2_000.0,
+    "bytes_per_s": 1_000_000.0,
+    "changes_per_s": 200.0,
+    "subscriptions": 20_000.0,
+    "filter_cost": 10_000.0,
+    "connections": 200.0,
+}
+JSON = {"content-type": "application/json"}
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+
+
+def event(data: Any) -> dict[str, Any]:
+    return {"specversion": "1.0", "id": "1", "source": "/neighbours", "type": "t", "data": data}
+
+
+class Asker:
+    """One connection on which is asked for one thing after the other; it is made again when it breaks."""
+
+    def __init__(self, address: Address) -> None:
+        self._connection = http.client.HTTPConnection(*address, timeout=120)
+
+    def ask(self, method: str, path: str, value: Any, headers: dict[str, str] = JSON) -> int:
+        try:
+            body = value if isinstance(value, bytes) else json.dumps(value)
+            self._connection.request(method, path, body, headers)
+            answer = self._connection.getresponse()
+            answer.read()
+            return answer.status
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            time.sleep(0.05)
+            return 0
+
+
+# The floods
+
+
+def flood_events(address: Address) -> None:
+    body = json.dumps([event({"x": number, "text": "y" * 50}) for number in range(500)]).encode()
+    asker = Asker(address)
+    while True:
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+
+
+def flood_filters(address: Address) -> None:
+    asker = Asker(address)
+    for number in range(3_000):
+        filter = f"data.text LIKE '%a_{number}%' OR data.x LIKE '%_{number}_%'"
+        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/f{number}", {"filter": filter})
+    body = json.dumps([event({"x": "a1b2", "text": "abcdefgh" * 20})]).encode()
+    while True:
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+        time.sleep(0.05)
+
+
+def flood_subscriptions(address: Address) -> None:
+    asker, turn = Asker(address), 0
+    while True:
+        some = [{"id": f"s{number}", "filter": f"data.x = {turn + number}"} for number in range(1_000)]
+        asker.ask("POST", "/v1/spaces/flood/subscriptions", {"subscriptions": some})
+        turn += 1
+
+
+def flood_slow_readers(address: Address) -> None:
+    asker, held = Asker(address), []
+    for number in range(200):
+        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/r{number}", {"filter": "data.x >= 0"})
+        connection = socket.create_connection(address)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        path = f"/v1/spaces/flood/subscriptions/r{number}/stream?window=20000"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        held.append(connection)
+    body = json.dumps([event({"x": 1, "text": "y" * 1_000})]).encode()
+    while True:
+        asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+        time.sleep(0.02)
+
+
+FLOODS: dict[str, tuple[Callable[[Address], None], int]] = {
+    "events": (flood_events, 4),
+    "filters": (flood_filters, 1),
+    "subscriptions": (flood_subscriptions, 2),
+    "slow_readers": (flood_slow_readers, 1),
+}
+"""What each does, and on how many connections."""
+
+
+def flood(kind: str, address: Address) -> None:
+    os.nice(19)
+    work, count = FLOODS[kind]
+    threads = [threading.Thread(target=work, args=(address,)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def flooding(kind: str, address: Address) -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=flood, args=(kind, address), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+# Who is beside it
+
+
+class Calm:
+    """The space that is measured: its stream, and when what came there."""
+
+    def __init__(self, address: Address) -> None:
+        self._asker = Asker(address)
+        self._came_s: dict[int, float] = {}
+        self._number = 0
+        self._stream = socket.create_connection(address)
+        path = "/v1/spaces/calm/subscriptions/all/stream?ack=auto"
+        self._stream.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        for line in self._stream.makefile("rb"):
+            if line.startswith(b"data: "):
+                now_s = time.monotonic()
+                self._came_s[msgspec.json.decode(line[6:])["data"]["number"]] = now_s
+
+    def latencies_ms(self, seconds: float) -> list[float]:
+        """Publish for so long; the time of each event from when it was due, however slow answers are."""
+        sent_s: dict[int, float] = {}
+        begin_s = time.monotonic()
+        for turn in range(int(seconds * CALM_EVENTS_PER_S)):
+            due_s = begin_s + turn / CALM_EVENTS_PER_S
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            self._number += 1
+            sent_s[self._number] = due_s
+            some = [event({"number": self._number})]
+            status = self._asker.ask("POST", "/v1/spaces/calm/events", some, BATCH)
+            if status != 200:
+                raise RuntimeError(f"an event of the calm space was answered with {status}")
+        deadline_s = time.monotonic() + ARRIVAL_WAIT_S
+        while self._number not in self._came_s and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        missing = sent_s.keys() - self._came_s.keys()
+        if missing:
+            raise RuntimeError(f"{len(missing)} of {len(sent_s)} events did not come in {ARRIVAL_WAIT_S:g} s")
+        return [1000 * (self._came_s[number] - due_s) for number, due_s in sent_s.items()]
+
+
+def measure(url: str, kinds: list[str], seconds: float, quotas: dict[str, float]) -> dict[str, Any]:
+    host, _, port = url.rpartition("/")[2].rpartition(":")
+    address = (host, int(port))
+    calm = Calm(address)
+    calm.latencies_ms(WARM_S)
+    figures: dict[str, Any] = {}
+    for kind in kinds:
+        alone = calm.latencies_ms(seconds / 2)
+        with Client(url) as client:
+            client.create_space("flood")
+            client.set_quotas("flood", quotas)
+            with flooding(kind, address):
+                time.sleep(WARM_S)
+                beside = calm.latencies_ms(seconds)
+            client.delete_space("flood")
+            wait_until_matched(client)
+        alone += calm.latencies_ms(seconds / 2)
+        alone_ms, beside_ms = (float(np.quantile(each, 0.99)) for each in (alone, beside))
+        figures[kind] = {
+            "p99_alone_ms": round(alone_ms, 2),
+            "p99_beside_ms": round(beside_ms, 2),
+            "p50_alone_ms": round(float(np.median(alone)), 2),
+            "p50_beside_ms": round(float(np.median(beside)), 2),
+            "ratio": round(beside_ms / alone_ms, 2),
+        }
+    figures["worst_ratio"] = max(figures[kind]["ratio"] for kind in kinds)
+    return figures
+
+
+def wait_until_matched(client: Client) -> None:
+    deadline_s = time.monotonic() + ARRIVAL_WAIT_S
+    while int(client.stats()["lag_events"]) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--seconds", type=float, default=20.0, help="each time (default: %(default)s)")
+    parser.add_argument("--floods", default=",".join(FLOODS), help="of %(default)s")
+    parser.add_argument("--no-quotas", action="store_true", help="let it have what it likes")
+    options = parser.parse_args()
+    quotas = {} if options.no_quotas else QUOTAS
+    prefix = "fieldfare-neighbours-"
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder, Service(Path(folder)) as service:
+        service.wait_until_ready()
+        with Client(service.url, "calm") as client:
+            client.create_space("calm")
+            client.create_subscription("data.number > 0", "all")
+        figures = measure(service.url, options.floods.split(","), options.seconds, quotas)
+    figures["quotas"] = quotas
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, figure in figures.items():
+            print(f"{name:14} {json.dumps(figure)}")
+    return 0 if figures["worst_ratio"] < 1.2 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Who waits has his turn: of each space one thing, then of the next, however much the others have waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """What waits, by whose it is; what is of one comes out in the order in which it came in."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[T]] = {}
+        """In the order of their next turns."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, whose: str, item: T) -> None:
+        """Something more waits."""
+        mine = self._waiting.get(whose)
+        if mine is None:
+            mine = self._waiting[whose] = deque()
+        mine.append(item)
+
+    def next(self) -> T:
+        """What is next; there is something."""
+        whose = next(iter(self._waiting))
+        mine = self._waiting.pop(whose)
+        item = mine.popleft()
+        if mine:
+            self._waiting[whose] = mine
+        return item
+
+
+class SharedRoom:
+    """Of something that all use together, how much each has: who has less than his share may have more of it.
+
+    Parameters
+    ----------
+    most : int
+        How much there is, while all have no more than their shares.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    def fits(self, whose: str, amount: int) -> bool:
+        """Whether somebody may have so much more: there is, or he would not have more than his share.
+
+        What is nobody's, an empty name, has no share.
+        """
+        if self.total + amount <= self._most:
+            return True
+        own = self._held.get(whose, 0)
+        return bool(whose) and own + amount <= self._most // (len(self._held) + (own == 0))
+
+    def take(self, whose: str, amount: int) -> None:
+        """Somebody has so much more."""
+        self._change(whose, amount)
+
+    def give_back(self, whose: str, amount: int) -> None:
+        """Somebody has so much less."""
+        self._change(whose, -amount)
+
+    def _change(self, whose: str, amount: int) -> None:
+        self.total += amount
+        has = self._held.get(whose, 0) + amount
+        if has:
+            self._held[whose] = has
+        else:
+            self._held.pop(whose, None)
