@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         RetrySettings,
         SubscriptionInfo,
     )
-    from fieldfare.model import DeliverySettings, Position
+    from fieldfare.model import DeliverySettings, Position, PushSettings
 
 __all__ = [
     "ApiError",
@@ -36,6 +36,7 @@ __all__ = [
     "OutboxSettings",
     "Position",
     "PublishError",
+    "PushSettings",
     "RetrySettings",
     "SubscriptionInfo",
     "__version__",
@@ -44,7 +45,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Loaded when first asked for: Spark's workers import this package too, and need no HTTP client.
-    if name in ("DeliverySettings", "Position"):
+    if name in ("DeliverySettings", "Position", "PushSettings"):
         from fieldfare import model
 
         return getattr(model, name)

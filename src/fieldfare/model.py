@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NoReturn
 
 Event = Mapping[str, Any]
 """One CloudEvent as its JSON object: context attributes at the top, the payload under ``data``."""
@@ -98,6 +98,65 @@ def positions_of(text: str) -> tuple[Position, ...]:
     return tuple(map(Position.parse, text.split(",")))
 
 
+PushMode = Literal["structured", "binary", "batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettings:
+    """Where a subscription's messages are sent by HTTP, and how.
+
+    Attributes
+    ----------
+    url
+        The address.
+    mode
+        How the HTTP binding of CloudEvents writes them: an event as a JSON document, an event's data as body
+        and its attributes as headers, or several events as a JSON array.
+    batch_max
+        Events of one request, where there may be several.
+    requests_max
+        Requests under way at a time. Up: faster. Down to one: in order, but for what failed.
+    secrets
+        What requests are signed with, each of them: two while one takes the other's place.
+    authorization
+        What receivers that ask for it are sent as the header of that name.
+
+    The last two are shown to nobody; they are None where nothing was said of them.
+    """
+
+    url: str
+    mode: PushMode = "structured"
+    batch_max: int = 100
+    requests_max: int = 1
+    secrets: tuple[str, ...] | None = field(default=None, repr=False)
+    authorization: str | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a push address may have secrets, and is not pickled")
+
+    def said(self) -> dict[str, Any]:
+        """What is said of it, with what is secret: for the service that is told it, and nobody else."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in given if value is not None}
+
+    def kept(self, before: PushSettings | None) -> PushSettings:
+        """These settings after those before: what is secret stays for the same address if nothing is said."""
+        if before is None or before.url != self.url:
+            return self
+        secrets = before.secrets if self.secrets is None else self.secrets
+        authorization = before.authorization if self.authorization is None else self.authorization
+        return replace(self, secrets=secrets, authorization=authorization)
+
+    def shown(self) -> dict[str, Any]:
+        """What may be told of it: of the secrets how many there are."""
+        shown: dict[str, Any] = {"url": self.url, "mode": self.mode}
+        if self.mode == "batch":
+            shown["batch_max"] = self.batch_max
+        if self.authorization:
+            shown["authorized"] = True
+        return shown | {"requests_max": self.requests_max, "signed": len(self.secrets or ())}
+
+
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
     """How a subscription's messages are given; to change it takes no revision.
@@ -126,6 +185,10 @@ class DeliverySettings:
     order_by
         An attribute of events. Of those that have the same value there, one is given at a time: the next when
         the one before it is settled. None: messages that fail come later than younger ones.
+    push
+        Where messages are sent by HTTP. None: they are fetched.
+    paused_because
+        Why the service itself has paused it; nobody else sets it.
     """
 
     ack_deadline_s: float | None = None
@@ -136,11 +199,25 @@ class DeliverySettings:
     dead_letter: bool = True
     paused: bool = False
     order_by: str | None = None
+    push: PushSettings | None = None
+    paused_because: str | None = None
 
     def changed(self) -> dict[str, Any]:
         """Those that are not what they are by themselves."""
         given = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in given.items() if value != default}
+
+    def said(self) -> dict[str, Any]:
+        """The same as a client tells them to the service."""
+        said = self.changed()
+        said.pop("paused_because", None)
+        return said | ({"push": self.push.said()} if self.push is not None else {})
+
+    def shown(self) -> dict[str, Any]:
+        """The same as they may be told: nothing secret, and only what can be set."""
+        shown = self.changed()
+        shown.pop("paused_because", None)
+        return shown | ({"push": self.push.shown()} if self.push is not None else {})
 
     def retry_delay_s(self, attempt: int) -> float:
         """How long a message waits after this attempt, from 1, has failed."""

@@ -10,7 +10,8 @@ import pytest
 from cli_support import Fieldfare
 from real_gateway import running_gateway
 
-from fieldfare import Client
+from fieldfare import Client, DeliverySettings, PushSettings
+from fieldfare.client import NewSubscription
 
 pytestmark = pytest.mark.long
 
@@ -59,3 +60,46 @@ def test_what_a_person_does_to_a_delivery(fieldfare: Fieldfare, tmp_path: Path) 
         ):
             result = fieldfare(*words, "--url", gateway.url)
             assert result.exit_code == code and result.stderr.startswith("error: "), words
+
+
+def test_an_address_is_set_and_shown_and_secrets_are_read_from_a_file(
+    fieldfare: Fieldfare, tmp_path: Path
+) -> None:
+    """Where messages go is seen by all who may read it; what they are signed with by nobody."""
+    secret = "whsec_" + "QUJD" * 8
+    (tmp_path / "secrets").write_text(f"{secret}\n")
+    with running_gateway(tmp_path / "data", webhook_allow="127.0.0.0/8") as gateway:
+
+        def said(*words: str, code: int = 0) -> str:
+            result = fieldfare(*words, "--url", gateway.url)
+            assert result.exit_code == code, result.stderr
+            return result.stdout + result.stderr
+
+        said("subscriptions", "create", "a", "data.x = 1")
+        said("pause", "a")
+        where = ("--push", "http://127.0.0.1:9/hook", "--push-mode", "batch", "--push-requests", "2")
+        secrets = ("--push-secrets", str(tmp_path / "secrets"), "--push-batch", "50")
+        shown = said("subscriptions", "set", "a", *where, *secrets)
+        assert "push url            http://127.0.0.1:9/hook\n" in shown
+        assert "push signed         1\n" in shown and secret not in shown
+        told = json.loads(said("subscriptions", "get", "a", "--json"))
+        assert told["push"] == {"state": "paused"} and told["delivery"]["push"]["batch_max"] == 50
+        assert "push state          paused\n" in said("subscriptions", "get", "a")
+        told = json.loads(said("subscriptions", "set", "a", "--push-secrets", "none", "--json"))
+        assert told["delivery"]["push"]["signed"] == 0
+        assert "whsec_" in said("subscriptions", "set", "a", "--push-secrets", str(Path(__file__)), code=1)
+        assert "cannot read" in said("subscriptions", "set", "a", "--push-secrets", "/nowhere", code=1)
+        assert "not public" in said("subscriptions", "set", "a", "--push", "https://10.0.0.1/", code=1)
+        told = json.loads(said("subscriptions", "set", "a", "--push", "none", "--json"))
+        assert "push" not in told and "push" not in told["delivery"]
+        with Client(gateway.url) as client:
+            push = PushSettings("http://127.0.0.1:9/", secrets=(secret,))
+            given = DeliverySettings(push=push, paused=True)
+            client.create_subscriptions([NewSubscription("data.x = 2", "b", delivery=given)])
+            info = client.get_subscription("b")
+            assert info.delivery.push == PushSettings("http://127.0.0.1:9/")
+            assert info.document["delivery"]["push"]["signed"] == 1
+            client.create_subscriptions([NewSubscription("data.x = 2", "b", delivery=info.delivery)])
+            assert client.get_subscription("b").document["delivery"]["push"]["signed"] == 1
+            info = client.configure_subscription("b", push=PushSettings("http://127.0.0.1:9/", "binary"))
+            assert info.document["delivery"]["push"]["mode"] == "binary"

@@ -14,7 +14,15 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Position, Subscription
+from fieldfare.model import (
+    OPEN_END,
+    Cursor,
+    DeadLetter,
+    DeliverySettings,
+    Position,
+    PushSettings,
+    Subscription,
+)
 from fieldfare.storage import Registry, open_keys, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.keys import StoredKey
@@ -294,6 +302,24 @@ def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_a
     assert registry.load_cursor(1) == Cursor((Position(0, 3, 0),))
     assert registry.load_cursor(2) == Cursor((Position(0, 4, 1),))
     assert registry.load_cursor(3) in (None, Cursor((Position(0, 7, 0),)))
+
+
+def test_those_with_a_push_address_are_found_in_pages(registry: Registry) -> None:
+    """A gateway that starts has to know them; a filter or an address that speaks of one makes none."""
+    registry.create_space("ants")
+    pushed = DeliverySettings(push=PushSettings("https://example.com/", secrets=("whsec_x",)), paused=True)
+    other = DeliverySettings(paused_because='"push":')
+    changes = [
+        replace(put(f"{space} {i}", f"a = '\"push\":' AND b = {i}"), space=space, delivery=delivery)
+        for space in ("birds", "ants")
+        for i, delivery in enumerate((pushed, None, other, pushed, DeliverySettings(paused=True)))
+    ]
+    registry.apply(changes, (1,), 0)
+    found = list(registry.pushed())
+    assert [each.id for each in found] == ["ants 0", "ants 3", "birds 0", "birds 3"]
+    assert found[0].delivery == pushed and found == list(registry.pushed(("ant", "")))
+    assert [each.id for each in registry.pushed(("ants", "ants 0"), 2)] == ["ants 3", "birds 0"]
+    assert list(registry.pushed(("birds", "birds 3"))) == []
 
 
 def test_a_registry_can_be_sent_to_another_process_and_read_there(

@@ -28,7 +28,7 @@ from fieldfare.cli.output import (
     report_error,
 )
 from fieldfare.client.errors import SubscriptionsRefused
-from fieldfare.client.records import PastInfo, SubscriptionInfo
+from fieldfare.client.records import SubscriptionInfo
 from fieldfare.model import positions_text
 
 app = typer.Typer(help="Create, list, get and delete standing filters.", no_args_is_help=True)
@@ -152,9 +152,14 @@ def _show(info: SubscriptionInfo, as_json: bool) -> None:
     past = described.pop("past", None)
     if past is not None:
         described["past"] = f"matched from {past['kept_from']} to {past['matched_to']} of {past['to']}"
-    for name, value in (*described.items(), *delivery.items()):
-        width = 16 if name in delivery else 12
-        out().print(Text(f"{name.replace('_', ' '):<{width}}{value}"))
+    lines = [*described.items(), *delivery.items()]
+    width = 20 if "push" in delivery else 16
+    for name, value in lines:
+        inner = value.items() if isinstance(value, dict) else (("", value),)
+        for part, shown in inner:
+            label = f"{name} {part}".strip().replace("_", " ")
+            shown = tuple(shown) if isinstance(shown, list) else shown
+            out().print(Text(f"{label:<{width if name in delivery or part else 12}}{shown}"))
 
 
 @app.command("set", epilog="Example: `fieldfare subscriptions set cheap --max-attempts 5`")
@@ -186,6 +191,22 @@ def change(
             metavar="ATTRIBUTE", help="Give one event at a time of those with the same value there."
         ),
     ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="URL", help="An address that messages are sent to by HTTP.")
+    ] = None,
+    push_mode: Annotated[
+        str | None, typer.Option(metavar="MODE", help="structured, binary or batch.")
+    ] = None,
+    push_batch: Annotated[str | None, typer.Option(help="Events of one request, in batch mode.")] = None,
+    push_requests: Annotated[str | None, typer.Option(help="Requests under way at a time.")] = None,
+    push_secrets: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with what requests are signed with, a secret a line."),
+    ] = None,
+    push_authorization: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with what the header Authorization is to say."),
+    ] = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
@@ -201,8 +222,9 @@ def change(
         "max_in_flight_bytes": _number(max_in_flight_bytes),
         "dead_letter": dead_letter,
         "order_by": None if order_by is None else _none(order_by) or order_by,
+        "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
     }
-    given = {name: None if value is _NONE else value for name, value in settings.items() if value is not None}
+    given = {name: None if value == _NONE else value for name, value in settings.items() if value is not None}
     if not given:
         fail("say what to set: see --help", EXIT_USAGE)
     with connect(url, space) as client:
@@ -211,6 +233,38 @@ def change(
 
 
 _NONE = "none"
+
+
+def _push(
+    url: str | None,
+    mode: str | None,
+    batch: str | None,
+    requests: str | None,
+    secrets: str | None,
+    authorization: str | None,
+) -> Any:
+    """What is to change of where messages are sent. Secrets are read from files: all see a command."""
+    if url == _NONE:
+        return _NONE
+    said = {
+        "url": url,
+        "mode": mode,
+        "batch_max": _number(batch),
+        "requests_max": _number(requests),
+        "secrets": None if secrets is None else _none(secrets) or _read_private(secrets).split(),
+        "authorization": None
+        if authorization is None
+        else _none(authorization) or _read_private(authorization).strip(),
+    }
+    given = {name: None if value == _NONE else value for name, value in said.items() if value is not None}
+    return given or None
+
+
+def _read_private(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
 
 
 def _none(text: str) -> str | None:
@@ -291,24 +345,4 @@ def _read_items(file: Path, dialect: str) -> list[dict[str, Any]]:
 
 
 def _describe(info: SubscriptionInfo) -> dict[str, Any]:
-    delivery = info.delivery.changed()
-    return {
-        "id": info.id,
-        "space": info.space,
-        "filter": info.filter,
-        "dialect": info.dialect,
-        "revision": info.revision,
-        "valid_from": positions_text(info.valid_from),
-        **({"delivery": delivery} if delivery else {}),
-        **({"start": positions_text(info.start)} if info.start is not None else {}),
-        **({"past": _describe_past(info.past)} if info.past is not None else {}),
-    }
-
-
-def _describe_past(past: PastInfo) -> dict[str, Any]:
-    return {
-        "kept_from": positions_text(past.kept_from),
-        "matched_to": positions_text(past.matched_to),
-        "to": positions_text(past.to),
-        "is_matched": past.is_matched,
-    }
+    return dict(info.document)

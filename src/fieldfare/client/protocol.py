@@ -25,7 +25,7 @@ from fieldfare.client.records import (
     SubscriptionInfo,
 )
 from fieldfare.client.verdict import Verdict
-from fieldfare.model import DeliverySettings, Position, positions_of
+from fieldfare.model import DeliverySettings, Position, PushSettings, positions_of
 
 Result = TypeVar("Result")
 
@@ -312,6 +312,9 @@ def tell(space: str, id: str, positions: Sequence[Position], verdict: Verdict) -
 
 def configure(space: str, id: str, settings: Mapping[str, Any]) -> ApiCall[SubscriptionInfo]:
     """Change how a subscription's messages are given."""
+    push = settings.get("push")
+    if isinstance(push, PushSettings):
+        settings = {**settings, "push": push.said()}
     return ApiCall("PATCH", _subscription_path(space, id), _read_subscription, *_json({"delivery": settings}))
 
 
@@ -462,7 +465,7 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
     body: dict[str, Any] = {"filter": new.filter, "dialect": new.dialect}
     if new.delivery is not None:
         given = new.delivery
-        body["delivery"] = given.changed() if isinstance(given, DeliverySettings) else dict(given)
+        body["delivery"] = given.said() if isinstance(given, DeliverySettings) else dict(given)
     if new.start is not None:
         body["start"] = str(new.start)
     return body if new.id is None else {"id": new.id, **body}
@@ -483,6 +486,7 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         delivery=msgspec.convert(value.get("delivery", {}), DeliverySettings),
         start=positions_of(value["start"]) if "start" in value else None,
         past=_make_past(value["past"]) if "past" in value else None,
+        document=value,
     )
 
 

@@ -17,7 +17,9 @@ class SubscriptionInfo:
     ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
     version of the filter. ``delivery`` says how its messages are given, ``start`` where it began, if it was
     created with a start, and ``past`` how far what lies before its creation is matched: of that only
-    `get_subscription` tells.
+    `get_subscription` tells. ``document`` is all that the service says: where messages are sent to an
+    address, also how many secrets there are, and, where one subscription was asked for, how it stands with
+    that (``push``).
     """
 
     id: str
@@ -29,6 +31,7 @@ class SubscriptionInfo:
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
     start: tuple[Position, ...] | None = None
     past: PastInfo | None = None
+    document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

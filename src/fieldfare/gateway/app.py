@@ -61,7 +61,7 @@ def create_app(gateway: Gateway) -> Starlette:
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pasts, g.metrics, g.bodies, g.space_removal),
+            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.metrics, g.bodies, g.space_removal),
             settings.bulk_max_subscriptions,
         ),
         MessageRoutes(

@@ -8,12 +8,16 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
+from fieldfare.gateway.admission.tls import caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
+from fieldfare.gateway.push.addresses import CallRules, Names, Target
+from fieldfare.gateway.push.pushes import Pushes
+from fieldfare.gateway.push.sender import Sender
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -65,6 +69,7 @@ class Gateway:
             filter_max_bytes=settings.filter_max_bytes,
             pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
+            refuse_address=self._refuse_address,
         )
 
         broken: set[tuple[int, tuple[int, int]]] = set()
@@ -86,6 +91,7 @@ class Gateway:
             letters_max=settings.dead_letters_max,
         )
 
+        self.pushes = self._make_pushes()
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
@@ -99,6 +105,7 @@ class Gateway:
             writer,
             self.subscriptions,
             self.pump,
+            self.pushes,
             self.maintenance,
             self.load,
             metrics,
@@ -112,11 +119,14 @@ class Gateway:
         self.writer.start()
         self.pump.start()
         self.space_removal.start()
+        self.pushes.start()
         self.background.start()
 
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        await self.pushes.close()
+        self.names.close()
         await self.space_removal.close()
         await self.pump.close()
         await self.writer.close()
@@ -127,6 +137,31 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _make_pushes(self) -> Pushes:
+        settings = self.settings
+        self.rules, self.names = CallRules(settings.callable_networks), Names()
+        sender = Sender(
+            self.rules,
+            self.names.resolve,
+            origin=settings.webhook_origin,
+            per_minute=settings.webhook_requests_per_min,
+            connections_max=settings.webhook_requests_max,
+            tls=caller_context(settings.webhook_ca_file),
+        )
+        return Pushes(
+            *(self.pump, self.subscriptions, self.metrics, sender),
+            requests_max=settings.webhook_requests_max,
+            ack_deadline_s=settings.ack_deadline_s,
+            timeout_s=settings.webhook_timeout_s,
+            handshake=settings.webhook_handshake,
+        )
+
+    def _refuse_address(self, url: str) -> str | None:
+        """Why no subscription may have an address, as far as one can say before it is called."""
+        if self.settings.webhook_requests_max == 0:
+            return "this service sends messages to no address"
+        return self.rules.first_look(Target.parse(url))
 
 
 def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:

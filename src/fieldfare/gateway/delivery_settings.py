@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from fieldfare.filters.errors import FilterError
 from fieldfare.filters.sql.paths import format_path, parse_path
-from fieldfare.model import DeliverySettings
+from fieldfare.gateway.push.addresses import Target
+from fieldfare.gateway.push.signing import SECRET_RULE, key_of
+from fieldfare.model import DeliverySettings, PushMode, PushSettings
 
 DEADLINE_MAX_S = 86_400.0
 ATTEMPTS_MAX = 1_000
@@ -17,6 +19,14 @@ DELAYS_MAX = 20
 IN_FLIGHT_MAX = 20_000
 IN_FLIGHT_MAX_BYTES = 1 << 40
 PATH_MAX = 1_000
+PUSHED_MAX = 1_000
+"""Events of one request, in batch mode."""
+
+PUSHES_MAX = 64
+"""Requests of one subscription under way at a time."""
+
+SECRETS_MAX = 2
+AUTHORIZATION_MAX = 2_000
 
 
 class BadSetting(ValueError):
@@ -42,10 +52,45 @@ def changed_settings(settings: DeliverySettings, changes: Any) -> DeliverySettin
         if name not in _CHECKS:
             names = ", ".join(_CHECKS)
             raise BadSetting(f"/{name[:80]}", f"there is no setting {name[:80]!r}; there are {names}")
+        if name == "push" and value is not None:
+            found[name] = _changed_push(settings.push, value)
+            continue
         taken = _DEFAULTS[name] if value is None else _CHECKS[name](value)
         if taken is _BAD:
             raise BadSetting(f"/{name}", f"{name} must be {RULES[name]}")
         found[name] = taken
+    if "paused" in found:
+        found["paused_because"] = None
+    return replace(settings, **found)
+
+
+def _changed_push(settings: PushSettings | None, changes: Any) -> PushSettings:
+    """Where messages are sent with some of it changed."""
+    if not isinstance(changes, Mapping):
+        raise BadSetting("/push", "push must be an object with a url, or null")
+    found: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in _PUSH_CHECKS:
+            names = ", ".join(_PUSH_CHECKS)
+            raise BadSetting(f"/push/{name[:80]}", f"push has no setting {name[:80]!r}; it has {names}")
+        taken = _PUSH_DEFAULTS[name] if value is None else _PUSH_CHECKS[name](value)
+        if taken is _BAD:
+            raise BadSetting(f"/push/{name}", f"{name} must be {PUSH_RULES[name]}")
+        found[name] = taken
+    if settings is None and found.get("url") is None:
+        raise BadSetting("/push/url", "push needs a url")
+    if "url" in found:
+        try:
+            Target.parse(found["url"] or "")
+        except ValueError as error:
+            raise BadSetting("/push/url", str(error)) from None
+    if settings is None:
+        return PushSettings(**found)
+    if found.get("url", settings.url) != settings.url:
+        # What is signed for one receiver must not go to another because nobody thought of it.
+        for name in ("secrets", "authorization"):
+            if getattr(settings, name) and name not in found:
+                raise BadSetting(f"/push/{name}", f"with another url say what {name} there are, or null")
     return replace(settings, **found)
 
 
@@ -86,6 +131,47 @@ def _flag(value: Any) -> Any:
     return value if isinstance(value, bool) else _BAD
 
 
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str) else _BAD
+
+
+def _mode(value: Any) -> Any:
+    return value if value in get_args(PushMode) else _BAD
+
+
+def _secrets(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) > SECRETS_MAX:
+        return _BAD
+    return tuple(value) if all(isinstance(each, str) and key_of(each) for each in value) else _BAD
+
+
+def _header(value: Any) -> Any:
+    is_header = isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip()
+    return value if is_header and 0 < len(value) <= AUTHORIZATION_MAX else _BAD
+
+
+_PUSH_DEFAULTS = {field.name: field.default for field in fields(PushSettings)} | {
+    "url": None,
+    "secrets": (),
+    "authorization": "",
+}
+_PUSH_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "url": _text,
+    "mode": _mode,
+    "batch_max": _count(PUSHED_MAX),
+    "requests_max": _count(PUSHES_MAX),
+    "secrets": _secrets,
+    "authorization": _header,
+}
+PUSH_RULES = {
+    "url": "an address such as https://example.com/path",
+    "mode": f"one of {', '.join(get_args(PushMode))}",
+    "batch_max": f"a whole number from 1 to {PUSHED_MAX:,}",
+    "requests_max": f"a whole number from 1 to {PUSHES_MAX}",
+    "secrets": f"a list of at most {SECRETS_MAX} secrets, each {SECRET_RULE}",
+    "authorization": f"what the header says, 1 to {AUTHORIZATION_MAX:,} printable ASCII characters",
+}
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "ack_deadline_s": _deadline,
     "max_attempts": _count(ATTEMPTS_MAX),
@@ -95,6 +181,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "dead_letter": _flag,
     "paused": _flag,
     "order_by": _path,
+    "push": _text,
 }
 
 RULES = {
@@ -106,5 +193,6 @@ RULES = {
     "dead_letter": "true or false",
     "paused": "true or false",
     "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",
+    "push": "an object with a url",
 }
 """What each of them may be."""

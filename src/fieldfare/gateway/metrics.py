@@ -48,6 +48,7 @@ class Metrics:
             "Messages given up: after their last attempt, or because a reader said so.",
             registry=registry,
         )
+        self.push = PushMetrics(registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
@@ -135,6 +136,27 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.collection)
+
+
+class PushMetrics:
+    """What is sent to push addresses."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "fieldfare_push_requests",
+            "Requests to push addresses, by what came of them.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.subscriptions = Gauge(
+            "fieldfare_pushed_subscriptions", "Subscriptions whose messages are sent.", registry=registry
+        )
+        self.under_way = Gauge(
+            "fieldfare_push_requests_under_way", "Requests to push addresses under way.", registry=registry
+        )
+        self.broken = Gauge(
+            "fieldfare_broken_push_addresses", "Push addresses left alone for now.", registry=registry
+        )
 
 
 class RequestTimer:

@@ -258,6 +258,50 @@ class GatewaySettings(BaseSettings):
         description="Memory for the newest records' bytes. Up: fewer reads of the log for live subscribers.",
     )
 
+    webhook_requests_max: int = Field(
+        256,
+        ge=0,
+        le=4096,
+        description="Requests to push addresses under way at a time; one space has a quarter of them at "
+        "most. 0: no subscription may have a push address. Up: more slow receivers beside each other, more "
+        "memory.",
+    )
+    webhook_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=600,
+        description="Seconds that a receiver may take to answer, where the subscription's ack_deadline_s "
+        "is not less. Up: slow handlers see fewer repeats. Down: hung receivers hold less.",
+    )
+    webhook_allow: Names = Field(
+        (),
+        description="Networks, with commas between them, whose addresses subscriptions may name though "
+        "they are not public, without TLS too, such as 10.2.0.0/16. Others that are not public are refused.",
+    )
+    webhook_handshake: bool = Field(
+        True,
+        description="Ask each address first, by CloudEvents' OPTIONS handshake, whether it wants messages. "
+        "Off: receivers need not know it, and a subscriber can have any public address called.",
+    )
+    webhook_origin: str = Field(
+        "fieldfare",
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?$",
+        description="As whom the service asks receivers for permission: a name as of a host, sent as "
+        "WebHook-Request-Origin.",
+    )
+    webhook_requests_per_min: int = Field(
+        0,
+        ge=0,
+        le=999_999,
+        description="Requests a minute for which each address is asked, and which it gets at most; 0 is no "
+        "bound. What an address allows is kept to in any case.",
+    )
+    webhook_ca_file: Path | None = Field(
+        None,
+        description="A file with certificates of authorities that receivers' certificates may be of, "
+        "besides the system's.",
+    )
+
     retention_s: float = Field(
         7 * 86400.0,
         gt=0,
@@ -303,6 +347,21 @@ class GatewaySettings(BaseSettings):
     def folder(self) -> DataFolder:
         """Where in the data directory everything lies."""
         return DataFolder(self.data)
+
+    @property
+    def callable_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """The networks of ``webhook_allow``."""
+        return tuple(map(ipaddress.ip_network, self.webhook_allow))
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError:
+                raise ValueError(f"{network!r} is no network such as 10.2.0.0/16 or fd00::/8") from None
+        return networks
 
     @model_validator(mode="after")
     def _is_open_to_itself_only(self) -> Self:

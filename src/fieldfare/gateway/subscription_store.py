@@ -16,7 +16,7 @@ import msgspec
 
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.model import Offsets, Subscription
+from fieldfare.model import Offsets, Position, Subscription, positions_text, space_name
 from fieldfare.storage.registry import Configure, Conflict, Put, Registry, Remove
 
 HELD = ("subscriptions", "filter_cost")
@@ -95,7 +95,8 @@ def store(registry: Registry, quotas: Quotas, space: str, result: PutResult, end
             puts[index] = replace_fields(puts[index], id=make_up_id())
             answer = registry.apply([puts[index]], ends, now_ms)[0]
         if isinstance(answer, Conflict):
-            held, put = answer.existing, puts[index]
+            held = answer.existing
+            put = puts[index] = _keeping_secrets(puts[index], held)
             differs = (held.filter, held.dialect) != (put.filter, put.dialect)
             differs |= put.delivery not in (None, held.delivery)
             stored.append(Stored(held, created=False, replaced=False, differs=differs))
@@ -125,6 +126,21 @@ def remove(registry: Registry, quotas: Quotas, space: str, id: str, ends: Offset
     used.subscriptions -= 1
     used.filter_cost -= removed.cost
     return removed
+
+
+def pause(registry: Registry, subscription: Subscription, because: str, ends: Offsets) -> Subscription | None:
+    """Pause what is sent to a subscription's address; None when it is not sent there any more."""
+    existing = registry.get(subscription.space, subscription.id)
+    if existing is None or existing.number != subscription.number or existing.delivery.paused:
+        return None
+    push, asked = existing.delivery.push, subscription.delivery.push
+    if push is None or asked is None or push.url != asked.url:
+        return None
+    delivery = replace_fields(existing.delivery, paused=True, paused_because=because)
+    change = Configure(existing.space, existing.id, delivery)
+    paused = registry.apply([change], ends, time.time_ns() // 1_000_000)[0]
+    assert isinstance(paused, Subscription)
+    return paused
 
 
 def _leave_out_what_is_too_much(registry: Registry, quotas: Quotas, space: str, result: PutResult) -> None:
@@ -159,3 +175,29 @@ def _replacing(held: Subscription, put: Put) -> Put | Configure:
     if put.delivery is not None and (held.filter, held.dialect) == (put.filter, put.dialect):
         return Configure(put.space, put.id, put.delivery)
     return replace_fields(put, if_absent=False)
+
+
+def _keeping_secrets(put: Put, held: Subscription) -> Put:
+    """What is secret of an address stays where nothing is said of it: nobody can read it to send it again."""
+    if put.delivery is None or put.delivery.push is None:
+        return put
+    push = put.delivery.push.kept(held.delivery.push)
+    return replace_fields(put, delivery=replace_fields(put.delivery, push=push))
+
+
+def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
+    """A subscription as clients see it; of its delivery, what was set."""
+    delivery, because = subscription.delivery.shown(), subscription.delivery.paused_because
+    return {
+        "id": subscription.id,
+        "space": space_name(subscription.space),
+        "filter": subscription.filter,
+        "dialect": subscription.dialect,
+        "revision": subscription.revision,
+        "valid_from": positions_text(
+            Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
+        ),
+        **({"delivery": delivery} if delivery else {}),
+        **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
+        **({"paused_because": because} if because else {}),
+    }

@@ -7,7 +7,7 @@ import difflib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,16 +24,23 @@ from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.gateway.subscription_store import HELD, Checked, PutResult, Stored, make_up_id, remove, store
+from fieldfare.gateway.subscription_store import (
+    HELD,
+    Checked,
+    PutResult,
+    Stored,
+    make_up_id,
+    pause,
+    remove,
+    store,
+)
 from fieldfare.gateway.turns import SharedRoom
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import (
     DEFAULT_SPACE,
     DeliverySettings,
     Offsets,
-    Position,
     Subscription,
-    positions_text,
     space_name,
 )
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
@@ -119,6 +126,8 @@ class Subscriptions:
         Subscriptions of a space that began in the past and are not matched up to now.
     overloaded
         Makes the problem that asks a client to come back later, from a word and a sentence.
+    refuse_address
+        Says why messages cannot be sent to an address, if one can tell.
     """
 
     def __init__(
@@ -131,6 +140,7 @@ class Subscriptions:
         filter_max_bytes: int,
         pasts_max: int,
         overloaded: Callable[[str, str], HttpProblem],
+        refuse_address: Callable[[str], str | None],
     ) -> None:
         self._registry = registry
         self._writer = writer
@@ -144,6 +154,7 @@ class Subscriptions:
         self._held_bytes = 0
         self._changes = 0
         self._overloaded = overloaded
+        self._refuse_address = refuse_address
         self._waiting_requests = SharedRoom(QUEUED_REQUESTS)
         self._waiting_bytes = SharedRoom(QUEUED_BYTES)
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-compile")
@@ -265,6 +276,31 @@ class Subscriptions:
                 raise await self._unknown(key, id)
             self._hold(found)
         return found
+
+    async def standing(self, subscription: Subscription) -> Subscription | None:
+        """The same subscription as it stands; None when it is removed, or its space, whoever has its name."""
+        try:
+            found = await self.get(space_name(subscription.space), subscription.id)
+        except HttpProblem:
+            return None
+        return found if found.number == subscription.number else None
+
+    async def pushed(self) -> AsyncIterator[Subscription]:
+        """Those that have a push address; each as it stands when it is given."""
+        after = ("", "")
+        while True:
+            changes = self._changes
+            page = await asyncio.to_thread(self._registry.pushed, after)
+            for each in page:
+                if changes == self._changes and self.is_there(each.space):
+                    yield each
+                    continue
+                now = await self.standing(each)
+                if now is not None:
+                    yield now
+            if not page:
+                return
+            after = (page[-1].space, page[-1].id)
 
     def is_newest(self, subscription: Subscription) -> bool:
         """Whether this is how a subscription stands, as far as is known: nothing has overtaken it."""
@@ -426,7 +462,7 @@ class Subscriptions:
             existing = self._registry.get(key, id)
             if existing is None:
                 return None
-            delivery = changed_settings(existing.delivery, changes)
+            delivery = self._changed(existing.delivery, changes)
             return self._registry.apply([Configure(key, id, delivery)], ends, _now_ms())[0]
 
         try:
@@ -439,6 +475,24 @@ class Subscriptions:
         assert isinstance(configured, Subscription)
         await self._take_in([Stored(configured, created=False, replaced=False)])
         return configured
+
+    async def pause(self, subscription: Subscription, because: str) -> Subscription | None:
+        """Pause what is sent to the address of a subscription; None when that is not so any more."""
+        paused = await self._writer.change(
+            lambda ends: pause(self._registry, subscription, because, ends), subscription.space
+        )
+        if paused is not None:
+            await self._take_in([Stored(paused, created=False, replaced=False)])
+        return paused
+
+    def _changed(self, settings: DeliverySettings, changes: Any) -> DeliverySettings:
+        """Settings with some of them changed; BadSetting names the first that is not taken."""
+        changed = changed_settings(settings, changes)
+        if changed.push is not None and changed.push != settings.push:
+            refusal = self._refuse_address(changed.push.url)
+            if refusal is not None:
+                raise BadSetting("/push/url", refusal)
+        return changed
 
     async def probe(self) -> None:
         """Return when the registry can be written."""
@@ -479,7 +533,7 @@ class Subscriptions:
         delivery = None
         if wanted.delivery is not None:
             try:
-                delivery = changed_settings(DeliverySettings(), wanted.delivery)
+                delivery = self._changed(DeliverySettings(), wanted.delivery)
             except BadSetting as bad:
                 return RefusedFilter(str(bad), f"/delivery{bad.pointer}")
         put = Put(
@@ -563,23 +617,6 @@ def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | No
             hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
         )
     return None
-
-
-def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
-    """A subscription as clients see it; of its delivery, what was set."""
-    delivery = subscription.delivery.changed()
-    return {
-        "id": subscription.id,
-        "space": space_name(subscription.space),
-        "filter": subscription.filter,
-        "dialect": subscription.dialect,
-        "revision": subscription.revision,
-        "valid_from": positions_text(
-            Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
-        ),
-        **({"delivery": delivery} if delivery else {}),
-        **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
-    }
 
 
 def _no_space(name: str) -> HttpProblem:

@@ -218,6 +218,10 @@ class Registry(Protocol):
         """Up to ``limit`` subscriptions of a space whose id comes after ``after``, sorted by id."""
         ...
 
+    def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
+        """Up to ``limit`` subscriptions that have a push address, sorted by space and id, behind these."""
+        ...
+
     def count(self, space: str | None = None) -> int:
         """How many subscriptions there are, in one space or in all."""
         ...

@@ -1,8 +1,9 @@
-"""TLS of the gateway itself: its certificate, and whose clients' certificates it asks for."""
+"""TLS of the gateway: its certificate, whose clients' certificates it asks for, and whom it trusts itself."""
 
 from __future__ import annotations
 
 import ssl
+from functools import cache
 from pathlib import Path
 
 from fieldfare.gateway.settings import GatewaySettings
@@ -38,6 +39,25 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
             raise TlsError(f"{client_ca}: no certificates in PEM ({_reason(error)})") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def caller_context(ca_file: Path | None) -> ssl.SSLContext:
+    """What the gateway calls others with: it trusts the system's authorities, and those of a file besides."""
+    if ca_file is None:
+        return _system_context()
+    _check_readable(ca_file)
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(ca_file)
+    except ssl.SSLError as error:
+        raise TlsError(f"{ca_file}: no certificates in PEM ({_reason(error)})") from None
+    return context
+
+
+@cache
+def _system_context() -> ssl.SSLContext:
+    """Made once: to read all authorities of a system takes long."""
+    return ssl.create_default_context()
 
 
 class _NeedsPassword(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -129,8 +129,9 @@ class Pump:
         """Those whose own logs are being read for somebody who waits."""
         self._urgent: set[Delivery] = set()
         self._saving: asyncio.Task[None] | None = None
+        self._on_change: list[Callable[[int, Subscription | None], None]] = []
         self.connected = 0
-        """How many streams are open."""
+        """How many streams clients have open."""
         self.closing = False
 
     def start(self) -> None:
@@ -202,8 +203,14 @@ class Pump:
                 self._deliveries[number] = delivery
                 self._used(delivery)
 
+    def call_on_change(self, changed: Callable[[int, Subscription | None], None]) -> None:
+        """From now on say, by its number, which subscription has new settings, or is removed (None)."""
+        self._on_change.append(changed)
+
     def configure(self, subscription: Subscription) -> None:
         """The settings of a subscription's delivery are these now."""
+        for changed in self._on_change:
+            changed(subscription.number, subscription)
         delivery = self._deliveries.get(subscription.number)
         if delivery is None or delivery.settings is subscription.delivery:
             return
@@ -254,7 +261,6 @@ class Pump:
             self._alone[delivery.number] = session
         self._sessions.setdefault(delivery.number, set()).add(session)
         self._used(delivery)
-        self.connected += 1
         if alone:
             self._wake(delivery, everybody=True)
         return session
@@ -264,7 +270,6 @@ class Pump:
         keeps_keys = delivery.settings.order_by is not None
         is_news = (session.held > 0 or keeps_keys) and not delivery.deleted
         delivery.release(session)
-        self.connected -= 1
         if self._alone.get(delivery.number) is session:
             del self._alone[delivery.number]
         sessions = self._sessions.get(delivery.number, set())
@@ -277,6 +282,8 @@ class Pump:
 
     def deleted(self, number: int) -> None:
         """A subscription was removed: its streams and pulls end."""
+        for changed in self._on_change:
+            changed(number, None)
         self._idle_s.pop(number, None)
         self._pullers.pop(number, None)
         self._loading.pop(number, None)
@@ -315,7 +322,7 @@ class Pump:
     def wake(self, delivery: Delivery) -> None:
         """Something about the delivery changed (an ack, a nack, a take): look whether somebody can go on."""
         if delivery.is_urgent:
-            self._save_soon(delivery)
+            self.save_soon(delivery)
         if delivery in self._waiting:
             self._wait_for(delivery)
             self._wake(delivery)
@@ -457,8 +464,8 @@ class Pump:
             # Marked when it is their turn: what was acked and saved meanwhile is not saved over.
             await self._save_some([(each, each.mark()) for each in unsaved[start : start + SAVED_AT_ONCE]])
 
-    def _save_soon(self, delivery: Delivery) -> None:
-        """Save, with all others that are as urgent, though nobody waits for it."""
+    def save_soon(self, delivery: Delivery) -> None:
+        """Save, with all others that are as urgent, without waiting for it."""
         self._metrics.given_up_messages.inc(delivery.tries.given_up)
         delivery.tries.given_up = 0
         self._urgent.add(delivery)
@@ -494,7 +501,7 @@ class Pump:
         for effect in effects:
             if isinstance(effect, Tell) and isinstance(effect.news, Ready):
                 if effect.news.delivery.is_urgent:
-                    self._save_soon(effect.news.delivery)
+                    self.save_soon(effect.news.delivery)
                 self._wake(effect.news.delivery)
             elif isinstance(effect, Timer) and isinstance(effect.message, Expire):
                 wait_s = max(0.0, effect.at_s - time.monotonic())

@@ -5,13 +5,18 @@ from __future__ import annotations
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.delivery_settings import (
     ATTEMPTS_MAX,
+    AUTHORIZATION_MAX,
     DEADLINE_MAX_S,
     DELAYS_MAX,
     IN_FLIGHT_MAX,
     IN_FLIGHT_MAX_BYTES,
     PATH_MAX,
+    PUSHED_MAX,
+    PUSHES_MAX,
+    SECRETS_MAX,
 )
 from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
+from fieldfare.gateway.push.addresses import URL_MAX_CHARS
 
 FILTER: Json = {
     "description": "The filter's text; in a dialect that is JSON the JSON itself, or its text.",
@@ -159,6 +164,34 @@ DELIVERY: Json = {
         "description": "An attribute: of events that have the same value there one is given at a time.",
     },
 }
+_PUSH_SHOWN: Json = {
+    "url": string("The address.", maxLength=URL_MAX_CHARS),
+    "mode": {
+        "enum": ["structured", "binary", "batch"],
+        "description": "How CloudEvents' HTTP binding writes the events.",
+    },
+    "batch_max": integer("Events of one request, in batch mode.", minimum=1, maximum=PUSHED_MAX),
+    "requests_max": integer("Requests under way at a time.", minimum=1, maximum=PUSHES_MAX),
+}
+_PUSH_SECRET: Json = {
+    "secrets": {
+        "type": ["array", "null"],
+        "items": string(pattern="^whsec_"),
+        "maxItems": SECRETS_MAX,
+        "writeOnly": True,
+        "description": "What requests are signed with, by each of them. Shown to nobody.",
+    },
+    "authorization": {
+        "type": ["string", "null"],
+        "maxLength": AUTHORIZATION_MAX,
+        "writeOnly": True,
+        "description": "What the header Authorization says. Shown to nobody.",
+    },
+}
+_PUSH_TOLD: Json = {
+    "signed": integer("How many secrets there are.", minimum=0),
+    "authorized": {"type": "boolean", "description": "Whether there is a header Authorization."},
+}
 APPENDED: Json = {"partition": 0, "offset": 5, "count": 1, "stamp": 1, "duplicate": False}
 
 
@@ -293,7 +326,24 @@ SCHEMAS: Json = {
         },
         ["filter"],
     ),
-    "Delivery": taken(DELIVERY, [], description="What is null is what it is by itself."),
+    "Delivery": taken(
+        {**DELIVERY, "push": {"oneOf": [{"type": "null"}, ref("Push")]}},
+        [],
+        description="What is null is what it is by itself.",
+    ),
+    "Push": taken(
+        {**_PUSH_SHOWN, **_PUSH_SECRET},
+        [],
+        description="Where messages are sent by HTTP. What is not named stays; the first time url is needed.",
+    ),
+    "DeliveryShown": record(
+        {
+            **DELIVERY,
+            "push": record({**_PUSH_SHOWN, **_PUSH_TOLD}, ["url", "mode", "requests_max", "signed"]),
+        },
+        [],
+        description="What was set.",
+    ),
     **FILTER_SCHEMAS,
     "Subscription": record(
         {
@@ -311,9 +361,21 @@ SCHEMAS: Json = {
                 "For so many events, since the gateway's start, the filter was too much work to evaluate; "
                 "they were not matched. Only where one subscription is read, and only if there are any."
             ),
-            "delivery": ref("Delivery"),
             "start": string("Where it began, if it was created with a start.", pattern=POSITION["pattern"]),
             "past": ref("Past"),
+            "delivery": ref("DeliveryShown"),
+            "paused_because": string("Why the service has paused it."),
+            "push": record(
+                {
+                    "state": {"enum": ["working", "trying", "broken", "paused", "off"]},
+                    "failures": integer("Requests in a row that were not accepted.", minimum=0),
+                    "next_try_s": number("Seconds until a broken address is tried again.", minimum=0),
+                    "last": string("What came of the last request."),
+                    "requests": integer("Requests under way.", minimum=0),
+                },
+                ["state"],
+                description="How it stands with what is sent. Only where one subscription is read.",
+            ),
         },
         ["id", "space", "filter", "dialect", "revision", "valid_from"],
     ),

@@ -17,10 +17,11 @@ from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.space_removal import SpaceRemoval
-from fieldfare.gateway.subscription_store import PutResult
-from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted, subscription_document
+from fieldfare.gateway.subscription_store import PutResult, subscription_document
+from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted
 
 CONFIGURED_AT_ONCE = 500
 """After so many subscriptions of one request others have their turn."""
@@ -66,6 +67,7 @@ class SubscriptionRoutes:
     subscriptions: Subscriptions
     pump: Pump
     pasts: Pasts
+    pushes: Pushes
     metrics: Metrics
     bodies: Bodies
     space_removal: SpaceRemoval
@@ -174,6 +176,9 @@ class SubscriptionRoutes:
             past = await asyncio.to_thread(self.pasts.state, found)
             if past is not None:
                 document["past"] = past
+        pushed = self.pushes.document(found)
+        if pushed is not None:
+            document["push"] = pushed
         return json_response(document)
 
     async def delete_subscription(self, request: Request) -> Response:

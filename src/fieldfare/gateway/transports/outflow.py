@@ -71,9 +71,11 @@ class Outflow:
         window = 2 * self.window if self.is_auto else self.window
         with self.connected():
             session = self.pump.open_stream(self.delivery, window, alone=self.is_auto)
+            self.pump.connected += 1
             try:
                 yield session
             finally:
+                self.pump.connected -= 1
                 self.pump.close_stream(self.delivery, session)
 
     async def run(self, session: Session, carrier: Carrier, gone: Disconnect) -> None:

@@ -13,6 +13,7 @@ from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.upkeep.maintenance import Maintenance
@@ -36,7 +37,7 @@ class Figures:
     ----------
     settings
         When something is too old, and where the data lie.
-    log, quarantine, tail, writer, subscriptions, pump, maintenance
+    log, quarantine, tail, writer, subscriptions, pump, pushes, maintenance
         What is looked at.
     load, metrics
         What is told of it.
@@ -49,6 +50,7 @@ class Figures:
     writer: Writer
     subscriptions: Subscriptions
     pump: Pump
+    pushes: Pushes
     maintenance: Maintenance
     load: Load
     metrics: Metrics
@@ -75,6 +77,7 @@ class Figures:
         metrics.subscriptions.set(self.subscriptions.count)
         metrics.connected.set(self.pump.connected)
         metrics.queued_bytes.set(self.writer.queued_bytes)
+        self.pushes.observe()
 
     def _read(self) -> None:
         with self._lock:

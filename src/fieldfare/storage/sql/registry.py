@@ -133,6 +133,19 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return [_subscription_of(row) for row in connection.execute(query)]
 
+    def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
+        table = _subscriptions.c
+        # A look at each row, which takes less than a second for a million: once in a gateway's life.
+        query = (
+            _select_subscriptions.where(sa.tuple_(table.space, table.id) > after)
+            .where(table.delivery.like('%"push":%'))
+            .order_by(table.space, table.id)
+            .limit(limit)
+        )
+        with self._read() as connection:
+            found = map(_subscription_of, connection.execute(query))
+            return [each for each in found if each.delivery.push is not None]
+
     def count(self, space: str | None = None) -> int:
         query = sa.select(sa.func.count()).select_from(_subscriptions)
         if space is not None:
