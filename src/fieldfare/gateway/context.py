@@ -98,17 +98,8 @@ class Gateway:
             self.quotas,
         )
         self.figures = Figures(
-            settings,
-            log,
-            quarantine,
-            tail,
-            writer,
-            self.subscriptions,
-            self.pump,
-            self.pushes,
-            self.maintenance,
-            self.load,
-            metrics,
+            *(settings, log, quarantine, tail, writer, self.subscriptions),
+            *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
         self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
         self.background = Background(settings, self.figures, self.maintenance, self.pump)

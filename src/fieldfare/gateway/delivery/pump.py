@@ -31,6 +31,7 @@ from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.gateway.delivery.match_tail import LookResult, MatchTail
 from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
+from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Cursor, Subscription
@@ -338,7 +339,7 @@ class Pump:
 
         ``gone`` is done when the client has gone.
         """
-        waiter = Waiter(self, delivery, session, gone)
+        waiter = Waiter(delivery, session, gone, self.look_for, lambda: self.closing)
         waiters = self._waiting.setdefault(delivery, set())
         waiters.add(waiter)
         self._used(delivery)
@@ -549,53 +550,3 @@ class Pump:
         for waiter in self._waiting.get(delivery, ()):
             if everybody or delivery.has_message(waiter.session):
                 waiter.wake()
-
-
-class Waiter:
-    """One who waits for messages: a stream, between those that it sends, or a pull."""
-
-    __slots__ = ("_delivery", "_future", "_gone", "_is_looked_for", "_pump", "session")
-
-    def __init__(self, pump: Pump, delivery: Delivery, session: Session, gone: asyncio.Future[None]) -> None:
-        self._pump = pump
-        self._delivery = delivery
-        self.session = session
-        self._gone = gone
-        self._future: asyncio.Future[bool] | None = None
-        self._is_looked_for = False
-
-    def wake(self, _: object = None) -> None:
-        """There may be something."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(True)
-
-    async def woken(self, timeout_s: float | None = None) -> bool:
-        """Wait until there is a message for the session, it is to end, or the client has gone.
-
-        False when none of this has come to pass in time; to go on waiting then is cheap.
-        """
-        delivery = self._delivery
-        if self._pump.closing or delivery.deleted or self._gone.done():
-            return True
-        if delivery.has_message(self.session):
-            await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
-            return True
-        loop = asyncio.get_running_loop()
-        future = self._future = loop.create_future()
-        if not self._is_looked_for:
-            self._is_looked_for = True
-            self._pump.look_for(delivery)
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future)
-        try:
-            woken: bool = await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._future = None
-        self._is_looked_for = not woken
-        return woken
-
-
-def _give_up(future: asyncio.Future[bool] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(False)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fieldfare.delivery.delivery import Delivery, Session
-from fieldfare.gateway.delivery.pump import Pump, Waiter
+from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, Write
+from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, Disconnect, next_step
 

@@ -1,0 +1,120 @@
+"""Registries of older formats are upgraded when they are opened, whole or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_registry import put
+
+from fieldfare.model import Cursor, Position
+from fieldfare.storage import Registry, open_registry
+from fieldfare.storage.errors import RegistryError
+from fieldfare.storage.registry import Held, Remove, StoredSpace
+
+FORMAT_1 = """
+CREATE TABLE cursors_1 (number BIGINT NOT NULL PRIMARY KEY, "partition" BIGINT NOT NULL,
+    "offset" BIGINT NOT NULL, "index" BIGINT NOT NULL, acked BLOB NOT NULL);
+INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM cursors;
+DROP TABLE cursors;
+ALTER TABLE cursors_1 RENAME TO cursors;
+DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
+ALTER TABLE subscriptions DROP COLUMN delivery;
+ALTER TABLE subscriptions DROP COLUMN further;
+DELETE FROM counters WHERE name LIKE 'end %';
+UPDATE counters SET value = 1 WHERE name = 'format';
+"""
+"""What makes of today's tables those of the first format."""
+
+FORMAT_2 = """
+DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
+ALTER TABLE cursors DROP COLUMN attempts;
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
+ALTER TABLE subscriptions DROP COLUMN delivery;
+UPDATE counters SET value = 2 WHERE name = 'format';
+"""
+"""The same for the second."""
+
+FORMAT_3 = """
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
+ALTER TABLE spaces DROP COLUMN quotas;
+ALTER TABLE spaces DROP COLUMN key;
+DROP TABLE gone_spaces;
+ALTER TABLE subscriptions DROP COLUMN cost;
+UPDATE counters SET value = 3 WHERE name = 'format';
+"""
+"""And for the third."""
+
+
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=["first", "second", "third"])
+def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
+    url = f"sqlite:///{tmp_path}/old.db"
+    registry = open_registry(url)
+    registry.create_space("birds")
+    registry.apply([put("x"), put("y"), put("z")], (3,), 0)
+    registry.apply([Remove("birds", "z")], (8,), 0)
+    registry.save_cursors([(1, Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)))])
+    registry.close()
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.executescript(request.param)
+    old.close()
+    return url
+
+
+def check_upgraded(registry: Registry) -> None:
+    assert registry.load_cursor(1) == Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),))
+    assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
+    assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
+    assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
+    assert registry.held() == {"birds": Held(2, 2)}
+    assert registry.stored_spaces() == [StoredSpace("birds", "birds", {})]
+
+
+def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registry: str) -> None:
+    registry = open_registry(old_registry)
+    check_upgraded(registry)
+    check_upgraded(open_registry(old_registry))
+    registry.apply([put("x", "a = 2")], (9, 2), 0)
+    registry.save_cursors([(1, Cursor((Position(0, 9, 0), Position(1, 2, 0))))])
+    assert open_registry(old_registry).known_ends() == (9, 2)
+
+
+@pytest.mark.parametrize("steps", range(18))
+def test_an_upgrade_can_be_killed_between_any_two_steps(
+    old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
+) -> None:
+    status, _ = run_program(f"""if True:
+        import os
+        from fieldfare.storage import open_registry
+        from fieldfare.storage.sql import tables
+        tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
+        tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
+        upgrade = tables.upgrade
+        tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
+        open_registry({old_registry!r})
+    """)
+    assert status == 9
+    check_upgraded(open_registry(old_registry))
+
+
+def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
+    with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
+        later.execute("UPDATE counters SET value = 5 WHERE name = 'format'")
+    later.close()
+    with pytest.raises(RegistryError, match="not a registry of format 4"):
+        open_registry(old_registry)
