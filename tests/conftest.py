@@ -22,7 +22,8 @@ TOGETHER = {
         *(f"tests/scenarios/test_{name}.py" for name in ("upgrade", "validity")),
     ),
     "session": tuple(
-        f"tests/runtimes/test_spark_{name}.py" for name in ("batch", "match", "odd_tables", "query", "spread")
+        f"tests/runtimes/test_spark_{name}.py"
+        for name in ("batch", "match", "odd_tables", "past", "query", "spread")
     ),
     "flights": ("tests/cli/demo/",),
     "figures": ("tests/papers/bluedove/test_section_4_simulation.py",),

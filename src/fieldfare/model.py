@@ -230,8 +230,9 @@ class Subscription:
     """One standing filter as it stands now.
 
     ``number`` is the service's own small integer for it, the same for all its versions; ``revision``
-    is the registry revision that wrote this version. No record before ``valid_from`` meets it. ``cost`` is
-    what the filter costs, for the quotas of its space.
+    is the registry revision that wrote this version. No record before ``valid_from`` meets it, but that what
+    came before the first version meets that one from ``start`` on, where it was created with one: a position
+    in each partition. ``cost`` is what the filter costs, for the quotas of its space.
     """
 
     id: str
@@ -242,6 +243,7 @@ class Subscription:
     revision: int
     valid_from: Offsets
     delivery: DeliverySettings = DeliverySettings()
+    start: tuple[Position, ...] | None = None
     cost: int = 1
 
 

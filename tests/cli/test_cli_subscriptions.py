@@ -91,6 +91,8 @@ def test_a_broken_file_of_subscriptions_stores_nothing(service: FaultyService, f
         (["subscriptions", "create", "a", "b", "--file", "-"], "--file goes without"),
         (["subscribe", "--replace", "x"], "--replace goes with an ID and a --filter"),
         (["subscribe"], "give the ID of a subscription or a --filter"),
+        (["subscribe", "x", "--start", "earliest"], "--start goes with a --filter"),
+        (["subscriptions", "create", "a", "b", "--replace", "--start", "earliest"], "--start is of a new"),
         (["top", "--json"], "--json goes with --once"),
         (["top", "--once", "--url", "nonsense"], "a service's URL looks like"),
         (["subscriptions", "get"], "Missing argument"),

@@ -113,6 +113,25 @@ def test_subscriptions_are_kept_as_they_were_given(client: Client) -> None:
     assert caught.value.status == 404
 
 
+def test_a_subscription_may_begin_in_the_past(client: Client) -> None:
+    (found,) = client.publish_many(quotes(41))
+    made = client.create_subscription("data.price = 41", "began", start=found)
+    assert made.start == (found,) and made.past is None
+    described = client.get_subscription("began")
+    assert described.start == made.start and described.past is not None
+    assert described.past.kept_from == described.past.matched_to == (found,)
+    assert not described.past.is_matched
+    assert client.create_subscription("data.price = 41", "began", start="earliest") == made
+    for start in ("2999-01-01T00:00:00Z", "tomorrow"):
+        with pytest.raises(ApiError) as caught:
+            client.create_subscription("data.price = 41", "ahead", start=start)
+        assert caught.value.status == 400 and caught.value.place == "/start"
+    with pytest.raises(ValueError, match="needs a filter"):
+        client.subscribe("began", start="earliest")
+    with client.subscribe("begins-too", "data.price = 42", start=found):
+        assert client.get_subscription("begins-too").start == (found,)
+
+
 def test_errors_of_the_service_name_the_place(client: Client) -> None:
     with pytest.raises(ApiError) as caught:
         client.create_subscription("data.price <> 'a' AND price <", "broken")

@@ -92,6 +92,12 @@ class MemoryPartition:
             return None
         return max((floor for end, floor in self._noted if end <= start), default=0)
 
+    def first_stamped(self, stamp: int) -> int | None:
+        lower = [record.offset for record in self._records if record.stamp < stamp]
+        if not self._records or (lower and lower[-1] == self._records[-1].offset):
+            return None
+        return lower[-1] + 1 if lower else self._start
+
     def last_stamp(self) -> int:
         return self._stamp
 

@@ -238,6 +238,14 @@ def test_figures_are_near_enough_to_go_by(log: EventLog) -> None:
             lowest = min((found.stamp for offset, found in own.items() if offset >= start), default=None)
             said = partition.lowest_stamp(start)
             assert said is None if lowest is None else said is not None and said <= lowest
+        for stamp in range(1, partition.last_stamp() + 2):
+            first = partition.first_stamped(stamp)
+            lower = [offset for offset, found in own.items() if found.stamp < stamp]
+            if max(own) in lower:
+                assert first is None
+            else:
+                behind = [offset for offset in own if first is not None and offset >= first]
+                assert behind == [offset for offset in own if offset > max(lower, default=-1)]
 
 
 def test_retention_goes_by_age_and_spares_what_the_pipeline_needs(log: EventLog) -> None:

@@ -14,15 +14,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from fieldfare.model import (
-    OPEN_END,
-    Cursor,
-    DeadLetter,
-    DeliverySettings,
-    Position,
-    PushSettings,
-    Subscription,
-)
+from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Position, Subscription
 from fieldfare.storage import Registry, open_keys, open_registry
 from fieldfare.storage.errors import RegistryError, SpaceExistsError, UnknownSpaceError
 from fieldfare.storage.keys import StoredKey
@@ -30,6 +22,7 @@ from fieldfare.storage.registry import (
     Configure,
     Conflict,
     Held,
+    Past,
     Put,
     RegistryChange,
     Remove,
@@ -303,24 +296,6 @@ def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_a
     assert registry.load_cursor(3) in (None, Cursor((Position(0, 7, 0),)))
 
 
-def test_those_with_a_push_address_are_found_in_pages(registry: Registry) -> None:
-    """A gateway that starts has to know them; a filter or an address that speaks of one makes none."""
-    registry.create_space("ants")
-    pushed = DeliverySettings(push=PushSettings("https://example.com/", secrets=("whsec_x",)), paused=True)
-    other = DeliverySettings(paused_because='"push":')
-    changes = [
-        replace(put(f"{space} {i}", f"a = '\"push\":' AND b = {i}"), space=space, delivery=delivery)
-        for space in ("birds", "ants")
-        for i, delivery in enumerate((pushed, None, other, pushed, DeliverySettings(paused=True)))
-    ]
-    registry.apply(changes, (1,), 0)
-    found = list(registry.pushed())
-    assert [each.id for each in found] == ["ants 0", "ants 3", "birds 0", "birds 3"]
-    assert found[0].delivery == pushed and found == list(registry.pushed(("ant", "")))
-    assert [each.id for each in registry.pushed(("ants", "ants 0"), 2)] == ["ants 3", "birds 0"]
-    assert list(registry.pushed(("birds", "birds 3"))) == []
-
-
 def test_a_registry_can_be_sent_to_another_process_and_read_there(
     registry: Registry, run_program: Callable[[str], tuple[int, str]]
 ) -> None:
@@ -485,6 +460,8 @@ INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM 
 DROP TABLE cursors;
 ALTER TABLE cursors_1 RENAME TO cursors;
 DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE spaces DROP COLUMN quotas;
 ALTER TABLE spaces DROP COLUMN key;
 DROP TABLE gone_spaces;
@@ -498,6 +475,8 @@ UPDATE counters SET value = 1 WHERE name = 'format';
 
 FORMAT_2 = """
 DROP TABLE letters;
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE cursors DROP COLUMN attempts;
 ALTER TABLE spaces DROP COLUMN quotas;
 ALTER TABLE spaces DROP COLUMN key;
@@ -509,6 +488,8 @@ UPDATE counters SET value = 2 WHERE name = 'format';
 """The same for the second."""
 
 FORMAT_3 = """
+DROP TABLE pasts;
+ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE spaces DROP COLUMN quotas;
 ALTER TABLE spaces DROP COLUMN key;
 DROP TABLE gone_spaces;
@@ -552,7 +533,7 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("steps", range(14))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -576,3 +557,42 @@ def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     later.close()
     with pytest.raises(RegistryError, match="not a registry of format 4"):
         open_registry(old_registry)
+
+
+def in_the_past(id: str, *start: Position) -> Put:
+    return replace(put(id, if_absent=True), start=start)
+
+
+def test_what_begins_in_the_past_has_a_cursor_there_and_its_first_filter_is_kept(registry: Registry) -> None:
+    [made] = registry.apply([in_the_past("x", Position(0, 3, 2))], (5, 9), 0)
+    assert isinstance(made, Subscription)
+    assert made.start == (Position(0, 3, 2), Position(1, 9, 0))
+    assert registry.get("birds", "x") == made
+    assert registry.load_cursor(1) == Cursor((Position(0, 3, 2), Position(1, 9, 0)))
+    past = Past(1, 1, "birds", (3, 9), "a = 1", "sql", put("x").compiled)
+    assert (registry.past(1), registry.pasts(only_open=True)) == (past, [past])
+    [replaced] = registry.apply([put("x", "a = 2")], (7, 9), 0)
+    assert isinstance(replaced, Subscription) and replaced.start == made.start
+    registry.apply([Configure("birds", "x", DeliverySettings(max_attempts=3))], (7, 9), 0)
+    assert registry.past(1) == past
+    registry.purge(9)
+    assert registry.past(1) == past
+    registry.mark_past(1, matched=True)
+    assert (registry.pasts(only_open=True), registry.count_open_pasts("birds")) == ([], 0)
+    assert registry.pasts() == [replace(past, matched=True)]
+    registry.mark_past(1, matched=False)
+    assert registry.count_open_pasts("birds") == 1 and registry.count_open_pasts("default") == 0
+
+
+def test_a_past_goes_with_its_subscription_or_when_it_is_forgotten(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    registry.apply([in_the_past(id, Position(0, 0, 0)) for id in "xyz"], (5,), 0)
+    registry.apply([in_the_past("v", Position(0, 0, 0)), Remove("birds", "v"), Remove("birds", "y")], (5,), 0)
+    registry.forget_past(3)
+    assert [past.number for past in open_the_registry().pasts()] == [1]
+    standing = registry.get("birds", "z")
+    assert registry.past(2) is None and standing is not None and standing.start is not None
+    assert registry.apply([in_the_past("x", Position(0, 1, 0))], (5,), 0) == [
+        Conflict(registry.list("birds")[0])
+    ]

@@ -182,6 +182,15 @@ def test_stamps_may_fall_and_the_lowest_is_found(log: SqliteEventLog) -> None:
     """Several gateways write one log, each as far as it has read."""
     log.append([record(stamp=stamp) for stamp in (4, 9, 2, 2, 6)])
     assert [log.lowest_stamp(start) for start in range(5)] == [2, 2, 2, 2, 6]
+    assert [log.first_stamped(stamp) for stamp in (1, 3, 6, 7)] == [0, 4, 4, None]
+
+
+def test_where_stamps_rise_is_known_after_a_trim(log: SqliteEventLog) -> None:
+    assert log.first_stamped(1) is None
+    log.append([record(stamp=stamp) for stamp in (1, 1, 2, 5, 5)])
+    log.trim(4)
+    assert [log.first_stamped(stamp) for stamp in (5, 6)] == [3, None]
+    assert (log.first_stamped(1) or 0) <= 4
 
 
 def test_records_of_before_get_stamps_that_meet_the_versions_they_met(tmp_path: Path) -> None:

@@ -35,6 +35,16 @@ EXECUTED_WINDOW = 100
 """With --exec so few messages wait here: others that read the subscription shall have work, too."""
 
 
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="With --filter, of a new one: begin earlier, at earliest, a position, or a time such as"
+        " 2026-07-01T12:00:00Z.",
+    ),
+]
+
+
 def subscribe(
     id: Annotated[str | None, typer.Argument(metavar="ID", help="A subscription to follow.")] = None,
     filter: Annotated[
@@ -64,6 +74,7 @@ def subscribe(
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=1000, help="With --exec: so many at a time.")
     ] = 1,
+    start: StartOption = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="With ID and --filter: replace the filter that ID has.")
     ] = False,
@@ -75,12 +86,15 @@ def subscribe(
     Examples:
     ```
     fieldfare subscribe --filter "data.symbol = 'YHOO' AND data.price < 18.5"
+    fieldfare subscribe cheap --filter "data.price < 18.5" --start earliest
     fieldfare subscribe cheap --json | jq .data
     fieldfare subscribe cheap --exec 'jq -r .data.symbol >> symbols.txt' --concurrency 4
     ```
     """
     if id is None and filter is None:
         fail("give the ID of a subscription or a --filter", EXIT_USAGE)
+    if start is not None and filter is None:
+        fail("--start goes with a --filter; seek is for a subscription that there is", EXIT_USAGE)
     if replace and (id is None or filter is None):
         fail("--replace goes with an ID and a --filter", EXIT_USAGE)
     if command is not None and (id is None or as_json or limit is not None or not ack):
@@ -88,13 +102,13 @@ def subscribe(
     with connect(url, space) as client, _ended_by_signals():
         if id is None:
             assert filter is not None
-            with _temporary(client, filter, dialect) as name:
+            with _temporary(client, filter, dialect, start) as name:
                 _follow(client.subscribe(name), as_json, limit, ack)
             return
         if filter is None:
             client.get_subscription(id)  # One that is not there is an error before anything is said.
         else:
-            _make_sure(client, id, filter, dialect, replace)
+            _make_sure(client, id, filter, dialect, replace, start)
         if command is not None:
             execute(client.subscribe(id, window=EXECUTED_WINDOW), command, concurrency)
         _follow(client.subscribe(id), as_json, limit, ack)
@@ -142,13 +156,13 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _temporary(client: Client, filter: str, dialect: str) -> Iterator[str]:
+def _temporary(client: Client, filter: str, dialect: str, start: str | None) -> Iterator[str]:
     """A subscription that goes when this ends, whenever that is: its id is known before it is made."""
     id = f"temporary-{uuid.uuid4().hex}"
     refused = False
     try:
         try:
-            client.create_subscription(filter, id, dialect)
+            client.create_subscription(filter, id, dialect, start=start)
         except ApiError:
             refused = True
             raise
@@ -158,14 +172,14 @@ def _temporary(client: Client, filter: str, dialect: str) -> Iterator[str]:
             _forget(client, id)
 
 
-def _make_sure(client: Client, id: str, filter: str, dialect: str, replace: bool) -> None:
+def _make_sure(client: Client, id: str, filter: str, dialect: str, replace: bool, start: str | None) -> None:
     """See to it that a subscription has this filter; one that has another is not replaced unasked."""
     try:
         present = client.get_subscription(id)
     except ApiError as error:
         if error.status != 404:
             raise
-        client.create_subscription(filter, id, dialect)
+        client.create_subscription(filter, id, dialect, start=start)
         return
     if (present.filter, present.dialect) == (filter, dialect):
         return

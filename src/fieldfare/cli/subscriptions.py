@@ -48,6 +48,13 @@ def create(
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the filter if the id exists.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Begin earlier: earliest, a position, or a time such as 2026-07-01T12:00:00Z.",
+        ),
+    ] = None,
     dialect: DialectOption = "sql",
     url: UrlOption = None,
     space: SpaceOption = None,
@@ -58,25 +65,29 @@ def create(
     Examples:
     ```
     fieldfare subscriptions create cheap "data.price < 18.5"
+    fieldfare subscriptions create cheaper "data.price < 10" --start earliest
     fieldfare subscriptions create --file alerts.jsonl
     ```
     """
     if file is not None:
-        if id is not None or replace:
-            fail("--file goes without ID, FILTER and --replace", EXIT_USAGE)
+        if id is not None or replace or start is not None:
+            fail("--file goes without ID, FILTER, --replace and --start", EXIT_USAGE)
         _create_many(file, dialect, url, space, as_json)
         return
     if id is None or filter is None:
         fail("give an ID and a FILTER, or --file", EXIT_USAGE)
+    if replace and start is not None:
+        fail("--start is of a new subscription: it goes without --replace", EXIT_USAGE)
     with connect(url, space) as client:
         if replace:
             info = client.replace_subscription(id, filter, dialect)
         else:
-            info = client.create_subscription(filter, id, dialect)
+            info = client.create_subscription(filter, id, dialect, start=start)
     if as_json:
         print_json(_describe(info))
         return
-    out().print(Text(f"created {info.id}, valid from {positions_text(info.valid_from)}"))
+    begins = info.valid_from if info.start is None else info.start
+    out().print(Text(f"created {info.id}, valid from {positions_text(begins)}"))
 
 
 @app.command("list", epilog="Example: `fieldfare subscriptions list --limit 20`")
@@ -138,6 +149,9 @@ def _show(info: SubscriptionInfo, as_json: bool) -> None:
         print_json(described)
         return
     delivery = described.pop("delivery", {})
+    past = described.pop("past", None)
+    if past is not None:
+        described["past"] = f"matched from {past['kept_from']} to {past['matched_to']} of {past['to']}"
     lines = [*described.items(), *delivery.items()]
     width = 20 if "push" in delivery else 16
     for name, value in lines:

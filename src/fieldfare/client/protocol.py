@@ -20,6 +20,7 @@ from fieldfare.client.records import (
     KeyInfo,
     NewKey,
     NewSubscription,
+    PastInfo,
     PulledMessage,
     SubscriptionInfo,
 )
@@ -465,6 +466,8 @@ def _describe_new(new: NewSubscription) -> dict[str, Any]:
     if new.delivery is not None:
         given = new.delivery
         body["delivery"] = given.said() if isinstance(given, DeliverySettings) else dict(given)
+    if new.start is not None:
+        body["start"] = str(new.start)
     return body if new.id is None else {"id": new.id, **body}
 
 
@@ -482,6 +485,17 @@ def _make_subscription(value: Mapping[str, Any]) -> SubscriptionInfo:
         valid_from=positions_of(value["valid_from"]),
         delivery=msgspec.convert(value.get("delivery", {}), DeliverySettings),
         document=value,
+        start=positions_of(value["start"]) if "start" in value else None,
+        past=_make_past(value["past"]) if "past" in value else None,
+    )
+
+
+def _make_past(value: Mapping[str, Any]) -> PastInfo:
+    return PastInfo(
+        kept_from=positions_of(value["kept_from"]),
+        matched_to=positions_of(value["matched_to"]),
+        to=positions_of(value["to"]),
+        is_matched=value["is_matched"],
     )
 
 

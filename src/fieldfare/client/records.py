@@ -15,9 +15,10 @@ class SubscriptionInfo:
     """A subscription as the service describes it.
 
     ``valid_from`` has a position for each partition of the log, mostly one: no event before it meets this
-    version of the filter. ``delivery`` says how its messages are given. ``document`` is all that the service
-    says: where messages are sent to an address, also how many secrets there are, and, where one subscription
-    was asked for, how it stands with that (``push``).
+    version of the filter. ``delivery`` says how its messages are given, ``start`` where it began, if it was
+    created with a start, and ``past`` how far what lies before its creation is matched: of that only
+    `get_subscription` tells. ``document`` is all that the service says: of a push address also how many
+    secrets there are, and how it stands with that (``push``).
     """
 
     id: str
@@ -27,20 +28,38 @@ class SubscriptionInfo:
     revision: int
     valid_from: tuple[Position, ...]
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    start: tuple[Position, ...] | None = None
+    past: PastInfo | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PastInfo:
+    """How far the past of a subscription is matched, see `SubscriptionInfo`: positions of each partition.
+
+    What lies from ``kept_from`` to ``matched_to`` is, what lies from there to ``to`` is yet to be;
+    ``kept_from`` is later than the start where retention has taken events.
+    """
+
+    kept_from: tuple[Position, ...]
+    matched_to: tuple[Position, ...]
+    to: tuple[Position, ...]
+    is_matched: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NewSubscription:
     """One item of a bulk call; without an id the service invents one.
 
-    ``delivery`` says how its messages are given, if something is to be said of it.
+    ``delivery`` says how its messages are given, if something is to be said of it. ``start`` is no member of
+    bulk calls.
     """
 
     filter: str
     id: str | None = None
     dialect: str = "sql"
     delivery: DeliverySettings | Mapping[str, Any] | None = None
+    start: str | Position | None = None
 
 
 @dataclass(frozen=True, slots=True)

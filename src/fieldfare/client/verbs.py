@@ -75,7 +75,9 @@ class BulkTally:
         return self._stored
 
 
-def check_target(id: str | None, filter: str | None) -> None:
+def check_target(id: str | None, filter: str | None, start: object = None) -> None:
     """A subscriber needs to know what to follow."""
     if id is None and filter is None:
         raise ValueError("subscribe needs the id of a subscription, a filter for a new one, or both")
+    if start is not None and filter is None:
+        raise ValueError("start is where a new subscription begins, which needs a filter; see seek")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfare.delivery.delivery import EXPIRED_AT_ONCE, Delivery
 from fieldfare.delivery.keys import INDEX_BITS, NO_KEYS, OFFSET_MASK, PARTITION_SHIFT, key_at
+from fieldfare.delivery.past import Seams
 from fieldfare.effects import Ask, Effect, Tell, Timer
 from fieldfare.model import Offsets
 
@@ -283,9 +284,12 @@ class Frontier:
     ----------
     offsets
         The end of what is matched, by partition.
+    pasts
+        Of those, by number, that have a log of their own for what came before them; others add to it.
     """
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: Offsets, pasts: Mapping[int, Seams] | None = None) -> None:
+        self._pasts = {} if pasts is None else pasts
         self.fronts = [_Fronts(partition, offset) for partition, offset in enumerate(offsets)]
         """Those of each partition."""
         self._due: dict[int, tuple[float, Delivery]] = {}
@@ -320,7 +324,10 @@ class Frontier:
 
     def _join(self, delivery: Delivery) -> list[Effect]:
         effects: list[Effect] = []
+        past = self._pasts.get(delivery.number)
         for key in delivery.to_read():
+            if past is not None and past.holds(key):
+                continue  # It is read for this one alone, not here.
             fronts = self.fronts[key >> PARTITION_SHIFT]
             if delivery.number not in fronts.front_of:
                 effects += fronts.join(delivery, key >> INDEX_BITS & OFFSET_MASK)

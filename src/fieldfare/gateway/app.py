@@ -57,24 +57,20 @@ def create_app(gateway: Gateway) -> Starlette:
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
     deliveries = DeliveryFinder(g.subscriptions, g.pump)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
+    settling = Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pushes, g.metrics, g.bodies, g.space_removal),
+            *(g.subscriptions, g.pump, g.pushes, g.pasts, g.metrics, g.bodies, g.space_removal),
             settings.bulk_max_subscriptions,
         ),
         MessageRoutes(
-            deliveries,
-            g.pump,
-            positions,
-            Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s),
-            g.bodies,
-            g.metrics,
-            Beats(settings.heartbeat_s),
-            g.quotas,
-            settings,
+            *(deliveries, g.pump, positions, settling, g.bodies, g.metrics),
+            *(Beats(settings.heartbeat_s), g.quotas, settings),
         ),
-        DeliveryRoutes(deliveries, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load),
+        DeliveryRoutes(
+            deliveries, g.places, positions, g.bodies, g.log, g.registry, g.writer, g.records, g.load
+        ),
         filters,
         QuarantineRoutes(g.subscriptions, g.quarantine, g.log, g.writer, g.load, g.metrics),
         ServiceRoutes(g.figures, g.maintenance, g.metrics),

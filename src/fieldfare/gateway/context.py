@@ -10,9 +10,11 @@ from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
 from fieldfare.gateway.admission.tls import caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
@@ -48,8 +50,8 @@ class Gateway:
         if not self.registry.has_space(DEFAULT_SPACE):
             self.registry.create_space(DEFAULT_SPACE)
         self._keys = open_keys(data.registry_url)
-        first_key = settings.admin_key_file
-        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        key = settings.admin_key_file
+        self.keyring = Keyring(self._keys, None if key is None else read_admin_key(key))
         self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
@@ -61,11 +63,11 @@ class Gateway:
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
+        self.places = LogPlaces(self.log, lambda: self.writer.log_ends)
         self.subscriptions = Subscriptions(
-            self.registry,
-            self.writer,
-            self.quotas,
+            *(self.registry, self.writer, self.places, self.quotas),
             filter_max_bytes=settings.filter_max_bytes,
+            pasts_max=settings.pasts_max,
             overloaded=self.load.overloaded,
             refuse_address=self._refuse_address,
         )
@@ -81,9 +83,10 @@ class Gateway:
             poll_s=settings.poll_ms / 1000,
             on_broken=self.match_log.on_broken,
         )
+        self.pasts = Pasts(data, log, registry, writer.floor)
         self.records = RecordCache(log, settings.record_cache_bytes)
         self.pump = Pump(
-            *(log, registry, self.tail, self.records, writer, metrics),
+            *(log, registry, self.tail, self.pasts, self.records, writer, metrics),
             window_max=settings.window_max,
             letters_max=settings.dead_letters_max,
         )
@@ -91,20 +94,12 @@ class Gateway:
         self.pushes = self._make_pushes()
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
-            settings, log, registry, matches, quarantine, tail, writer.floor, broken, metrics, self.quotas
+            *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
+            self.quotas,
         )
         self.figures = Figures(
-            settings,
-            log,
-            quarantine,
-            tail,
-            writer,
-            self.subscriptions,
-            self.pump,
-            self.pushes,
-            self.maintenance,
-            self.load,
-            metrics,
+            *(settings, log, quarantine, tail, writer, self.subscriptions, self.pump, self.pushes),
+            *(self.maintenance, self.load, metrics),
         )
         self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
         self.background = Background(settings, self.figures, self.maintenance, self.pump)
@@ -128,6 +123,7 @@ class Gateway:
         await self.writer.close()
         self.subscriptions.close()
         self.records.close()
+        self.pasts.close()
         self.log.close()
         self.registry.close()
         self._keys.close()

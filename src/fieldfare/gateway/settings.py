@@ -234,6 +234,12 @@ class GatewaySettings(BaseSettings):
         description="Dead letters of a subscription; with more nothing of it is given up, but comes again"
         " after a minute. Up: more is kept for somebody to look at, in the registry.",
     )
+    pasts_max: int = Field(
+        100,
+        ge=0,
+        description="Subscriptions of a space that began in the past and are not matched up to now, at once."
+        " Up: more may wait, and each waits longer. 0: none may begin in the past.",
+    )
     wait_max_s: float = Field(60.0, gt=0, description="The longest wait of one pull, in seconds.")
     heartbeat_s: float = Field(
         10.0,

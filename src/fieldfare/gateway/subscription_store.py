@@ -25,11 +25,15 @@ HELD = ("subscriptions", "filter_cost")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A subscription that may be stored: which of a request's, and whether the client chose its id."""
+    """A subscription that may be stored: which of a request's, and whether the client chose its id.
+
+    ``start`` says in words where it is to begin, if not now.
+    """
 
     put: Put
     is_named: bool
     index: int = 0
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +198,6 @@ def subscription_document(subscription: Subscription) -> Mapping[str, Any]:
             Position(partition, offset, 0) for partition, offset in enumerate(subscription.valid_from)
         ),
         **({"delivery": delivery} if delivery else {}),
+        **({"start": positions_text(subscription.start)} if subscription.start is not None else {}),
         **({"paused_because": because} if because else {}),
     }

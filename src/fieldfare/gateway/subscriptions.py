@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from fieldfare.filters import Filter, FilterError, compile_filter
-from fieldfare.filters.filter import DIALECTS
+from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
+from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
     HELD,
@@ -64,36 +64,14 @@ NAME_RULE = "1 to 128 of the letters a-z and A-Z, digits and _ . : @ ~ -, the fi
 class Wanted:
     """A subscription as a client asks for it, not checked yet; ``id`` None asks for a new one.
 
-    Where ``delivery`` is None nothing is said of it.
+    Where ``delivery`` is None nothing is said of it, and where ``start`` is None it begins now.
     """
 
     id: Any
     filter: Any
     dialect: Any = "sql"
     delivery: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedFilter:
-    """Why a subscription was not taken, and the place in its filter."""
-
-    detail: str
-    pointer: str
-    line: int | None = None
-    column: int | None = None
-    hint: str | None = None
-    display: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        members = {
-            "detail": self.detail,
-            "pointer": self.pointer,
-            "line": self.line,
-            "column": self.column,
-            "hint": self.hint,
-            "display": self.display,
-        }
-        return {key: value for key, value in members.items() if value is not None}
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +90,14 @@ class Subscriptions:
     ----------
     registry, writer
         Reads go to the registry directly, writes through the writer.
+    places
+        Find the places that subscriptions begin at.
     quotas
         Say how much a space may have, and are told what it has.
     filter_max_bytes
         The longest filter.
+    pasts_max
+        Subscriptions of a space that began in the past and are not matched up to now.
     overloaded
         Makes the problem that asks a client to come back later, from a word and a sentence.
     refuse_address
@@ -126,16 +108,20 @@ class Subscriptions:
         self,
         registry: Registry,
         writer: Writer,
+        places: LogPlaces,
         quotas: Quotas,
         *,
         filter_max_bytes: int,
+        pasts_max: int,
         overloaded: Callable[[str, str], HttpProblem],
         refuse_address: Callable[[str], str | None],
     ) -> None:
         self._registry = registry
         self._writer = writer
+        self._places = places
         self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
+        self._pasts_max = pasts_max
         self._spaces = {space.name: space.key for space in registry.stored_spaces()}
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
@@ -339,7 +325,7 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
             if result.good:
-                work = partial(store, self._registry, self._quotas, key, result)
+                work = partial(self._store, key, result)
                 try:
                     result.stored = await self._writer.change(work, key)
                 except UnknownSpaceError:  # it was deleted meanwhile
@@ -348,6 +334,32 @@ class Subscriptions:
             if result.problem is not None:
                 raise result.problem
         return result
+
+    def _store(self, space: str, result: PutResult, ends: Offsets) -> list[Stored]:
+        """On the thread of changes: store what was found good, and let it begin where it is asked to."""
+        first = result.good[0]
+        if first.start is None or result.is_bulk:
+            return store(self._registry, self._quotas, space, result, ends)
+        put = first.put
+        if (existing := self._registry.get(put.space, put.id)) is None or not first.is_named:
+            # Also what begins now is read to its end, for it must not begin anew when it is asked for again.
+            keys = self._places.keys(first.start, "start", no_future=True)
+            if self._registry.count_open_pasts(put.space) >= self._pasts_max:
+                detail = (
+                    f"The space has {self._pasts_max} subscriptions that began in the past and are not"
+                    " matched up to now; try again later."
+                )
+                raise self._overloaded("pasts", detail)
+            result.good[0] = replace_fields(
+                first, put=replace_fields(put, start=tuple(map(position_of, keys)))
+            )
+        elif (existing.filter, existing.dialect) != (put.filter, put.dialect):
+            detail = (
+                f"There is a subscription {put.id!r} with another filter, and start is of new ones only;"
+                " delete it first, or replace its filter without start."
+            )
+            raise HttpProblem(409, "subscription-exists", detail, pointer="/start")
+        return store(self._registry, self._quotas, space, result, ends)
 
     async def _take_in(self, stored: Sequence[Stored]) -> None:
         self._changes += 1
@@ -386,6 +398,10 @@ class Subscriptions:
                 result.refuse_for(self._quotas, space, full, index, wanted.id)
                 continue
             found = self._check(space, wanted, index)
+            if asked.is_bulk and wanted.start is not None:
+                found = RefusedFilter(
+                    "only a subscription that is sent alone may begin in the past", "/start"
+                )
             if isinstance(found, Checked) and found.is_named and found.put.id in seen:
                 found = RefusedFilter(f"the id {found.put.id!r} is in this request twice", "/id")
             if isinstance(found, Checked):
@@ -500,7 +516,7 @@ class Subscriptions:
             delivery=delivery,
             cost=found.cost,
         )
-        return Checked(put, wanted.id is not None, index)
+        return Checked(put, wanted.id is not None, index, wanted.start)
 
     def _hold(self, subscription: Subscription) -> None:
         self._let_go_of(subscription.space, subscription.id)
@@ -543,38 +559,6 @@ def nearest(name: str, others: Iterable[str]) -> str | None:
         compared.append(other)
     near = difflib.get_close_matches(name, compared, n=1, cutoff=0.7)
     return near[0] if near else None
-
-
-def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | RefusedFilter:
-    """A filter as a client sends it, compiled; or why it is not taken."""
-    refused = refuse_text(filter, dialect, max_bytes)
-    if refused is not None:
-        return refused
-    try:
-        return compile_filter(filter, dialect)
-    except FilterError as error:
-        first = error.problems[0]
-        line, column = (first.line, first.column) if first.length else (None, None)
-        return RefusedFilter(first.message, "/filter", line, column, first.hint or None, str(error))
-    except RecursionError:
-        return RefusedFilter("the filter nests too deeply", "/filter")
-
-
-def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | None:
-    """Why a filter is not even looked at: its type, its dialect, its length."""
-    if dialect not in DIALECTS:
-        return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
-    is_json = DIALECTS[dialect].is_json and isinstance(filter, dict | list)
-    if not is_json and not (isinstance(filter, str) and filter.strip()):
-        return RefusedFilter("the filter must be a non-empty string", "/filter")
-    text = msgspec.json.encode(filter) if is_json else filter.encode("utf-8", "surrogatepass")
-    if len(text) > max_bytes:
-        return RefusedFilter(
-            f"the filter has {len(text)} bytes; at most {max_bytes} are taken",
-            "/filter",
-            hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
-        )
-    return None
 
 
 def _no_space(name: str) -> HttpProblem:

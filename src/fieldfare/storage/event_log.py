@@ -219,6 +219,13 @@ class LogPartition(Protocol):
         """
         ...
 
+    def first_stamped(self, stamp: int) -> int | None:
+        """Behind the last record with a stamp lower than this, 1 or more; None while that is the last of all.
+
+        Where retention has taken it, anywhere before what is kept.
+        """
+        ...
+
     def last_stamp(self) -> int:
         """The stamp of the last record that is known of, 0 before the first; cheap."""
         ...

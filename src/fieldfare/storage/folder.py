@@ -38,6 +38,18 @@ class DataFolder:
         return self.matches.absolute().as_uri()
 
     @property
+    def pasts(self) -> Path:
+        """What subscriptions matched that began in the past: a match log for each."""
+        return self.root / "pasts"
+
+    def past_path(self, number: int, revision: int) -> Path:
+        """One of them. Numbers of a registry that was put back from before may come twice; these do not."""
+        return self.pasts / f"{number}-{revision}"
+
+    def past_url(self, number: int, revision: int) -> str:
+        return self.past_path(number, revision).absolute().as_uri()
+
+    @property
     def index(self) -> Path:
         """The index store."""
         return self.root / "index"

@@ -19,7 +19,9 @@ class Put:
     """Create a subscription, or replace the filter of the one with this id.
 
     ``compiled`` is the filter's encoded normal form, ``cost`` what it costs, for the quotas of its space.
-    With ``if_absent`` an id that exists is a conflict. Without ``delivery`` what was set stays.
+    With ``if_absent`` an id that exists is a conflict. Without ``delivery`` what was set stays. Of a
+    subscription that is created, ``start`` is where delivery begins, in the partitions that it names: there
+    is a `Past` of it then. No other may have one.
     """
 
     space: str
@@ -29,6 +31,7 @@ class Put:
     compiled: bytes
     if_absent: bool = False
     delivery: DeliverySettings | None = None
+    start: tuple[Position, ...] | None = None
     cost: int = 1
 
 
@@ -96,6 +99,32 @@ class Version:
     filter: str
     dialect: str
     compiled: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The time before a subscription was created, which it asked for: its first filter counts there too.
+
+    Attributes
+    ----------
+    number, space, filter, dialect, compiled
+        The subscription's, as it was created; what replaced the filter since does not count here.
+    revision
+        The one that created it: records with lower stamps are its past.
+    starts
+        The first record of each partition that is.
+    matched
+        Whether all that there is of it has been matched, as far as was seen.
+    """
+
+    number: int
+    revision: int
+    space: str
+    starts: Offsets
+    filter: str
+    dialect: str
+    compiled: bytes
+    matched: bool = False
 
 
 class Registry(Protocol):
@@ -235,6 +264,26 @@ class Registry(Protocol):
         go with the last of its history. To be called by the process
         that changes the registry; others of its threads may change it meanwhile.
         """
+        ...
+
+    def pasts(self, *, only_open: bool = False) -> Sequence[Past]:
+        """The pasts of all subscriptions, or those that are not matched yet, by number."""
+        ...
+
+    def past(self, number: int) -> Past | None:
+        """The past of a subscription's number; None when it has none, or nothing of it is left."""
+        ...
+
+    def count_open_pasts(self, space: str) -> int:
+        """How many pasts of a space are not matched yet."""
+        ...
+
+    def mark_past(self, number: int, *, matched: bool) -> None:
+        """Note that one is matched, or is to be matched again."""
+        ...
+
+    def forget_past(self, number: int) -> None:
+        """Retention has taken all of it."""
         ...
 
     def load_cursor(self, number: int) -> Cursor | None:

@@ -188,19 +188,22 @@ class Client:
         id: str | None = None,
         dialect: str = "sql",
         delivery: DeliverySettings | None = None,
+        start: str | Position | None = None,
     ) -> SubscriptionInfo:
         """Store a filter; every event published from now on meets it. Without an id, one is generated.
 
-        ``delivery`` says how its messages are given.
+        ``delivery`` says how its messages are given. With a ``start`` it meets also what the log holds from
+        there on: "earliest", a position, or a time as RFC 3339 writes it; what was published before the
+        start comes not, and what retention has taken cannot. The answer's ``start`` says where that is.
 
         Raises
         ------
         ApiError
-            The filter has an error (`place` and `hint` say where and what), or the id exists (status 409).
+            The filter has an error (`place` and `hint` say where and what), the start is no place or lies
+            ahead, or the id exists (status 409).
         """
-        return self._perform(
-            protocol.create_subscription(self.space, NewSubscription(filter, id, dialect, delivery))
-        )
+        new = NewSubscription(filter, id, dialect, delivery, start)
+        return self._perform(protocol.create_subscription(self.space, new))
 
     def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
         """Store many filters, 10,000 a request; gives how many.
@@ -272,6 +275,7 @@ class Client:
         window: int = 1000,
         ack_deadline_s: float | None = None,
         auto_ack: bool = False,
+        start: str | Position | None = None,
     ) -> Subscriber:
         """Follow a subscription live: an iterator of messages.
 
@@ -291,12 +295,15 @@ class Client:
             service, is set (30 s).
         auto_ack : bool
             Ack each message when the loop asks for the next one.
+        start : str or Position, optional
+            With a filter: where the subscription begins if it is created, see `create_subscription`; one that
+            exists goes on where it stands.
         """
-        check_target(id, filter)
+        check_target(id, filter, start)
 
         def ensure() -> str:
             if filter is not None:
-                return self._ensure_subscription(id, filter, dialect)
+                return self._ensure_subscription(id, filter, dialect, start)
             assert id is not None
             return id
 
@@ -453,15 +460,20 @@ class Client:
         """Have a key let nobody in any more, and end what is open for it; ApiError (404) for none."""
         self._perform(protocol.revoke_key(id))
 
-    def _ensure_subscription(self, id: str | None, filter: str, dialect: str) -> str:
+    def _ensure_subscription(
+        self, id: str | None, filter: str, dialect: str, start: str | Position | None
+    ) -> str:
         if id is None:
-            created = self.create_subscription(filter, None, dialect)
+            created = self.create_subscription(filter, None, dialect, start=start)
             return created.id
         try:
             present = self.get_subscription(id)
         except ApiError as error:
             if error.status != 404:
                 raise
+            if start is not None:
+                self.create_subscription(filter, id, dialect, start=start)
+                return id
         else:
             if (present.filter, present.dialect) == (filter, dialect):
                 return id

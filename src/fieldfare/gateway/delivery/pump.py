@@ -28,7 +28,8 @@ from fieldfare.delivery.frontier import (
 )
 from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.effects import Ask, Effect, Tell, Timer
-from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.match_tail import LookResult, MatchTail
+from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer, WriterClosed
@@ -58,6 +59,12 @@ NAMED_AT_ONCE = 500
 
 RETRY_S = 0.5
 
+PAST_LOOK_S = 0.05
+"""So often it is looked whether more of a past is matched that somebody waits for."""
+
+_Saved = tuple[Cursor | None, int, OwnPast | None]
+"""What is kept of a delivery: its cursor, how many messages it gave up, and its past."""
+
 
 class Pump:
     """The deliveries of all subscriptions that somebody has lately read.
@@ -68,6 +75,8 @@ class Pump:
         For where the log begins, and for saved cursors.
     tail
         Looks into the match log.
+    pasts
+        Look into the logs of those that began in the past.
     records
         Has the events.
     writer
@@ -85,6 +94,7 @@ class Pump:
         log: EventReader,
         registry: Registry,
         tail: MatchTail,
+        pasts: Pasts,
         records: RecordCache,
         writer: Writer,
         metrics: Metrics,
@@ -100,9 +110,11 @@ class Pump:
         self._metrics = metrics
         self._window_max = window_max
         self._letters_max = letters_max
-        self._frontier = Frontier(tail.tips)
+        self._pasts = pasts
+        self._past_of: dict[int, OwnPast] = {}
+        self._frontier = Frontier(tail.tips, self._past_of)
         self._deliveries: dict[int, Delivery] = {}
-        self._loading: dict[int, asyncio.Task[tuple[Cursor | None, int]]] = {}
+        self._loading: dict[int, asyncio.Task[_Saved]] = {}
         self._pullers: dict[int, Session] = {}
         self._idle_s: dict[int, float] = {}
         """Since when nobody waits for those deliveries that nobody waits for."""
@@ -113,9 +125,12 @@ class Pump:
         """How many pulls are at work on a delivery."""
         self._to_bring: list[int] = []
         self._looks: set[asyncio.Task[None]] = set()
+        self._in_past: set[Delivery] = set()
+        """Those whose own logs are being read for somebody who waits."""
         self._urgent: set[Delivery] = set()
         self._saving: asyncio.Task[None] | None = None
-        self._on_change: list[Callable[[int, Subscription | None], None]] = []
+        self.on_change: list[Callable[[int, Subscription | None], None]] = []
+        """Who are told, by its number, which subscription has new settings, or is removed (None)."""
         self.connected = 0
         """How many streams clients have open."""
         self.closing = False
@@ -161,16 +176,18 @@ class Pump:
         number = subscription.number
         loading = self._loading.get(number)
         if loading is None:
-            read = asyncio.to_thread(self._read, number)
+            read = asyncio.to_thread(self._read, subscription)
             loading = self._loading[number] = asyncio.get_running_loop().create_task(read)
             loading.add_done_callback(partial(self._loaded, subscription))
         await asyncio.wait((loading,))
         loading.result()
 
-    def _read(self, number: int) -> tuple[Cursor | None, int]:
-        return self._registry.load_cursor(number), self._registry.count_letters(number)
+    def _read(self, subscription: Subscription) -> _Saved:
+        number = subscription.number
+        past = None if subscription.start is None else self._pasts.find(number)
+        return self._registry.load_cursor(number), self._registry.count_letters(number), past
 
-    def _loaded(self, subscription: Subscription, loading: asyncio.Task[tuple[Cursor | None, int]]) -> None:
+    def _loaded(self, subscription: Subscription, loading: asyncio.Task[_Saved]) -> None:
         number = subscription.number
         if self._loading.get(number) is loading:
             del self._loading[number]
@@ -178,20 +195,18 @@ class Pump:
                 # A partition that came later than the subscription is read from its start.
                 begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
                 begins = begins[: len(self._log.partitions)]
-                cursor, listed = loading.result()
+                cursor, listed, past = loading.result()
+                if past is not None:
+                    self._past_of[number] = past
                 delivery = Delivery.from_cursor(number, cursor, begins)
                 delivery.tries.listed, delivery.tries.listed_max = listed, self._letters_max
                 delivery.configure(subscription.delivery)
                 self._deliveries[number] = delivery
                 self._used(delivery)
 
-    def call_on_change(self, changed: Callable[[int, Subscription | None], None]) -> None:
-        """From now on say, by its number, which subscription has new settings, or is removed (None)."""
-        self._on_change.append(changed)
-
     def configure(self, subscription: Subscription) -> None:
         """The settings of a subscription's delivery are these now."""
-        for changed in self._on_change:
+        for changed in self.on_change:
             changed(subscription.number, subscription)
         delivery = self._deliveries.get(subscription.number)
         if delivery is None or delivery.settings is subscription.delivery:
@@ -264,11 +279,12 @@ class Pump:
 
     def deleted(self, number: int) -> None:
         """A subscription was removed: its streams and pulls end."""
-        for changed in self._on_change:
+        for changed in self.on_change:
             changed(number, None)
         self._idle_s.pop(number, None)
         self._pullers.pop(number, None)
         self._loading.pop(number, None)
+        self._past_of.pop(number, None)
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
             delivery.deleted = True
@@ -305,7 +321,7 @@ class Pump:
         if delivery.is_urgent:
             self.save_soon(delivery)
         if delivery in self._waiting:
-            self._hand_in(Wait(delivery))
+            self._wait_for(delivery)
             self._wake(delivery)
 
     def look_again(self) -> None:
@@ -335,8 +351,33 @@ class Pump:
 
     def look_for(self, delivery: Delivery) -> None:
         """Somebody waits, and there is nothing to give."""
-        self._hand_in(Wait(delivery))
+        self._wait_for(delivery)
         self._tail.stir()
+
+    def _wait_for(self, delivery: Delivery) -> None:
+        self._hand_in(Wait(delivery))
+        if delivery not in self._in_past and self._is_past(delivery) and not self.closing:
+            self._in_past.add(delivery)
+            task = asyncio.get_running_loop().create_task(self._read_past(delivery))
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+
+    def _is_past(self, delivery: Delivery) -> bool:
+        """Whether what comes next is read from the delivery's own log."""
+        past = self._past_of.get(delivery.number)
+        return past is not None and delivery.wants_feed and any(map(past.holds, delivery.to_read()))
+
+    async def _read_past(self, delivery: Delivery) -> None:
+        """Read for one who waits until there is something to give, or its past is over."""
+        try:
+            while delivery in self._waiting and not delivery.deleted and not self.closing:
+                await self.read_on(delivery)
+                if not self._is_past(delivery):
+                    break
+                await asyncio.sleep(PAST_LOOK_S)
+        finally:
+            self._in_past.discard(delivery)
+        self.wake(delivery)
 
     async def read_on(self, delivery: Delivery) -> None:
         """Read until there is something to give, or nothing more to read.
@@ -347,13 +388,21 @@ class Pump:
         while delivery.wants_feed and not delivery.deleted and not is_end:
             is_end = True
             for key in delivery.to_read():
-                found = await self._tail.look_for_one(key, delivery.number)
+                found = await self._look_for(delivery, key)
                 self._used(delivery)
                 if delivery.lanes[key >> PARTITION_SHIFT].read_to < key:
                     is_end = False  # what was read meanwhile, and not given, was forgotten
                 elif found is not None:
                     is_end = False
                     delivery.feed(found.keys[0][1] if found.keys else NO_KEYS, found.read_to)
+
+    async def _look_for(self, delivery: Delivery, key: int) -> LookResult | None:
+        past = self._past_of.get(delivery.number)
+        if past is not None and past.holds(key):
+            found = await self._pasts.look(past, key)
+            if past.holds(key):
+                return found
+        return await self._tail.look_for_one(key, delivery.number)
 
     def expire(self, delivery: Delivery) -> None:
         """End what has run out, though nobody waits: somebody wants to see what was given up."""
@@ -390,6 +439,7 @@ class Pump:
                 if delivery.is_idle and delivery.is_saved:
                     del self._deliveries[number], self._idle_s[number]
                     self._pullers.pop(number, None)
+                    self._past_of.pop(number, None)
         await self._bring_some()
         await self._save_all()
 

@@ -148,6 +148,7 @@ _SUBSCRIPTION = path(
         answers={
             "200": answer("It was replaced, or stood so already.", ref("Subscription"), SUBSCRIPTION),
             "201": answer("It was created.", ref("Subscription"), SUBSCRIPTION),
+            "409": problem("It has another filter, and start is of new ones only."),
         },
         problems="400 404 429",
     ),

@@ -319,6 +319,10 @@ SCHEMAS: Json = {
             "dialect": DIALECT,
             "id": string(),
             "delivery": ref("Delivery"),
+            "start": string(
+                "Where a new one begins: earliest, latest, a position, or a time of publishing. What "
+                "the log holds from there on is matched, too. Not of many in one request."
+            ),
         },
         ["filter"],
     ),
@@ -370,8 +374,19 @@ SCHEMAS: Json = {
                 ["state"],
                 description="How it stands with what is sent. Only where one subscription is read.",
             ),
+            "start": string("Where it began, if it was created with a start.", pattern=POSITION["pattern"]),
+            "past": ref("Past"),
         },
         ["id", "space", "filter", "dialect", "revision", "valid_from"],
+    ),
+    "Past": record(
+        {
+            "kept_from": string("From where on retention has left it."),
+            "matched_to": string("Up to where it is matched."),
+            "to": string("Where it ends: from here on the subscription was there."),
+            "is_matched": {"type": "boolean", "description": "Whether all of it is matched."},
+        },
+        description="What lies before the creation of a subscription with a start. Only where one is read.",
     ),
     "BulkAnswer": record(
         {

@@ -320,7 +320,7 @@ class Pushes:
     def start(self) -> None:
         """Begin, on the running event loop."""
         if self._is_on:
-            self._means.pump.call_on_change(self.changed)
+            self._means.pump.on_change.append(self.changed)
             self._finding = asyncio.get_running_loop().create_task(self._find())
 
     async def close(self) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fieldfare.delivery.delivery import Delivery
-from fieldfare.delivery.keys import INDEX_BITS, key_at, key_of, keys_at, position_of
+from fieldfare.delivery.keys import INDEX_BITS, key_of, position_of
 from fieldfare.delivery.tries import RETRIED_MAX
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.deliveries import DeliveryFinder, deleted
 from fieldfare.gateway.routes.positions import Positions
@@ -56,6 +55,7 @@ class DeliveryRoutes:
     """Below ``.../subscriptions/{id}``: ``seek``, ``dead-letters``."""
 
     deliveries: DeliveryFinder
+    places: LogPlaces
     positions: Positions
     bodies: Bodies
     log: EventReader
@@ -68,30 +68,11 @@ class DeliveryRoutes:
         """Go on from another place: what lies before it is settled, what lies behind it comes (again)."""
         await self.deliveries.check(request)
         body = await self.bodies.read_json(request, _seek_body, BODY_MAX_BYTES)
-        keys = await self._place(body.to)
+        keys = await asyncio.to_thread(self.places.keys, body.to, "to")
         subscription, delivery = await self.deliveries.find(request)
         self.deliveries.pump.seek(delivery, keys)
         cursor_keys = await self.deliveries.save(subscription, delivery)
         return json_response({"cursor": positions_text(map(position_of, cursor_keys))})
-
-    async def _place(self, to: str) -> list[int]:
-        """Where that is, in each partition that it speaks of: nowhere that retention has taken."""
-        starts = await asyncio.to_thread(starts_of, self.log)
-        if to == "earliest":
-            return keys_at(starts)
-        if to == "latest":
-            return keys_at(self.writer.log_ends)
-        if (time_ms := _time_ms(to)) is not None:
-            return keys_at(await asyncio.to_thread(self._since, time_ms))
-        if not to[:1].isdigit():
-            detail = "to must be earliest, latest, a position, or a time such as 2026-07-01T12:00:00Z."
-            raise HttpProblem(400, "bad-position", detail, pointer="/to")
-        keys = self.positions.cursor_keys(to, pointer="/to")
-        places = zip(keys, map(position_of, keys), strict=True)
-        return [max(key, key_at(place.partition, starts[place.partition])) for key, place in places]
-
-    def _since(self, time_ms: int) -> tuple[int, ...]:
-        return tuple(partition.first_since(time_ms) for partition in self.log.partitions)
 
     async def list_dead_letters(self, request: Request) -> Response:
         """A page of the messages that were given up."""
@@ -201,17 +182,6 @@ class DeliveryRoutes:
         self.deliveries.pump.expire(delivery)
         await self.deliveries.save(subscription, delivery)
         return subscription, delivery
-
-
-def _time_ms(text: str) -> int | None:
-    """A time as RFC 3339 writes it, in milliseconds since 1970; None for what is none."""
-    if not re.match(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d", text, re.ASCII) or len(text) > 40:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.upper())
-    except ValueError:
-        return None
-    return None if moment.tzinfo is None else int(moment.timestamp() * 1000)
 
 
 def _document(letter: DeadLetter, line: bytes | None) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, key_of, offset_of
+from fieldfare.delivery.keys import PARTITION_SHIFT, key_of, offset_of
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.problems import HttpProblem
-from fieldfare.model import Offsets, Position, positions_of
+from fieldfare.model import Offsets, Position
 from fieldfare.storage.event_log import MAX_RECORD_EVENTS, EventReader
 
 POSITIONS_MAX = 20_000
@@ -61,27 +61,6 @@ class Positions:
         except ValueError as error:
             raise _bad(error, **place) from None
         return key
-
-    def cursor_keys(self, text: str, **place: Any) -> list[int]:
-        """The keys of a cursor: a position, or one of several partitions each, at the log's end at most."""
-        keys: dict[int, int] = {}
-        ends = self._log_ends()
-        try:
-            if text.count(",") > len(ends):  # before a megabyte of them is looked at
-                raise ValueError(f"{text[:80]!r}... names more places than the log has partitions")
-            for position in positions_of(text):
-                key, partition = key_of(position), position.partition
-                if partition >= len(ends):
-                    raise ValueError(f"the log's last partition is {len(ends) - 1}; {position} names another")
-                if partition in keys:
-                    raise ValueError(f"{text[:80]!r} names a partition twice")
-                if key > key_at(partition, ends[partition]):
-                    end = Position(partition, ends[partition], 0)
-                    raise ValueError(f"{position} lies beyond the log's end, {end}")
-                keys[partition] = key
-        except ValueError as error:
-            raise _bad(error, **place) from None
-        return list(keys.values())
 
     async def _key(self, text: str) -> int:
         position = Position.parse(text)

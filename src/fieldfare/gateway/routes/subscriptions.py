@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import caller_of
+from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
@@ -35,6 +36,7 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     dialect: str = "sql"
     id: str | None = None
     delivery: dict[str, Any] | None = None
+    start: str | None = None
 
 
 class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,6 +50,7 @@ class SubscriptionsBody(msgspec.Struct, forbid_unknown_fields=True):
     dialect: str = "sql"
     id: str | None = None
     delivery: dict[str, Any] | None = None
+    start: str | None = None
     subscriptions: list[Any] | None = None
 
 
@@ -64,6 +67,7 @@ class SubscriptionRoutes:
     subscriptions: Subscriptions
     pump: Pump
     pushes: Pushes
+    pasts: Pasts
     metrics: Metrics
     bodies: Bodies
     space_removal: SpaceRemoval
@@ -95,7 +99,7 @@ class SubscriptionRoutes:
             if body.id not in (None, id):
                 detail = f"The body's id is {body.id!r}, the path's {id!r}."
                 raise HttpProblem(400, "bad-request", detail, pointer="/id")
-            return Asked([Wanted(id, body.filter, body.dialect, body.delivery)], replace=True)
+            return Asked([Wanted(id, body.filter, body.dialect, body.delivery, body.start)], replace=True)
 
         (stored,) = (await self.subscriptions.put(space, len(text), read)).stored
         self.pump.configure(stored.subscription)
@@ -140,8 +144,9 @@ class SubscriptionRoutes:
         if body.subscriptions is None:
             if body.filter is None:
                 raise HttpProblem(400, "bad-request", "The member filter is missing.", pointer="/filter")
-            return Asked([Wanted(body.id, body.filter, body.dialect, body.delivery)], replace=False)
-        if body.filter is not None or body.id is not None or body.delivery is not None:
+            wanted = Wanted(body.id, body.filter, body.dialect, body.delivery, body.start)
+            return Asked([wanted], replace=False)
+        if any(each is not None for each in (body.filter, body.id, body.delivery, body.start)):
             detail = "Send one subscription, or a list of subscriptions, not both."
             raise HttpProblem(400, "bad-request", detail)
         limit, count = self.bulk_max_subscriptions, len(body.subscriptions)
@@ -170,6 +175,10 @@ class SubscriptionRoutes:
         pushed = self.pushes.document(found)
         if pushed is not None:
             document["push"] = pushed
+        if found.start is not None:
+            past = await asyncio.to_thread(self.pasts.state, found)
+            if past is not None:
+                document["past"] = past
         return json_response(document)
 
     async def delete_subscription(self, request: Request) -> Response:
@@ -196,4 +205,5 @@ def _told(result: PutResult) -> Response:
 def _wanted(item: Any) -> Wanted:
     if not isinstance(item, dict):
         return Wanted(None, None)
-    return Wanted(item.get("id"), item.get("filter"), item.get("dialect", "sql"), item.get("delivery"))
+    id, filter, dialect = item.get("id"), item.get("filter"), item.get("dialect", "sql")
+    return Wanted(id, filter, dialect, item.get("delivery"), item.get("start"))

@@ -11,8 +11,10 @@ import msgspec
 
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
+from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.upkeep.readiness import PIPELINE_WORKS, read_heartbeat
 from fieldfare.gateway.upkeep.restored import committed_offsets, pass_over_all_lost
 from fieldfare.model import Offsets
@@ -52,6 +54,8 @@ class Maintenance:
         What is looked after.
     tail
         Says how far matches were taken in.
+    pasts
+        Knows the logs of those that began in the past.
     floor
         A stamp below which no record will be appended any more.
     broken
@@ -68,6 +72,7 @@ class Maintenance:
     match_log: MatchLog
     quarantine: Quarantine
     tail: MatchTail
+    pasts: Pasts
     floor: Callable[[], int]
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
@@ -75,6 +80,7 @@ class Maintenance:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._past_upkeep = PastUpkeep(self.settings.folder, self.log, self.registry, self.pasts, self.floor)
         self.notices: tuple[str, ...] = ()
         """What a person should know, a sentence each."""
         self._look_aside()
@@ -101,6 +107,7 @@ class Maintenance:
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
+                ("looking after the past", self._past_upkeep.round),
                 ("forgetting history", self._forget_history),
                 ("forgetting records set aside", self._forget_quarantine),
             ):

@@ -12,6 +12,8 @@ recovering or failed. Up to `matched`, by partition, everything is matched, and 
 for records before it alone is asked for again, not even after a crash. `offset` and `log_end` are sums over
 all partitions. `indexed` says that the index covers all records; while it does not, they wait for it.
 
+Beside the query it matches what subscriptions ask for that began in the past: see `pasts`.
+
 It can be killed at any moment; the next one goes on where the match log ends. What Spark itself and its
 Python workers have to say is in ``logs/spark.log``.
 """
@@ -39,6 +41,7 @@ from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, w
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
@@ -91,7 +94,7 @@ class Pipeline:
             _log.info(
                 "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, self.spark.cores_used
             )
-            status = self._run_queries(session)
+            status = self._run_all(session)
         except Exception as error:
             ended = jvm.poll()
             said = reason(error) if ended is None else f"the Java process ended with status {ended}"
@@ -104,6 +107,14 @@ class Pipeline:
             self.heartbeat.beat("stopped")
             _log.info("stopped")
         return status
+
+    def _run_all(self, session: SparkSession) -> int:
+        pasts = PastRunner(session, self.folder, self.spark.cores_used)
+        pasts.start()
+        try:
+            return self._run_queries(session)
+        finally:
+            pasts.close()
 
     def _run_queries(self, session: SparkSession) -> int:
         keeper = WarmKeeper(session, self.folder, self.spark.cores_used)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +114,12 @@ def _blamed(records: Sequence[Record], indexes: Mapping[str, Searched], error: E
     return RecordsError(records[0].offset, records[-1].offset + 1, error)
 
 
+class Indexes(Protocol):
+    """Where the indexes of all spaces come from, see `IndexCache`."""
+
+    def indexes(self, number: int, stamp: int) -> Mapping[str, Searched]: ...
+
+
 class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
@@ -121,8 +127,12 @@ class RangeMatcher:
         self._log = only_partition(open_event_log(folder.log_url))
         self._match_log = open_match_log(folder.matches_url).partition(0)
         self._scratch = folder.matches
-        self._indexes = IndexCache(open_index_store(folder.index_url))
+        self._indexes: Indexes = IndexCache(open_index_store(folder.index_url))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
+
+    def _read(self, start: int, end: int) -> Iterator[Record]:
+        """The records of a range that are to be matched."""
+        return self._log.read(start, end)
 
     def open_index(self, manifest: int) -> None:
         """Map what a manifest names before a batch needs it."""
@@ -142,7 +152,7 @@ class RangeMatcher:
             matches += written
             size_bytes += block_bytes
 
-        for records in grouped(self._log.read(wanted.start, wanted.end)):
+        for records in grouped(self._read(wanted.start, wanted.end)):
             group_events = sum(record.count for record in records)
             behind = records[-1].offset + 1
             if block.events and (

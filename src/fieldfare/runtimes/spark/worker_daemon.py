@@ -56,6 +56,7 @@ def preload() -> None:
     If some had to be compiled, the process begins anew: its compiler never gives back what it holds.
     """
     leave_out_pandas()
+    import fieldfare.runtimes.spark.past_task
     import fieldfare.runtimes.spark.query  # noqa: F401
     from fieldfare.runtimes.spark.warmup import run_kernels_once
 

@@ -26,7 +26,7 @@ BEGIN = sa.insert(_cursors).from_select(
         sa.bindparam("begun", type_=sa.BigInteger),
         sa.bindparam("in_partition", type_=sa.BigInteger),
         sa.bindparam("at", type_=sa.BigInteger),
-        sa.literal(0),
+        sa.bindparam("at_index", type_=sa.BigInteger),
         sa.literal(msgspec.msgpack.encode([]), sa.LargeBinary),
     ).where(
         ~sa.exists().where(

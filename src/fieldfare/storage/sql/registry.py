@@ -11,12 +11,23 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from fieldfare.model import OPEN_END, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
+from fieldfare.model import (
+    OPEN_END,
+    Cursor,
+    DeadLetter,
+    DeliverySettings,
+    Offsets,
+    Position,
+    Subscription,
+    positions_of,
+    positions_text,
+)
 from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceError
 from fieldfare.storage.registry import (
     Configure,
     Conflict,
     Held,
+    Past,
     Put,
     RegistryChange,
     Remove,
@@ -24,6 +35,7 @@ from fieldfare.storage.registry import (
     Version,
 )
 from fieldfare.storage.sql import cursors as stored_cursors
+from fieldfare.storage.sql import pasts as stored_pasts
 from fieldfare.storage.sql import restored, tables
 from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
@@ -211,6 +223,26 @@ class SqlRegistry(SqlDatabase):
             if len(gone) < _PURGED_AT_ONCE:
                 return removed
 
+    def pasts(self, *, only_open: bool = False) -> Sequence[Past]:
+        with self._read() as connection:
+            return stored_pasts.listed(connection, only_open=only_open)
+
+    def past(self, number: int) -> Past | None:
+        with self._read() as connection:
+            return stored_pasts.get(connection, number)
+
+    def count_open_pasts(self, space: str) -> int:
+        with self._read() as connection:
+            return stored_pasts.count_open(connection, space)
+
+    def mark_past(self, number: int, *, matched: bool) -> None:
+        with self._write() as connection:
+            stored_pasts.mark(connection, number, matched=matched)
+
+    def forget_past(self, number: int) -> None:
+        with self._write() as connection:
+            stored_pasts.delete(connection, number)
+
     def load_cursor(self, number: int) -> Cursor | None:
         with self._read() as connection:
             return stored_cursors.load(connection, number)
@@ -294,8 +326,10 @@ class _ChangeBatch:
     touched: dict[tuple[str, str], bool] = field(default_factory=dict)
     """The ids changed, and whether each stood before the batch."""
     versions: dict[int, dict[str, Any]] = field(default_factory=dict)
-    begun: dict[int, Offsets] = field(default_factory=dict)
-    """Where delivery of those replaced begins if nobody has read yet, by number."""
+    begun: dict[int, tuple[Position, ...]] = field(default_factory=dict)
+    """Where delivery of those replaced, or with a past, begins if nobody has read yet, by number."""
+    pasts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ended_pasts: list[int] = field(default_factory=list)
     closings: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -315,6 +349,8 @@ class _ChangeBatch:
                 return None
             self._touch(key)
             self._close(existing, removed=True)
+            if existing.start is not None and self.pasts.pop(existing.number, None) is None:
+                self.ended_pasts.append(existing.number)
             del self.standing[key]
             return existing
         if existing is not None and change.if_absent:
@@ -322,7 +358,7 @@ class _ChangeBatch:
         self._touch(key)
         if existing is not None:
             self._close(existing, removed=False)
-            self.begun.setdefault(existing.number, existing.valid_from)
+            self.begun.setdefault(existing.number, _first_events(existing.valid_from))
         return self._open(change, existing)
 
     def _touch(self, key: tuple[str, str]) -> None:
@@ -344,8 +380,9 @@ class _ChangeBatch:
             self.number += 1
         number = self.number if existing is None else existing.number
         delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
+        start = self._begin_in_the_past(put, number) if existing is None else existing.start
         subscription = Subscription(
-            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery),
+            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery, start),
             cost=put.cost,
         )
         self.standing[put.space, put.id] = subscription
@@ -364,13 +401,31 @@ class _ChangeBatch:
         }
         return subscription
 
+    def _begin_in_the_past(self, put: Put, number: int) -> tuple[Position, ...] | None:
+        if put.start is None:
+            return None
+        named = {position.partition: position for position in put.start}
+        start = tuple(named.get(end.partition, end) for end in _first_events(self.ends))
+        self.begun[number] = start
+        self.pasts[number] = {
+            "number": number,
+            "revision": self.revision,
+            "space": put.space,
+            "start": positions_text(start),
+            "filter": put.filter,
+            "dialect": put.dialect,
+            "compiled": put.compiled,
+            "matched": False,
+        }
+        return start
+
     def write(self, connection: sa.Connection) -> None:
         gone = [{"in_space": space, "with_id": id} for (space, id), stood in self.touched.items() if stood]
         rows = [_row_of(self.standing[key]) for key in self.touched if key in self.standing]
         begins = [
-            {"begun": number, "in_partition": partition, "at": offset}
-            for number, offsets in self.begun.items()
-            for partition, offset in enumerate(offsets)
+            {"begun": number, "in_partition": at.partition, "at": at.offset, "at_index": at.index}
+            for number, positions in self.begun.items()
+            for at in positions
         ]
         for statement, values in (
             (_delete_subscription, gone),
@@ -378,6 +433,8 @@ class _ChangeBatch:
             (_close_version, self.closings),
             (sa.insert(_versions), list(self.versions.values())),
             (stored_cursors.BEGIN, begins),
+            (stored_pasts.INSERT, list(self.pasts.values())),
+            (stored_pasts.DELETE, [{"of": number} for number in self.ended_pasts]),
         ):
             if values:
                 connection.execute(statement, values)
@@ -390,7 +447,7 @@ class _ChangeBatch:
 
 
 _SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
-_DELIVERY_FIELDS = ("valid_from", "further", "delivery")
+_DELIVERY_FIELDS = ("valid_from", "further", "delivery", "start")
 _select_subscriptions = sa.select(
     *(_subscriptions.c[name] for name in (*_SUBSCRIPTION_FIELDS, *_DELIVERY_FIELDS))
 )
@@ -453,13 +510,18 @@ _update_counter = (
 
 
 def _subscription_of(row: Any) -> Subscription:
-    *fields, first, further, delivery = row
+    *fields, first, further, delivery, start = row
     valid_from = (first, *(_further_decoder.decode(further) if further else ()))
     return Subscription(
         **dict(zip(_SUBSCRIPTION_FIELDS, fields, strict=True)),
         valid_from=valid_from,
         delivery=_delivery_decoder.decode(delivery) if delivery else _NO_SETTINGS,
+        start=positions_of(start) if start else None,
     )
+
+
+def _first_events(offsets: Offsets) -> tuple[Position, ...]:
+    return tuple(Position(partition, offset, 0) for partition, offset in enumerate(offsets))
 
 
 def _row_of(subscription: Subscription) -> dict[str, Any]:
@@ -470,6 +532,7 @@ def _row_of(subscription: Subscription) -> dict[str, Any]:
         "valid_from": first,
         "further": msgspec.msgpack.encode(further) if further else None,
         "delivery": msgspec.json.encode(delivery).decode() if delivery else None,
+        "start": positions_text(subscription.start) if subscription.start else None,
     }
 
 

@@ -5,7 +5,9 @@ own revision (`closed_revision`) and whether it was a removal into that row, so 
 revision is read by leaving out later closings. Where the log's first partition ended at either change
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
-`delivery` holds the settings that were set, as JSON, `cost` what the filter costs.
+`delivery` holds the settings that were set, as JSON, `cost` what the filter costs, `start` where one began
+that asked for the past. ``pasts`` has a row for each of these: its first filter, the revision that this got,
+and where it began; `matched` says that its past is matched as far as it goes.
 ``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
 tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
 `finished` says that nothing is left of it.
@@ -55,6 +57,7 @@ subscriptions = sa.Table(
     sa.Column("dialect", sa.String, nullable=False),
     sa.Column("further", sa.LargeBinary),
     sa.Column("delivery", sa.Text),
+    sa.Column("start", sa.Text),
     sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
     sqlite_with_rowid=False,
 )
@@ -104,6 +107,18 @@ letters = sa.Table(
     sa.Column("again", sa.Boolean, nullable=False),
     sqlite_with_rowid=False,
 )
+pasts = sa.Table(
+    "pasts",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("space", sa.String, nullable=False),
+    sa.Column("start", sa.Text, nullable=False),
+    sa.Column("filter", sa.Text, nullable=False),
+    sa.Column("dialect", sa.String, nullable=False),
+    sa.Column("compiled", sa.LargeBinary, nullable=False),
+    sa.Column("matched", sa.Boolean, nullable=False),
+)
 
 _FROM_1 = (
     "ALTER TABLE subscriptions ADD COLUMN further BLOB",
@@ -124,6 +139,8 @@ _FROM_2 = (
 )
 
 _FROM_3 = (
+    "ALTER TABLE subscriptions ADD COLUMN start TEXT",
+    sa.schema.CreateTable(pasts),
     "ALTER TABLE spaces ADD COLUMN quotas TEXT",
     "ALTER TABLE spaces ADD COLUMN key TEXT",
     sa.schema.CreateTable(gone_spaces),

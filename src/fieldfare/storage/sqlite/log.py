@@ -84,6 +84,8 @@ _LAST_STAMP = "SELECT coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIM
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
     FROM (SELECT offset AS first, {_STAMP_AT.format("offset")} AS stamp
         FROM records WHERE offset >= ? ORDER BY offset LIMIT 1)"""
+_FIRST_STAMPED = """SELECT min(start) FROM stamps WHERE stamp >= ?1
+    AND start > coalesce((SELECT max(start) FROM stamps WHERE stamp < ?1), -1)"""
 _SIZES_OF = """SELECT space, sum(length(payload)) FROM records
     WHERE offset >= ? AND offset < ? GROUP BY space"""
 _ADD_SIZE = """INSERT INTO sizes VALUES (?, ?)
@@ -202,6 +204,11 @@ class SqliteEventLog:
         with self._explained():
             row = self._connections.reader().execute(_LOWEST_STAMP, (start,)).fetchone()
         return None if row is None else int(row[0])
+
+    def first_stamped(self, stamp: int) -> int | None:
+        with self._explained():
+            row = self._connections.reader().execute(_FIRST_STAMPED, (stamp,)).fetchone()
+        return None if row[0] is None else int(row[0])
 
     def last_stamp(self) -> int:
         return int(self._row(_LAST_STAMP)[0])

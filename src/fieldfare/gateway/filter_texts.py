@@ -1,0 +1,66 @@
+"""Filters as clients send them: checked and compiled, or refused with the place that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fieldfare.filters import Filter, FilterError, compile_filter
+from fieldfare.filters.filter import DIALECTS
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFilter:
+    """Why a subscription was not taken, and the place in its filter."""
+
+    detail: str
+    pointer: str
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+    display: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        members = {
+            "detail": self.detail,
+            "pointer": self.pointer,
+            "line": self.line,
+            "column": self.column,
+            "hint": self.hint,
+            "display": self.display,
+        }
+        return {key: value for key, value in members.items() if value is not None}
+
+
+def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | RefusedFilter:
+    """A filter as a client sends it, compiled; or why it is not taken."""
+    refused = refuse_text(filter, dialect, max_bytes)
+    if refused is not None:
+        return refused
+    try:
+        return compile_filter(filter, dialect)
+    except FilterError as error:
+        first = error.problems[0]
+        line, column = (first.line, first.column) if first.length else (None, None)
+        return RefusedFilter(first.message, "/filter", line, column, first.hint or None, str(error))
+    except RecursionError:
+        return RefusedFilter("the filter nests too deeply", "/filter")
+
+
+def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | None:
+    """Why a filter is not even looked at: its type, its dialect, its length."""
+    if dialect not in DIALECTS:
+        return RefusedFilter(f"the dialect must be one of {', '.join(DIALECTS)}", "/dialect")
+    is_json = DIALECTS[dialect].is_json and isinstance(filter, dict | list)
+    if not is_json and not (isinstance(filter, str) and filter.strip()):
+        return RefusedFilter("the filter must be a non-empty string", "/filter")
+    text = msgspec.json.encode(filter) if is_json else filter.encode("utf-8", "surrogatepass")
+    if len(text) > max_bytes:
+        return RefusedFilter(
+            f"the filter has {len(text)} bytes; at most {max_bytes} are taken",
+            "/filter",
+            hint="Many values of one attribute fit into one IN (...); or make several subscriptions.",
+        )
+    return None

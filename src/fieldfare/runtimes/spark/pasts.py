@@ -1,0 +1,117 @@
+"""The driver's second thread: it matches what subscriptions ask for that began in the past.
+
+Rounds of Spark jobs, beside the query in the same session. While events come a round is small and has one
+task less than there are cores, where there are several; and none begins while records wait that have just
+come, unless they have waited as long as the last round took. So what is live goes first, and what is past
+gets on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from pyspark.sql import SparkSession
+
+from fieldfare.runtimes.spark.past_planner import PastPlanner
+from fieldfare.runtimes.spark.past_task import match_pieces
+from fieldfare.runtimes.spark.query import reason
+from fieldfare.runtimes.spark.recovery import FULL_PAUSE_S, is_the_records_fault
+from fieldfare.storage import open_event_log, open_match_log
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.event_log import only_partition
+from fieldfare.storage.folder import DataFolder
+
+LOOK_S = 0.2
+"""How often it is looked for pasts that were asked for since."""
+
+GIVE_WAY_S = 0.01
+QUIET_S = 2.0
+"""So long nothing must have come until a round takes all cores."""
+
+LIVE_SHARE = 8
+"""While events come, a piece is of so small a part: 0.1 s of work."""
+
+END_WAIT_S = 10.0
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+
+class PastRunner:
+    """See above; `start` and `close` it around a session's life.
+
+    Parameters
+    ----------
+    session : SparkSession
+    folder : DataFolder
+    cores : int
+        How many tasks the session runs at once.
+    """
+
+    def __init__(self, session: SparkSession, folder: DataFolder, cores: int) -> None:
+        self._session = session
+        self._folder = folder
+        self._cores = cores
+        self._planner = PastPlanner(folder)
+        self._log = only_partition(open_event_log(folder.log_url))
+        self._matches = open_match_log(folder.matches_url).partition(0)
+        self._tip = self._end = 0
+        self._moved_s = -QUIET_S
+        self._said = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fieldfare-pasts", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End with the round that is at work."""
+        self._stop.set()
+        self._thread.join(END_WAIT_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                pause_s = self._round()
+                self._said = ""
+            except Exception as error:
+                # A full disk, a file that cannot be read: it may be well later, and the query goes on.
+                pause_s = FULL_PAUSE_S
+                if not self._stop.is_set() and str(error) != self._said:
+                    self._said = str(error)
+                    _log.error("the past could not be matched, and is tried again: %s", reason(error))
+            self._stop.wait(pause_s)
+
+    def _round(self) -> float:
+        """Match some; how long to wait then."""
+        started_s = time.monotonic()
+        end = self._log.end()
+        if end != self._end:
+            self._end, self._moved_s = end, started_s if self._end else self._moved_s
+        is_quiet = started_s - self._moved_s >= QUIET_S
+        tasks, share = (self._cores, 1) if is_quiet else (max(1, self._cores - 1), LIVE_SHARE)
+        pieces = self._planner.next_round(tasks, share)
+        if not pieces:
+            return LOOK_S
+        try:
+            match_pieces(self._session, self._folder, pieces)
+        except Exception as error:
+            if not is_the_records_fault(str(error)):
+                raise
+            self._planner.failed(pieces, str(error), reason(error))
+        self._give_way(time.monotonic() - started_s)
+        return 0.0
+
+    def _give_way(self, most_s: float) -> None:
+        """Let the query come first, for a while."""
+        until_s = time.monotonic() + most_s
+        while self._is_behind() and time.monotonic() < until_s:
+            self._stop.wait(GIVE_WAY_S)
+
+    def _is_behind(self) -> bool:
+        try:
+            self._tip = self._matches.end(max(self._tip, self._log.start()))
+        except StorageError:
+            return False
+        return self._tip < self._log.end()

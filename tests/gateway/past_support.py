@@ -1,0 +1,28 @@
+"""The pipeline's part for subscriptions that began in the past, without Spark: the same matching."""
+
+from __future__ import annotations
+
+from fieldfare.gateway.context import Gateway
+from fieldfare.runtimes.spark.past_planner import PastPlanner
+from fieldfare.runtimes.spark.past_task import PastMatcher
+from fieldfare.runtimes.spark.range_task import RecordRange
+
+
+class PastPipeline:
+    """Matches pieces as the driver would have its tasks do."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._folder = gateway.settings.folder
+        self._planner = PastPlanner(self._folder)
+
+    def round(self, most: int = 1) -> int:
+        """One round of so many pieces; how many there were."""
+        pieces = self._planner.next_round(most)
+        for piece in pieces:
+            PastMatcher(self._folder, piece.past).match(RecordRange(piece.start, piece.end, 0))
+        return len(pieces)
+
+    def finish(self) -> None:
+        """All that there is."""
+        while self.round():
+            pass
