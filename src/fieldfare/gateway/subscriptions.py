@@ -18,6 +18,7 @@ from typing import Any
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
+from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
@@ -30,7 +31,6 @@ from fieldfare.gateway.subscription_store import (
     remove,
     store,
 )
-from fieldfare.gateway.taking import RefusedFilter, compile_checked
 from fieldfare.gateway.turns import SharedRoom
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import (

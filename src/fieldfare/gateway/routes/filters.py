@@ -20,10 +20,10 @@ from fieldfare.filters.help.documents import check_document, explanation_documen
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import Caller, Right, caller_of
 from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked, refuse_text
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.taking import RefusedFilter, compile_checked, refuse_text
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import EventReader, Record, ends_of
 
