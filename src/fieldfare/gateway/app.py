@@ -133,21 +133,19 @@ def routes_of(
     subscription = space + "/subscriptions/{id}"
     publish, subscribe, watch, admin = Right.PUBLISH, Right.SUBSCRIBE, Right.WATCH, Right.ADMIN
     manage = Right.MANAGE
+    # They are looked at in this order: what is asked most often comes first.
     return [
+        GuardedRoute(space + "/events", events.publish, ["POST"], publish),
+        GuardedRoute(subscription + "/pull", messages.pull, ["POST"], subscribe, lasting=True),
+        GuardedRoute(subscription + "/ack", messages.ack, ["POST"], subscribe),
         KeyRoute("/v1/spaces", subscriptions.list_spaces, methods=["GET"]),
         GuardedRoute("/v1/spaces", subscriptions.create_space, ["POST"], admin),
-        GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
-        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
-        GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
-        GuardedRoute(space + "/events", events.publish, ["POST"], publish),
         GuardedRoute(space + "/subscriptions", subscriptions.list_subscriptions, ["GET"], subscribe),
         GuardedRoute(space + "/subscriptions", subscriptions.post_subscriptions, ["POST"], subscribe),
         GuardedRoute(subscription, subscriptions.get_subscription, ["GET"], subscribe),
         GuardedRoute(subscription, subscriptions.put_subscription, ["PUT"], subscribe),
         GuardedRoute(subscription, subscriptions.patch_subscription, ["PATCH"], subscribe),
         GuardedRoute(subscription, subscriptions.delete_subscription, ["DELETE"], subscribe),
-        GuardedRoute(subscription + "/pull", messages.pull, ["POST"], subscribe, lasting=True),
-        GuardedRoute(subscription + "/ack", messages.ack, ["POST"], subscribe),
         GuardedRoute(subscription + "/nack", messages.nack, ["POST"], subscribe),
         GuardedRoute(subscription + "/extend", messages.extend, ["POST"], subscribe),
         GuardedRoute(subscription + "/terminate", messages.terminate, ["POST"], subscribe),
@@ -160,6 +158,9 @@ def routes_of(
         GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
         GuardedRoute(subscription + SOCKET, messages.no_socket, ["GET"], subscribe),
         GuardedSocket(subscription + SOCKET, messages.socket, subscribe),
+        GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
+        GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
+        GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),
         KeyRoute("/v1/filters:check", filters.check_filter, methods=["POST"]),
         KeyRoute("/v1/filters:explain", filters.explain_filter, methods=["POST"]),
         KeyRoute("/v1/filters:test", filters.test_filter, methods=["POST"]),

@@ -129,6 +129,8 @@ class Quotas:
 
     defaults: Mapping[str, float]
     _set: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
+    _bounds: dict[str, Mapping[str, float]] = field(default_factory=dict, init=False)
+    """Of each space asked for, only the quotas that bound something: of most spaces none does."""
     _buckets: dict[str, dict[str, Bucket]] = field(default_factory=dict, init=False)
     _used: dict[str, Used] = field(default_factory=dict, init=False)
     _held: int = field(default=0, init=False)
@@ -137,6 +139,7 @@ class Quotas:
     def configure(self, space: str, quotas: Mapping[str, float]) -> None:
         """What is set for a space is this now; a debt of before stays."""
         self._set[space] = dict(quotas)
+        self._bounds[space] = self._bounds_of(space)
         for name, bucket in list(self._buckets.get(space, {}).items()):
             rate = self.limit(space, name)
             if rate is None:
@@ -147,12 +150,21 @@ class Quotas:
     def forget(self, space: str) -> None:
         """A space was deleted; what is open there still ends."""
         self._set.pop(space, None)
+        self._bounds.pop(space, None)
         self._buckets.pop(space, None)
         self._used.pop(space, None)
 
     def limit(self, space: str, name: str) -> float | None:
         """A quota of a space; None where there is no bound."""
-        return self._set.get(space, {}).get(name, self.defaults.get(name, 0)) or None
+        bounds = self._bounds.get(space)
+        if bounds is None:
+            # Several threads may be here: what is set meanwhile stays.
+            bounds = self._bounds.setdefault(space, self._bounds_of(space))
+        return bounds.get(name)
+
+    def _bounds_of(self, space: str) -> Mapping[str, float]:
+        known = {**self.defaults, **self._set.get(space, {})}
+        return {name: value for name, value in known.items() if value}
 
     def is_set(self, space: str) -> Mapping[str, float]:
         """What is set for a space, beside the defaults."""
