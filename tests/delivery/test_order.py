@@ -158,3 +158,13 @@ def test_it_can_be_ordered_from_now_on_and_no_more():
     assert delivery.take(session, 9, 60.0, 30.0) == [1, 2, 6, 9]
     delivery.ack_up_to(9)
     assert delivery.cursor().positions == (position_of(10),)
+
+
+def test_what_has_no_key_drives_out_no_memory_of_who_had_one(monkeypatch):
+    monkeypatch.setattr(order, "HOMES_MAX", 1)
+    delivery, first, second = ordered(1, 4, 8, 12, 5), Session(2), Session(100)
+    assert take(delivery, first, 2) == [1, 4]
+    delivery.ack([4])
+    assert take(delivery, first, 1) == [8]
+    delivery.ack([1, 8])
+    assert take(delivery, second) == [12], "5 is the first one's"

@@ -35,7 +35,7 @@ Entry = tuple[int, int]
 class Order:
     """See above. Every verb takes time logarithmic in what waits, for each message."""
 
-    __slots__ = ("_busy", "_held", "_homes", "_names", "_own", "_queues", "_shared", "_unread")
+    __slots__ = ("_busy", "_held", "_homes", "_names", "_open", "_own", "_queues", "_shared", "_unread")
 
     def __init__(self, keys: Iterable[int] = ()) -> None:
         self._unread: dict[int, None] = dict.fromkeys(keys)
@@ -47,7 +47,10 @@ class Order:
         """How many of a name are held: one, but for those that were when the order began."""
         self._shared: list[Entry] = []
         """Those that anybody may take; an entry counts if it is still the first of its name, as in `_own`."""
+        self._open: set[Session] = set()
+        """Those for whom names are kept."""
         self._own: dict[Session, list[Entry]] = {}
+        """Those for whom something is kept now."""
         self._homes: OrderedDict[int, Session] = OrderedDict()
 
     def __len__(self) -> int:
@@ -96,7 +99,8 @@ class Order:
             return None
         heaps = [self._shared]
         if not session.is_shared and not session.is_auto:
-            heaps.append(self._own.setdefault(session, []))
+            self._open.add(session)
+            heaps.append(self._own.get(session, []))
         heap = min((each for each in heaps if self._first(each)), default=None) or self._lent()
         if not heap:
             return None
@@ -105,7 +109,7 @@ class Order:
             self.settle(key)  # it settles messages by their order, and would wait for itself
             return key
         self._hold(key, name)
-        if not session.is_shared:
+        if not session.is_shared and name >= 0:
             self._homes[name] = session
             self._homes.move_to_end(name)
             if len(self._homes) > HOMES_MAX:
@@ -131,6 +135,7 @@ class Order:
 
     def leave(self, session: Session) -> None:
         """A session has ended: what was kept for it is anybody's."""
+        self._open.discard(session)
         for entry in self._own.pop(session, ()):
             heapq.heappush(self._shared, entry)
 
@@ -154,7 +159,7 @@ class Order:
             del self._queues[name]
         elif name not in self._busy:
             home = self._homes.get(name)
-            heap = self._shared if home is None else self._own.get(home, self._shared)
+            heap = self._own.setdefault(home, []) if home is not None and home in self._open else self._shared
             heapq.heappush(heap, (queue[0], name))
 
     def _first(self, heap: list[Entry]) -> bool:
@@ -170,7 +175,9 @@ class Order:
     def _lent(self) -> list[Entry]:
         """What is kept for a session that has no room now, or for any where nothing else may come."""
         is_full = len(self) >= ORDERED_MAX
-        for session, heap in self._own.items():
-            if (is_full or session.room <= 0) and self._first(heap):
+        for session, heap in list(self._own.items()):
+            if not self._first(heap):
+                del self._own[session]
+            elif is_full or session.room <= 0:
                 return heap
         return []
