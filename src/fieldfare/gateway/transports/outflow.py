@@ -102,6 +102,8 @@ class Outflow:
                 continue
             if delivery.settings.order_by is not None:
                 await pump.find_names(delivery, session)
+                if delivery.round != round or session.ended or delivery.deleted:
+                    continue  # it was set to another place meanwhile, which must be said first
                 now_s = time.monotonic()
             lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
             keys = delivery.take(session, step, now_s, lease_s)
