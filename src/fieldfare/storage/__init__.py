@@ -57,17 +57,23 @@ def __getattr__(name: str) -> object:
 
 
 def open_event_log(url: str) -> EventLog:
-    """Open the event log at an address, ``sqlite:///path``; a file that does not exist is created.
+    """Open the event log at an address, ``sqlite:///path`` or ``kafka://host:port/topic``.
+
+    A file that does not exist is created.
 
     Raises
     ------
     ValueError
         The address is of no kind that is known.
     EventLogError
-        The file cannot be opened, or is not an event log.
+        The file cannot be opened, or is not an event log; no broker answers, or there is no such topic.
     """
-    path = _path(url, "event log", "sqlite")
     # Who needs one part of storage need not wait for the others to load.
+    if url.startswith("kafka:"):
+        from fieldfare.storage.kafka.log import KafkaEventLog
+
+        return KafkaEventLog(url)
+    path = _path(url, "event log", "sqlite")
     from fieldfare.storage.sqlite.log import SqliteEventLog
 
     return SqliteEventLog(path)
