@@ -58,7 +58,7 @@ _JAVA = (
 
 
 def why_no_broker() -> str | None:
-    """What is missing here for a broker and its client; None when nothing is. The first call may fetch jars."""
+    """What is missing here for a broker and its client, or None. The first call may fetch jars."""
     if find_spec("confluent_kafka") is None:
         return "confluent-kafka is not installed"
     if shutil.which("java") is None:

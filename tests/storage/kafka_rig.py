@@ -7,9 +7,9 @@ import itertools
 import os
 
 import pytest
-from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
 _NUMBERS = itertools.count()
 

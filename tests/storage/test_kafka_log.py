@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import random
@@ -13,13 +14,13 @@ from pathlib import Path
 
 import kafka_rig
 import pytest
-from fieldfare_lab.kafka_broker import KafkaBroker
 
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import Appended, NewRecord, RetentionPolicy, ends_of
 from fieldfare.storage.kafka import connections, writer
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare_lab.kafka_broker import KafkaBroker
 
 POLICY = RetentionPolicy(producers_ms=100)
 
@@ -120,7 +121,9 @@ def test_who_appends_takes_over_from_another_and_nothing_is_lost_or_doubled(url:
     ]
 
 
-def test_a_record_larger_than_a_message_may_be_is_one_record(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_larger_than_a_message_may_be_is_one_record(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "_DEFAULT_PIECE_BYTES", 100)
     log = open_event_log(url)
     chance = random.Random(1)
@@ -128,7 +131,7 @@ def test_a_record_larger_than_a_message_may_be_is_one_record(url: str, monkeypat
     places = log.append(wanted)
     partition = log.partitions[places[0].partition]
     offsets = [place.offset for place in places]
-    assert max(after - before for before, after in zip(offsets, offsets[1:], strict=False)) > 10
+    assert max(after - before for before, after in itertools.pairwise(offsets)) > 10
     for _ in range(60):
         start, end = sorted(chance.choices(range(partition.end() + 1), k=2))
         found = [(each.offset, each.payload) for each in partition.read(start, end)]
@@ -165,7 +168,9 @@ def test_what_others_write_to_the_topic_is_a_hole(url: str) -> None:
     (before,) = log.append([record(1)])
     foreign = connections.KafkaConnections(KafkaAddress.parse(url, "log"), {}, EventLogError).producer()
     for headers in None, [("fieldfare", b"no JSON")], [("fieldfare", b"{}")]:
-        foreign.produce(KafkaAddress.parse(url, "log").topic, b"{}", partition=before.partition, headers=headers)
+        foreign.produce(
+            KafkaAddress.parse(url, "log").topic, b"{}", partition=before.partition, headers=headers
+        )
     foreign.flush(10)
     (after,) = log.append([record(2)])
     assert after.offset > before.offset + 3

@@ -112,13 +112,21 @@ def open_keys(url: str) -> KeyStore:
 
 
 def open_match_log(url: str) -> MatchLog:
-    """Open the match log at an address, ``file:///path``: a folder, made when something is written.
+    """Open the match log at an address, ``file:///path`` or ``kafka://host:port/topic``.
+
+    A folder is made when something is written.
 
     Raises
     ------
     ValueError
         The address is of no kind that is known.
+    MatchLogError
+        No broker answers, or there is no such topic.
     """
+    if url.startswith("kafka:"):
+        from fieldfare.storage.kafka.match_log import KafkaMatchLog
+
+        return KafkaMatchLog(url)
     path = _path(url, "match log", "file")
     from fieldfare.storage.files.match_log import FileMatchLog
 

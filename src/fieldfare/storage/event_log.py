@@ -45,8 +45,8 @@ class NewRecord:
     appended_ms
         The time of the append, in milliseconds since 1970.
     stamp
-        The registry revision that was read after the batch had arrived; it is matched as of that. No lower than
-        the stamp of any record that was appended before.
+        The registry revision that was read after the batch had arrived; it is matched as of that. No lower
+        than the stamp of any record that was appended before.
     """
 
     space: str
@@ -138,9 +138,9 @@ class EventWriter(Protocol):
         ValueError
             A record breaks a limit; nothing was appended.
         EventLogError
-            The log could not be written, or a stamp is lower than one before. Nothing was appended, or all of
-            it: a log on other machines may not know. It finds out before it appends anything else, so a repeat
-            is still recognised.
+            The log could not be written, or a stamp is lower than one before. Nothing was appended, or all
+            of it: a log on other machines may not know. It finds out before it appends anything else, so
+            a repeat is still recognised.
         """
         ...
 

@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("fieldfare.storage.kafka")
 
 ANSWER_S = 10.0
-"""So long a broker may be away before it is an error. Larger: fewer errors, publishers wait longer for one."""
+"""So long a broker may be away before it is an error. Larger: fewer errors, later."""
 
 FETCH_WAIT_MS = 5
 """How long a broker holds an answer back when there is nothing new. Larger: fewer idle requests; a range that
@@ -102,9 +102,7 @@ class Reader:
                 self.next = max(self.next, message.offset())
             elif self.next < low:
                 self._leave()
-                raise TrimmedError(
-                    f"{self._address} holds the records from {low} to {high}, not {self.next}"
-                )
+                raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {self.next}")
             if self.next >= min(high, end):
                 return
             if time.monotonic() > give_up_s:
@@ -171,9 +169,7 @@ class KafkaConnections:
             found = self._partitions()
             if not found:
                 if self.address.partitions is None:
-                    raise self._kind(
-                        f"{self.address}: there is no such topic; make it, or add ?partitions=N to the address"
-                    )
+                    raise self._kind(f"{self.address}: there is no such topic; make it, or add ?partitions=N")
                 self._create(self.address.topic, self.address.partitions, self._settings)
                 give_up_s = time.monotonic() + ANSWER_S
                 while not (found := self._partitions()) and time.monotonic() < give_up_s:
@@ -191,7 +187,7 @@ class KafkaConnections:
         self._check_process()
         with self._lock:
             fits = [each for each in self._idle if (each.partition, each.next) == (partition, offset)]
-            reader = (fits or self._idle or [None])[0]
+            reader = next(iter(fits or self._idle), None)
             if reader is not None:
                 self._idle.remove(reader)
         if reader is None:

@@ -55,13 +55,18 @@ class KafkaPartition:
         for whole in self._read(start, end):
             header = whole.header
             yield Record(
-                whole.first, header.space, header.count, whole.payload, header.appended_ms, header.stamp
+                whole.first,
+                header.space,
+                header.count,
+                whole.payload or b"",
+                header.appended_ms,
+                header.stamp,
             )
 
     def read_headers(self, start: int, end: int) -> Iterator[tuple[int, RecordHeader, bytes]]:
         """The offset, header and payload of each record in a range."""
         for whole in self._read(start, end):
-            yield whole.first, whole.header, whole.payload
+            yield whole.first, whole.header, whole.payload or b""
 
     def _read(self, start: int, end: int) -> Iterator[Whole[RecordHeader]]:
         if start >= end:

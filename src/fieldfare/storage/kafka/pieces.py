@@ -63,22 +63,36 @@ class Whole(Generic[H]):
     header: H
     first: int
     last: int
+    met: int = 0
     parts: list[bytes] = field(default_factory=list)
+    """The payload, unless it is more than is kept."""
 
     @property
     def complete(self) -> bool:
-        return len(self.parts) == self.header.pieces
+        return self.met == self.header.pieces
 
     @property
-    def payload(self) -> bytes:
+    def payload(self) -> bytes | None:
+        """None when it is more than is kept."""
+        if len(self.parts) != self.met:
+            return None
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 class Assembly(Generic[H]):
-    """Puts pieces together, whose writers may have come between each other."""
+    """Puts pieces together, whose writers may have come between each other.
 
-    def __init__(self, kind: type[H]) -> None:
+    Parameters
+    ----------
+    kind
+        Of the headers.
+    most_pieces
+        Payloads of more are not kept.
+    """
+
+    def __init__(self, kind: type[H], most_pieces: int | None = None) -> None:
         self._kind = kind
+        self._most = most_pieces
         self._open: dict[str, Whole[H]] = {}
 
     def __bool__(self) -> bool:
@@ -96,15 +110,13 @@ class Assembly(Generic[H]):
             if header.piece or not begin:
                 return None
             whole = self._open[header.id] = Whole(header, offset, offset)
-        elif header.piece != len(whole.parts):
+        elif header.piece != whole.met:
             return None
-        whole.parts.append(message.value() or b"")
+        whole.met += 1
+        if self._most is None or header.pieces <= self._most:
+            whole.parts.append(message.value() or b"")
         whole.last = offset
         return whole if whole.complete else None
-
-    def drop(self, header: H) -> None:
-        """Forget what was completed."""
-        self._open.pop(header.id, None)
 
     def in_order(self) -> Iterator[Whole[H]]:
         """What is complete, by its first piece, up to what is not; it is forgotten."""
@@ -114,7 +126,15 @@ class Assembly(Generic[H]):
             del self._open[name]
             yield whole
 
+    def drop(self, whole: Whole[H]) -> None:
+        """Forget what was completed."""
+        self._open.pop(whole.header.id, None)
+
+    def go_on_with(self, other: Assembly[H]) -> None:
+        """Take over what another has begun."""
+        self._open |= other._open
+
     def give_up_before(self, offset: int) -> None:
-        """Forget what began before an offset: who wrote it did not end."""
+        """Forget what has not gone on since an offset: who wrote it did not come to its end."""
         for name in [name for name, whole in self._open.items() if whole.last < offset]:
             del self._open[name]

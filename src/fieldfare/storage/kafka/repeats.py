@@ -16,7 +16,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from fieldfare.model import Offsets
 from fieldfare.storage.event_log import Appended
 
 REMEMBERED_SEQUENCES = 1_000

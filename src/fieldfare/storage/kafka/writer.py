@@ -3,9 +3,9 @@
     begin ──▶ records to their partitions ──▶ commit ──▶ places
                          │ error, or no answer
                          ▼
-      let go of the producer ──▶ a new one of the same name: the broker ends the old one's transaction and takes
-                                 nothing more of it ──▶ read on from what is known: repeats of what was committed
-                                 are known then
+      let go of the producer ──▶ a new one of the same name: the broker ends the old one's transaction and
+                                 takes nothing more of it ──▶ read on from what is known: repeats of what
+                                 was committed are known then
 
 So a record is there, once, or it is not, and nobody is told otherwise. A second writer of the same name takes
 over as a new producer does, and the first one, when it appends next, from that: slow, and still exact.
@@ -111,8 +111,8 @@ class KafkaWriter:
                     continue
             if record.stamp < repeats.as_of.stamp:
                 raise EventLogError(
-                    f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind one of"
-                    f" {repeats.as_of.stamp}: the registry is older than the log"
+                    f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind"
+                    f" one of {repeats.as_of.stamp}: the registry is older than the log"
                 )
             wanted[key] = _Wanted(record, self._partition_of(record), digest)
             places.append(wanted[key].place)
@@ -185,8 +185,9 @@ class KafkaWriter:
             known, (low, high) = repeats.as_of.ends[partition.number], partition.bounds()
             if known > high:
                 raise EventLogError(
-                    f"{self._connections.address}: partition {partition.number} ends at {high}, but its producers"
-                    f" are known up to {known}: it was made anew; {self._table_address.topic} has to be, too"
+                    f"{self._connections.address}: partition {partition.number} ends at {high}, and its"
+                    f" producers are known up to {known}: it was made anew; make"
+                    f" {self._table_address.topic} anew, too"
                 )
             for offset, header, payload in partition.read_headers(max(known, low), high):
                 record = NewRecord(
@@ -202,9 +203,7 @@ class KafkaWriter:
                 self._learn(repeats, record, place, offset + 1, digest_of(payload))
             repeats.advance(partition.number, high, 0)
 
-    def _learn(
-        self, repeats: Repeats, record: NewRecord, place: Appended, end: int, digest: bytes
-    ) -> None:
+    def _learn(self, repeats: Repeats, record: NewRecord, place: Appended, end: int, digest: bytes) -> None:
         if record.producer is not None and record.sequence is not None:
             repeats.add(record.space, record.producer, record.sequence, place, digest)
         repeats.advance(place.partition, end, record.stamp)
@@ -224,12 +223,14 @@ class KafkaWriter:
             for each in wanted:
                 self._produce(producer, each)
             _end(producer)
+            if any(each.offset < 0 for each in wanted):  # Cannot be, and must not be told as a place.
+                raise EventLogError(f"{self._connections.address}: a record was committed, and not where")
             self._wait_until_visible(wanted)
         except KafkaException as error:
             self._let_go()
             raise EventLogError(
-                f"{self._connections.address}: {error.args[0].str()}; whether it was appended is found out before"
-                f" anything else is"
+                f"{self._connections.address}: {error.args[0].str()}; whether it was appended is found out"
+                " before anything else is"
             ) from error
         except BaseException:
             self._let_go()
@@ -241,7 +242,9 @@ class KafkaWriter:
         for number, end in {each.partition: each.end for each in wanted}.items():
             while self._partitions[number].end() < end:
                 if time.monotonic() > give_up_s:
-                    raise EventLogError(f"{self._connections.address}: a record was committed, and is not seen")
+                    raise EventLogError(
+                        f"{self._connections.address}: a record was committed, and is not seen"
+                    )
                 time.sleep(0.001)
 
     def _produce(self, producer: Producer, wanted: _Wanted) -> None:
