@@ -1,7 +1,8 @@
 """What is durable: event log, registry, match log and index files; contracts, opened by address.
 
 ``event_log``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it; the folders
-are those who do: `sqlite` one event log, `sql` the registry, `files` match log and index store.
+are those who do: `sqlite` an event log, `sql` the registry, `files` match log and index store, `kafka` both
+logs.
 """
 
 from __future__ import annotations

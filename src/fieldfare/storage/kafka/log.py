@@ -60,8 +60,8 @@ class KafkaEventLog:
         for partition, wanted in zip(self._partitions, to, strict=True):
             if wanted > (end := partition.end()):
                 raise EventLogError(
-                    f"{self._address}: partition {partition.number} ends at {end}, and others know offsets up to"
-                    f" {wanted}: brokers number records, so a topic that was made anew cannot go on"
+                    f"{self._address}: partition {partition.number} ends at {end}, and others know offsets up"
+                    f" to {wanted}: brokers number records, so a topic that was made anew cannot go on"
                 )
 
     def grow_older(self, elapsed_ms: int, policy: RetentionPolicy) -> None:
