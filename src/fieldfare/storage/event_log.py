@@ -137,9 +137,8 @@ class EventWriter(Protocol):
         ValueError
             A record breaks a limit; nothing was appended.
         EventLogError
-            The log could not be written, or a stamp is lower than one before. Nothing was appended, or all
-            of it: a log on other machines may not know. It finds out before it appends anything else, so
-            a repeat is still recognised.
+            The log could not be written. Nothing was appended, or all of it: a log on other machines may
+            not know. It finds out before it appends anything else, so a repeat is still recognised.
         """
         ...
 

@@ -96,13 +96,16 @@ class Reader:
                 yield message
                 give_up_s = time.monotonic() + 3 * ANSWER_S
                 continue
+            if message is not None and problem.code() == KafkaError._PARTITION_EOF:
+                # An earlier end, mostly: what came since is on its way.
+                self.next = max(self.next, message.offset())
+                continue
             # Asking also wakes the thread that fetches, which at times naps for a second.
             low, high = self.bounds()
-            if message is not None and problem.code() == KafkaError._PARTITION_EOF:
-                self.next = max(self.next, message.offset())
-            elif self.next < low:
+            if self.next < low:
+                wanted = self.next
                 self._leave()
-                raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {self.next}")
+                raise TrimmedError(f"{self._address} holds the records from {low} to {high}, not {wanted}")
             if self.next >= min(high, end):
                 return
             if time.monotonic() > give_up_s:
@@ -277,6 +280,7 @@ class KafkaConnections:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "queued.max.messages.kbytes": READ_AHEAD_KIB,
+                "fetch.queue.backoff.ms": FETCH_WAIT_MS,  # A second by default, where so much is read ahead.
             },
             logger=logger,
         )

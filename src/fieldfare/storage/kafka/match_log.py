@@ -71,6 +71,8 @@ class KafkaMatchPartition:
         self._recent_bytes = 0
         self._open: OrderedDict[BlockRange, tuple[str, FileBlock]] = OrderedDict()
         self._met_bytes = self._met_messages = 0
+        self._first_kept = -1, 0
+        """The first message of the topic when it was looked at last, and where its block ends."""
 
     def block_at(self, offset: int) -> FileBlock | None:
         while True:
@@ -142,10 +144,13 @@ class KafkaMatchPartition:
     def trim(self, before: int) -> int:
         low, high = self._connections.bounds(self.number)
         removed, stop = 0, low
+        if self._first_kept[0] == low and self._first_kept[1] > before:
+            return 0
         with self._connections.reading(self.number, low) as reader:
             for message in reader.messages(high):
                 header = header_of(message, BlockHeader)
                 if header is not None and header.end > before:
+                    self._first_kept = stop, header.end
                     break
                 stop = message.offset() + 1
                 removed += header is not None and header.piece == 0

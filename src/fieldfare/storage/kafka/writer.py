@@ -96,6 +96,7 @@ class KafkaWriter:
             self._connections.bounds(0)
             return []
         places: list[Callable[[], Appended]] = []
+        stamp = repeats.as_of.stamp
         wanted: dict[object, _Wanted] = {}
         for record in records:
             digest = digest_of(record.payload)
@@ -109,11 +110,12 @@ class KafkaWriter:
                 if key in wanted:
                     places.append(_repeat_of(wanted[key], digest))
                     continue
-            if record.stamp < repeats.as_of.stamp:
+            if record.stamp < stamp:
                 raise EventLogError(
                     f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind"
-                    f" one of {repeats.as_of.stamp}: the registry is older than the log"
+                    f" one of {stamp}: the registry is older than the log"
                 )
+            stamp = record.stamp
             wanted[key] = _Wanted(record, self._partition_of(record), digest)
             places.append(wanted[key].place)
         if wanted:
