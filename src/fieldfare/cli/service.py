@@ -27,6 +27,16 @@ def serve(
             "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
         ),
     ] = 7737,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            envvar="FIELDFARE_LOG",
+            metavar="URL",
+            help="Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A directory has one"
+            " log for good; a later start need not name it.",
+        ),
+    ] = None,
     tls_cert: Annotated[
         str | None,
         typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
@@ -76,6 +86,7 @@ def serve(
         data,
         host,
         port,
+        log=log,
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         stall_s=stall_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -343,10 +344,10 @@ class GatewaySettings(BaseSettings):
         "Down: one that hangs is noticed sooner.",
     )
 
-    @property
+    @cached_property
     def folder(self) -> DataFolder:
         """Where in the data directory everything lies."""
-        return DataFolder(self.data)
+        return DataFolder.at(self.data)
 
     @property
     def callable_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
