@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import httpcore
 
+from fieldfare.gateway.push.streams import BoundedStream
+
 URL_MAX_CHARS = 2_000
 DEFAULT_PORTS = {"https": 443, "http": 80}
 TRIED_ADDRESSES = 3
@@ -233,7 +235,10 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         failed: Exception | None = None
         for address in allowed[:TRIED_ADDRESSES]:
             try:
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._network.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+                return BoundedStream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         assert failed is not None

@@ -230,7 +230,8 @@ class Push:
         if settings.authorization:
             headers.append((b"authorization", settings.authorization.encode()))
         means.metrics.given(len(messages))
-        return await means.sender.post(self.gate.target, headers, body, timeout_s)
+        places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
+        return await means.sender.post(self.gate.target, headers, body, timeout_s, places)
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:

@@ -1,0 +1,189 @@
+"""Receivers that answer to do harm, or clumsily: byte for byte, without a library between."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import httpcore
+import pytest
+from gateway_support import run, running
+from receiver_support import LOOPBACK, pushed, receiving, settled, some
+
+from fieldfare.gateway.push.addresses import CallRules, Target
+from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
+from fieldfare.gateway.push.streams import READ_AT_ONCE, READ_MAX_BYTES, BoundedStream
+
+OK = b"HTTP/1.1 200 OK\r\n"
+JSON = b"content-type: application/json\r\n"
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[Target]:
+    """An address whose one connection is answered so once a request's head has come."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.settimeout(50)
+                    connection.recv(1 << 16)
+                    answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}/")
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+async def sent(target: Target, timeout_s: float, batch: set[str] | None = None) -> Outcome:
+    """What comes of a request to it."""
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return [host]
+
+    rules = CallRules((ipaddress.ip_network("127.0.0.1"),))
+    tls = ssl.create_default_context()
+    sender = Sender(rules, resolve, origin="me", per_minute=0, connections_max=4, tls=tls)
+    try:
+        return await sender.post(target, [], b"{}", timeout_s, batch)
+    finally:
+        await sender.close()
+
+
+class Endless(httpcore.AsyncNetworkStream):
+    """A connection on which something comes without end."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.largest = max(self.largest, max_bytes)
+        return b"x" * max_bytes
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        pass
+
+
+def test_an_answer_is_read_bit_by_bit_and_to_a_bound() -> None:
+    async def work() -> None:
+        inner = Endless()
+        stream = BoundedStream(inner)
+        for _ in range(2):
+            await stream.write(b"a request")
+            with pytest.raises(httpcore.ReadError):
+                for _ in range(READ_MAX_BYTES // READ_AT_ONCE + 1):
+                    await stream.read(1 << 16)
+        assert inner.largest == READ_AT_ONCE
+
+    run(work)
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 103 \r\n\r\n", OK + b"transfer-encoding: chunked\r\n\r\n"])
+def test_an_answer_without_end_is_left_and_holds_nobody_up(part: bytes) -> None:
+    """A hundred thousand provisional answers, or chunks of one byte, were parsed while all others waited."""
+
+    def flood(connection: socket.socket) -> None:
+        again = part if b" 103 " in part else b"1\r\nx\r\n"
+        connection.sendall(part)
+        while True:  # until it is closed
+            connection.sendall(again * 5_000)
+
+    async def work() -> None:
+        with answering(flood) as target:
+            outcome = await sent(target, 3600.0)
+            assert outcome.meaning is (Meaning.FAILED if b" 103 " in part else Meaning.ACCEPTED)
+
+    run(work)
+
+
+def test_a_status_counts_though_the_time_is_up_before_the_body_ends() -> None:
+    """With a short deadline every message came again and again, each time after it had been accepted."""
+    done = threading.Event()
+
+    def hang(connection: socket.socket) -> None:
+        connection.sendall(OK + JSON + b"content-length: 100\r\n\r\n{")
+        done.wait(50)
+
+    async def work() -> None:
+        try:
+            with answering(hang) as target:
+                assert (await sent(target, 0.3)).meaning is Meaning.ACCEPTED
+                done.set()
+            done.clear()
+            with answering(hang) as target:
+                assert (await sent(target, 0.3, {"0-1-2"})).meaning is Meaning.FAILED, (
+                    "it may want some again"
+                )
+                done.set()
+        finally:
+            done.set()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(JSON + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\n\x1f\x8b\x08", id="packed"),
+        pytest.param(
+            JSON
+            + b'content-length: 70020\r\n\r\n{"a": "'
+            + b"x" * 69_980
+            + b'", "failed_positions": ["0-1-2"]}',
+            id="long",
+        ),
+        pytest.param(
+            JSON + b'content-length: 31\r\n\r\n{"failed_positions": ["my-id"]}', id="by another name"
+        ),
+    ],
+)
+def test_what_a_receiver_wants_again_is_not_taken_for_settled_because_one_cannot_read_it(
+    answer: bytes,
+) -> None:
+    async def work() -> None:
+        for batch, meaning in (({"0-1-2", "0-1-3"}, Meaning.FAILED), (None, Meaning.ACCEPTED)):
+            with answering(lambda connection: connection.sendall(OK + answer)) as target:
+                outcome = await sent(target, 50.0, batch)
+                assert outcome.meaning is meaning, outcome
+
+    run(work)
+
+
+def test_a_receiver_that_names_the_ids_of_events_loses_none(tmp_path) -> None:
+    """Where positions are meant it says which ids have failed: all of the batch come again, alone."""
+
+    async def work() -> None:
+        with receiving() as receiver:
+            async with running(tmp_path, **LOOPBACK) as r:
+                await pushed(r, receiver.url, push={"mode": "batch"}, paused=True, retry_delays_s=[0.01])
+                await some(r, 3)
+                told = json.dumps({"failed_positions": ["1"]}).encode()
+                receiver.answer(200, headers={"content-type": "application/json"}, body=told)
+                await r.client.patch(
+                    "/v1/spaces/default/subscriptions/a", json={"delivery": {"paused": False}}
+                )
+                await settled(r)
+                assert receiver.ids == ["0", "1", "2", "0", "1", "2"]
+                assert [len(got.ids) for got in receiver.got] == [3, 1, 1, 1]
+
+    run(work)
+
+
+def test_nobody_is_asked_to_pack_his_answer(tmp_path) -> None:
+    async def work() -> None:
+        with receiving() as receiver:
+            async with running(tmp_path, **LOOPBACK) as r:
+                await pushed(r, receiver.url)
+                await some(r, 1)
+                await settled(r)
+                assert receiver.got[0].headers["accept-encoding"] == "identity"
+
+    run(work)
