@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import json
+import random
 import socket
 import ssl
 import threading
@@ -16,6 +18,7 @@ from gateway_support import run, running
 from receiver_support import LOOPBACK, pushed, receiving, settled, some
 
 from fieldfare.gateway.push.addresses import CallRules, Target
+from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.streams import READ_AT_ONCE, READ_MAX_BYTES, BoundedStream
 
@@ -173,6 +176,33 @@ def test_a_receiver_that_names_the_ids_of_events_loses_none(tmp_path) -> None:
                 await settled(r)
                 assert receiver.ids == ["0", "1", "2", "0", "1", "2"]
                 assert [len(got.ids) for got in receiver.got] == [3, 1, 1, 1]
+
+    run(work)
+
+
+class Silent(Sender):
+    """Asks nobody, and says after a moment that there was no answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, target: Target, timeout_s: float) -> Outcome:
+        self.asked += 1
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return Outcome(Meaning.FAILED, "it did not answer")
+
+
+def test_many_who_want_permission_at_a_time_wait_for_one_answer() -> None:
+    """A day after the last permission 64 requests asked a dead address one after the other."""
+
+    async def work() -> None:
+        gate, sender = Gate("https://example.com/", random.Random(1), set()), Silent()
+        told = await asyncio.gather(*(gate.permission(sender, 30.0) for _ in range(64)))
+        assert sender.asked == 1
+        assert {each.meaning for each in told if each is not None} == {Meaning.FAILED} and None not in told
+        assert await gate.permission(sender, 30.0) is not None
+        assert sender.asked == 2, "who comes later asks again"
 
     run(work)
 
