@@ -105,6 +105,7 @@ def test_a_start_within_a_record_is_kept_to_and_so_is_a_time(tmp_path: Path) -> 
         ("0-3-0", "beyond the log's end"),
         ("1-0-0", "last partition is 0"),
         ("2026-07-01T12:00:00", "seconds and a zone"),
+        ("2026-07-01", "seconds and a zone"),
         ("2026-07-01T12:00Z", "seconds and a zone"),
         ("2026-02-30T12:00:00Z", "a date that there is"),
         ("yesterday", "start must be earliest"),

@@ -16,7 +16,7 @@ AHEAD_MAX_MS = 1_000
 """A clock that is ahead of this one's by no more is not said to speak of the future."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d", re.ASCII)
-_MEANT_AS_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
+_MEANT_AS_TIME = re.compile(r"(\d{4})-\d\d-\d\d([Tt ]|$)", re.ASCII)
 
 
 class LogPlaces:
@@ -64,7 +64,8 @@ class LogPlaces:
                 )
                 raise HttpProblem(400, "bad-position", detail, pointer=pointer)
             return keys_at(tuple(partition.first_since(time_ms) for partition in self._log.partitions))
-        if _MEANT_AS_TIME.match(text):
+        meant = _MEANT_AS_TIME.match(text)
+        if meant is not None and int(meant[1]) >= len(starts):
             detail = (
                 f"{name} is {text[:40]!r}; a time has a date that there is, seconds and a zone, such as"
                 " 2026-07-01T12:00:00Z or 2026-07-01T14:00:00+02:00."
