@@ -10,16 +10,18 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import httpcore
 import pytest
-from gateway_support import run, running
+from gateway_support import run, running, until_async
 from receiver_support import LOOPBACK, pushed, receiving, settled, some
 
-from fieldfare.gateway.push.addresses import CallRules, Target
+from fieldfare.gateway.push.addresses import RESOLVERS, CallRules, Names, Target, caller
 from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
+from fieldfare.gateway.push.slots import Slots
 from fieldfare.gateway.push.streams import READ_AT_ONCE, READ_MAX_BYTES, BoundedStream
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -203,6 +205,60 @@ def test_many_who_want_permission_at_a_time_wait_for_one_answer() -> None:
         assert {each.meaning for each in told if each is not None} == {Meaning.FAILED} and None not in told
         assert await gate.permission(sender, 30.0) is not None
         assert sender.asked == 2, "who comes later asks again"
+
+    run(work)
+
+
+def test_a_space_whose_names_have_dead_servers_leaves_threads_for_the_others(monkeypatch) -> None:
+    """Nobody waits for a name for more than some seconds, but its thread waits for its servers."""
+    answered = threading.Event()
+    known = socket.getaddrinfo
+
+    def look_up(host: str, *arguments: Any, **options: Any) -> Any:
+        if host.endswith(".evil.example"):
+            answered.wait(50)
+            raise OSError("no answer")
+        return known("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def look(names: Names, space: str, host: str) -> Sequence[str]:
+        caller.set(space)
+        async with asyncio.timeout(0.2 if space == "evil" else None):
+            return await names.resolve(host, 443)
+
+    async def work() -> None:
+        names = Names()
+        try:
+            lost = [look(names, "evil", f"{i}.evil.example") for i in range(2 * RESOLVERS)]
+            assert all(
+                isinstance(each, TimeoutError) for each in await asyncio.gather(*lost, return_exceptions=True)
+            )
+            found = await asyncio.create_task(look(names, "good", "good.example"))
+            assert found == ["127.0.0.1"]
+            answered.set()
+            assert await asyncio.create_task(look(names, "evil", "good.example")) == ["127.0.0.1"]
+            await until_async(lambda: names._slots.taken == 0)
+        finally:
+            answered.set()
+            names.close()
+
+    run(work)
+
+
+def test_a_space_that_has_no_place_any_more_leaves_memory() -> None:
+    async def work() -> None:
+        slots = Slots(4)
+        await slots.acquire("a")
+        waiting = asyncio.create_task(slots.acquire("a"))
+        await asyncio.sleep(0)
+        await slots.acquire("b")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert (slots.taken, set(slots._spaces)) == (2, {"a", "b"})
+        slots.release("a")
+        slots.release("b")
+        assert (slots.taken, slots._spaces, +slots._users) == (0, {}, {})
 
     run(work)
 

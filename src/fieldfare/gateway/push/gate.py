@@ -1,4 +1,4 @@
-"""Who may call an address now, and how many requests there may be: what each request passes first."""
+"""Who may call an address now: what each request passes first."""
 
 from __future__ import annotations
 
@@ -117,36 +117,3 @@ class Gate:
             self._broken.add(self)
         else:
             self._broken.discard(self)
-
-
-class Slots:
-    """How many requests may be under way: in all, and of one space.
-
-    Parameters
-    ----------
-    most
-        In all; a space has a quarter of them.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._all = asyncio.Semaphore(most)
-        self._each = max(1, most // 4)
-        self._spaces: dict[str, asyncio.Semaphore] = {}
-        self.taken = 0
-
-    async def acquire(self, space: str) -> None:
-        """Wait for a place."""
-        mine = self._spaces.setdefault(space, asyncio.Semaphore(self._each))
-        await mine.acquire()
-        try:
-            await self._all.acquire()
-        except BaseException:
-            mine.release()
-            raise
-        self.taken += 1
-
-    def release(self, space: str) -> None:
-        """Give it back."""
-        self.taken -= 1
-        self._all.release()
-        self._spaces[space].release()
