@@ -16,7 +16,7 @@ from typing import Any
 import httpcore
 import pytest
 from gateway_support import run, running, until_async
-from receiver_support import LOOPBACK, pushed, receiving, settled, some
+from receiver_support import LOOPBACK, Got, allowing, pushed, receiving, settled, some
 
 from fieldfare.gateway.push.addresses import RESOLVERS, CallRules, Names, Target, caller
 from fieldfare.gateway.push.gate import Gate
@@ -205,6 +205,31 @@ def test_many_who_want_permission_at_a_time_wait_for_one_answer() -> None:
         assert {each.meaning for each in told if each is not None} == {Meaning.FAILED} and None not in told
         assert await gate.permission(sender, 30.0) is not None
         assert sender.asked == 2, "who comes later asks again"
+
+    run(work)
+
+
+def test_a_handshake_that_is_not_answered_is_no_attempt(tmp_path) -> None:
+    """After a restart a receiver hung: messages that had never been sent went to the dead letters."""
+    done = threading.Event()
+
+    def hang(got: Got) -> Any:
+        done.wait(50)
+        return allowing(got)
+
+    async def work() -> None:
+        with receiving() as receiver:
+            receiver.handshake = hang
+            try:
+                async with running(tmp_path, **LOOPBACK) as r:
+                    await pushed(r, receiver.url, max_attempts=1, ack_deadline_s=0.2)
+                    await some(r, 1)
+                    await until_async(lambda: len(receiver.asked) == 2)
+                    done.set()
+                    await settled(r)
+                    assert receiver.ids == ["0"] and receiver.got[0].events[0]["fieldfareattempt"] == 1
+            finally:
+                done.set()
 
     run(work)
 

@@ -11,7 +11,7 @@ import enum
 import ssl
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -127,7 +127,7 @@ class Sender:
             headers.append((b"webhook-request-rate", b"%d" % self._per_minute))
         found = await self._request(b"OPTIONS", target, headers, None, timeout_s)
         if isinstance(found, Outcome):
-            return found
+            return replace(found, meaning=Meaning.UNREACHABLE)  # no message was in it, whatever became of it
         status, answered, _ = found
         if status in (429, 503):
             return _meaning(status, answered, b"")
