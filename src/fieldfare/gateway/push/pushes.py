@@ -23,10 +23,12 @@ from fieldfare.delivery.keys import INDEX_BITS, position_of
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, write_event
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.push.gate import Gate, Slots
+from fieldfare.gateway.push.addresses import caller
+from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
+from fieldfare.gateway.push.slots import Slots
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
 from fieldfare.storage.errors import StorageError
@@ -172,6 +174,7 @@ class Push:
 
     async def _send(self, who: object, delivery: Delivery, session: Session, keys: list[int]) -> None:
         means, subscription = self._means, self.subscription
+        caller.set(subscription.space)  # of this task, and so of this request alone
         answer: Outcome | None = None
         try:
             with means.pump.pulled(delivery):  # nobody shall read it anew while this has something to settle
@@ -230,7 +233,8 @@ class Push:
         if settings.authorization:
             headers.append((b"authorization", settings.authorization.encode()))
         means.metrics.given(len(messages))
-        return await means.sender.post(self.gate.target, headers, body, timeout_s)
+        places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
+        return await means.sender.post(self.gate.target, headers, body, timeout_s, places)
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:
