@@ -16,11 +16,10 @@ import uvicorn
 from pydantic import ValidationError
 
 from fieldfare.gateway.admission.connections import server_config
-from fieldfare.gateway.admission.keyring import AdminKeyError
-from fieldfare.gateway.admission.tls import TlsError, server_context
+from fieldfare.gateway.admission.tls import server_context
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.settings import GatewaySettings, wrong_setting
+from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.storage.errors import FormatError, StorageError
@@ -92,10 +91,12 @@ def main(arguments: list[str] | None = None) -> int:
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
         return EXIT_STORAGE if inherited is None else EXIT_LATER
-    except (StorageError, OSError, AdminKeyError, TlsError) as error:
+    except (FormatError, UnusableFile) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
-        # A full disk passes, a file of another format does not.
-        return EXIT_STORAGE if isinstance(error, FormatError | AdminKeyError | TlsError) else EXIT_LATER
+        return EXIT_STORAGE
+    except (StorageError, OSError) as error:  # a full disk passes
+        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        return EXIT_LATER
     host, port = listener.getsockname()[:2]
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)

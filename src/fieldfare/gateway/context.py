@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
@@ -28,7 +30,12 @@ from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.admission.token_keys import KeyWatch
+    from fieldfare.gateway.admission.tokens import WebTokens
 
 
 class Gateway:
@@ -51,7 +58,9 @@ class Gateway:
             self.registry.create_space(DEFAULT_SPACE)
         self._keys = open_keys(data.registry_url)
         first_key = settings.admin_key_file
-        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        admin_digest = None if first_key is None else read_admin_key(first_key)
+        tokens, self.key_watch = _tokens(settings, self._keys)
+        self.keyring = Keyring(self._keys, admin_digest, tokens)
         self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
@@ -107,6 +116,8 @@ class Gateway:
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
         self.audit.start()
+        if self.key_watch is not None:
+            self.key_watch.start()
         self.writer.start()
         self.pump.start()
         self.space_removal.start()
@@ -116,6 +127,8 @@ class Gateway:
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        if self.key_watch is not None:
+            await self.key_watch.close()
         await self.pushes.close()
         self.names.close()
         await self.space_removal.close()
@@ -153,6 +166,28 @@ class Gateway:
         if self.settings.webhook_requests_max == 0:
             return "this service sends messages to no address"
         return self.rules.first_look(Target.parse(url))
+
+
+def _tokens(settings: GatewaySettings, keys: KeyStore) -> tuple[WebTokens | None, KeyWatch | None]:
+    """Who finds those who come with tokens, and what keeps the keys that those are signed with."""
+    if settings.jwt_issuer is None:
+        return None, None
+    # Cryptography takes a quarter of a second to load.
+    from fieldfare.gateway.admission.token_keys import KeyWatch, is_url, open_source
+    from fieldfare.gateway.admission.tokens import WebTokens
+
+    assert settings.jwt_audience is not None and settings.jwt_jwks is not None
+    tokens = WebTokens(
+        settings.jwt_issuer,
+        settings.jwt_audience,
+        claim=settings.jwt_claim,
+        leeway_s=settings.jwt_leeway_s,
+        ended=keys.ended_spaces(),
+    )
+    watch = KeyWatch(open_source(settings.jwt_jwks, settings.jwt_refresh_s), tokens.use, tokens.sweep)
+    if not is_url(settings.jwt_jwks):
+        watch.read_now()
+    return tokens, watch
 
 
 def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:

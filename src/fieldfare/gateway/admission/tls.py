@@ -6,11 +6,11 @@ import ssl
 from functools import cache
 from pathlib import Path
 
-from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.settings import GatewaySettings, UnusableFile
 
 
-class TlsError(ValueError):
-    """A file for TLS cannot be used; the text names it."""
+class TlsError(UnusableFile):
+    """A file for TLS cannot be used."""
 
 
 def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
