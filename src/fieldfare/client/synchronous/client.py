@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fieldfare.client import protocol
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
+from fieldfare.client.credentials import GiveKey, choose_key
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
 from fieldfare.client.outbox import OutboxSettings
@@ -32,7 +33,6 @@ from fieldfare.client.transport import (
     PACKED_FROM_BYTES,
     Certificate,
     Compression,
-    choose_key,
     choose_packing,
     choose_space,
     choose_tls,
@@ -60,9 +60,11 @@ class Client:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
-    key : str, optional
-        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
-        FIELDFARE_API_KEY_FILE names.
+    key : str or callable, optional
+        An API key or a token, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the
+        file that FIELDFARE_API_KEY_FILE names. A callable is called before each request and gives what is
+        valid then: it fetches a new token when the one that it has is about to expire. In an asyncio program
+        it may give an awaitable.
     ca_file : str or Path, optional
         Certificates of authorities (PEM) by which the service is known, in place of those that the system
         knows; else FIELDFARE_CA_FILE. For https.
@@ -95,7 +97,7 @@ class Client:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
-        key: str | None = None,
+        key: str | GiveKey | None = None,
         ca_file: str | Path | None = None,
         certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
