@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fieldfare.client import protocol
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import GiveKey, choose_key
 from fieldfare.client.encoding import Publishable
 from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
@@ -76,6 +76,8 @@ class Client:
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    queue : QueueSettings, optional
+        How much may wait in memory to be sent, and what `publish` does when that is full.
     compression : "zstd" or "gzip", optional
         Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
         packs better; it needs Python 3.14 or the extra ``zstd``.
@@ -102,6 +104,7 @@ class Client:
         certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        queue: QueueSettings | None = None,
         compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
@@ -109,6 +112,7 @@ class Client:
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
+        self._queue = queue
         self._packed = choose_packing(compression)
         tls = choose_tls(self.url, ca_file, certificate)
         self._http = make_http(self.url, timeout_s, choose_key(key, self.url), tls)
@@ -168,19 +172,21 @@ class Client:
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
+        queue: QueueSettings | None = None,
     ) -> Publisher:
         """A publisher with a queue, an order and a producer id of its own.
 
         Parameters
         ----------
-        batch, retry
+        batch, retry, queue
             As for the client.
         outbox : str, Path or OutboxSettings, optional
             A file that keeps the events until the service has them: they survive the end of the program, and
-            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
+            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then, and
+            there is no ``queue``.
         """
         with self._guard:
-            return self._make_publisher(batch, retry, outbox)
+            return self._make_publisher(batch, retry, outbox, queue)
 
     # Subscriptions
 
@@ -488,17 +494,20 @@ class Client:
             with self._guard:
                 publisher = self._own_publisher
                 if publisher is None:
-                    publisher = self._own_publisher = self._make_publisher(self._batch, self._retry)
+                    publisher = self._own_publisher = self._make_publisher(
+                        self._batch, self._retry, None, self._queue
+                    )
         return publisher
 
     def _make_publisher(
         self,
         batch: BatchPolicy | Literal["auto"],
         retry: RetrySettings | None,
-        outbox: str | Path | OutboxSettings | None = None,
+        outbox: str | Path | OutboxSettings | None,
+        queue: QueueSettings | None,
     ) -> Publisher:
         self._check_open()
-        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox)
+        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox, queue)
         self._publishers.add(publisher)
         return publisher
 
