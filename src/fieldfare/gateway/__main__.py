@@ -16,7 +16,6 @@ import uvicorn
 from pydantic import ValidationError
 
 from fieldfare.gateway.admission.connections import server_config
-from fieldfare.gateway.admission.tls import server_context
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
@@ -86,7 +85,6 @@ def main(arguments: list[str] | None = None) -> int:
         settings.folder.run.mkdir(parents=True, exist_ok=True)
         lock = settings.folder.lock_of("gateway")
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
-        tls = server_context(settings)
         gateway = Gateway(settings)
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
@@ -98,6 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_LATER
     host, port = listener.getsockname()[:2]
+    tls = gateway.certificates
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)
     config = server_config(create_app(gateway), settings, tls, timeout_graceful_shutdown=SHUTDOWN_S)

@@ -111,7 +111,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
-            expose_headers=("Location", "Retry-After"),
+            expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
         )
     app.add_middleware(Door, settings=settings)
     return app

@@ -10,7 +10,7 @@ from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
-from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.admission.tls import Certificates, caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
@@ -49,6 +49,7 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
+        self.certificates = Certificates.open(settings)
         data = settings.folder
         for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
@@ -111,7 +112,7 @@ class Gateway:
             *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
         self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
-        self.background = Background(settings, self.figures, self.maintenance, self.pump)
+        self.background = Background(settings, self.figures, self.maintenance, self.pump, self.certificates)
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
