@@ -48,6 +48,11 @@ def test_a_block_reads_back_by_subscription_and_by_event(log: MatchPartition) ->
             offsets, indexes = block.matches_of(number, from_offset)
             assert (offsets.dtype, indexes.dtype) == (np.int64, np.int32)
             assert list(zip(offsets, indexes, strict=True)) == of_number(matches, number, from_offset or 0)
+    for numbers in ([], [4], [0, 3, 4, 5, 4_294_967_295], [3, 5]):
+        bounds, offsets, indexes = block.matches_of_each(np.array(numbers, np.uint32))
+        assert (bounds.dtype, offsets.dtype, indexes.dtype) == (np.int64, np.int64, np.int32)
+        places = list(zip(offsets.tolist(), indexes.tolist(), strict=True))
+        assert [places[a:b] for a, b in pairwise(bounds)] == [of_number(matches, n) for n in numbers]
     indptr, subscriptions = block.by_event()
     assert indptr.tolist() == [0, 2, 2, 3, 5, 6]
     assert subscriptions.tolist() == [3, 5, 5, 5, 4_294_967_295, 3]

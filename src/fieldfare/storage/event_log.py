@@ -20,7 +20,6 @@ from typing import Protocol
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.model import Offsets
-from fieldfare.storage.errors import EventLogError
 
 MAX_RECORD_EVENTS = 10_000
 MAX_PAYLOAD_BYTES = 64 << 20
@@ -282,13 +281,6 @@ class EventRetention(Protocol):
 
 class EventLog(EventWriter, EventReader, EventRetention, Protocol):
     """An event log with all its faces."""
-
-
-def only_partition(log: EventReader) -> LogPartition:
-    """The partition of a log that has one, for who can read no more; EventLogError for other logs."""
-    if len(log.partitions) != 1:
-        raise EventLogError(f"{log.url} has {len(log.partitions)} partitions; one can be used here")
-    return log.partitions[0]
 
 
 def starts_of(log: EventReader) -> Offsets:
