@@ -41,7 +41,7 @@ def web_tokens(*keys: dict[str, Any], clock: Clock | None = None, **settings: An
     clocks: dict[str, Callable[[], float]] = {}
     if clock is not None:
         clocks = {"wall_s": lambda: clock.wall_s, "monotonic_s": lambda: clock.now_s}
-    tokens = WebTokens(ISSUER, AUDIENCE, **clocks, **settings)
+    tokens = WebTokens(ISSUER, AUDIENCE, has_space=lambda name: True, **clocks, **settings)
     tokens.use(parse_keys(key_set(*(keys or (public_jwk("P-256", "one"),))), "the set"))
     return tokens
 
@@ -137,6 +137,7 @@ ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
     "nobody's": (lambda: sign(sub=None), "This token lacks the claim sub."),
     "a number's": (lambda: sign(sub=17), NOT_VALID),
     "somebody's with a very long name": (lambda: sign(sub="x" * 256), NOT_VALID),
+    "half a character's": (lambda: sign(sub="\ud800"), NOT_VALID),
     "for logging out": (lambda: sign(header={"typ": "logout+jwt"}), NOT_VALID),
     "of a type that is none": (lambda: raw_token({"alg": "ES256", "typ": 1}, CLAIMS), NOT_VALID),
     "critical": (lambda: sign(header={"crit": ["exp"]}), NOT_VALID),
@@ -266,7 +267,7 @@ def test_tokens_travel_nowhere() -> None:
 
 
 def test_keys_that_could_not_be_had_yet_are_no_fault_of_the_token() -> None:
-    tokens = WebTokens(ISSUER, AUDIENCE)
+    tokens = WebTokens(ISSUER, AUDIENCE, has_space=lambda name: True)
     with pytest.raises(UnknownSigner) as caught:
         tokens.find(sign().encode())
     assert caught.value.status == 503 and caught.value.headers["Retry-After"]

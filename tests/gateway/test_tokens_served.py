@@ -59,6 +59,12 @@ def test_a_token_has_its_rights_and_a_foreign_one_learns_nothing(tmp_path: Path)
                 assert (told.status_code, known) == (same.status_code, same.text), one
                 assert told.status_code == 404 or "/theirs" not in one[1], one
                 assert "secret-event" not in told.text
+            # Nobody checked the names in a token: a slip of the pen must not have others' names suggested.
+            slips = [
+                await r.client.get(f"/v1/spaces/{name}/subscriptions", headers=bearer(sign(scope)))
+                for name, scope in (("their", "subscribe:their"), ("their", "subscribe:mine"))
+            ]
+            assert slips[0].json() == slips[1].json() and slips[0].status_code == 404
             for scope, path, status in (
                 ("subscribe:mine", "/v1/spaces/mine/subscriptions", 200),
                 ("publish:mine", "/v1/spaces/mine/subscriptions", 403),
@@ -255,6 +261,35 @@ def test_a_service_starts_without_its_issuer_and_takes_tokens_once_that_is_there
                 signed = bearer(sign())
                 while (await r.client.get("/v1/spaces", headers=signed)).status_code != 200:
                     await asyncio.sleep(0.01)
+
+    run(work)
+
+
+def test_who_shows_keys_and_never_ends_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens expire all the same, and those who wait for a key are answered."""
+    monkeypatch.setattr(token_keys, "SWEEP_S", 0.002)
+    monkeypatch.setattr(token_keys, "WAIT_MAX_S", 0.05)
+    released = threading.Event()
+    reads: list[str] = []
+
+    class Hanging:
+        look_s = 0.0
+
+        def read(self) -> None:
+            reads.append("begun")
+            released.wait(60)
+
+    async def work() -> None:
+        sweeps: list[int] = []
+        watch = token_keys.KeyWatch(Hanging(), lambda signers: None, lambda: sweeps.append(1))
+        watch.start()
+        await until_async(lambda: reads)
+        await asyncio.gather(*(watch.look_again() for _ in range(20)))
+        seen = len(sweeps)
+        await until_async(lambda: len(sweeps) > seen + 10)
+        assert len(reads) == 1
+        released.set()
+        await watch.close()
 
     run(work)
 

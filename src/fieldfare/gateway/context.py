@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fieldfare.files import make_folder
@@ -60,7 +61,9 @@ class Gateway:
         self._keys = open_keys(data.registry_url)
         first_key = settings.admin_key_file
         admin_digest = None if first_key is None else read_admin_key(first_key)
-        tokens, self.key_watch = _tokens(settings, self._keys)
+        tokens, self.key_watch = _tokens(
+            settings, self._keys, lambda name: self.subscriptions.has_space(name)
+        )
         self.keyring = Keyring(self._keys, admin_digest, tokens)
         self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
@@ -169,7 +172,9 @@ class Gateway:
         return self.rules.first_look(Target.parse(url))
 
 
-def _tokens(settings: GatewaySettings, keys: KeyStore) -> tuple[WebTokens | None, KeyWatch | None]:
+def _tokens(
+    settings: GatewaySettings, keys: KeyStore, has_space: Callable[[str], bool]
+) -> tuple[WebTokens | None, KeyWatch | None]:
     """Who finds those who come with tokens, and what keeps the keys that those are signed with."""
     if settings.jwt_issuer is None:
         return None, None
@@ -181,6 +186,7 @@ def _tokens(settings: GatewaySettings, keys: KeyStore) -> tuple[WebTokens | None
     tokens = WebTokens(
         settings.jwt_issuer,
         settings.jwt_audience,
+        has_space=has_space,
         claim=settings.jwt_claim,
         leeway_s=settings.jwt_leeway_s,
         ended=keys.ended_spaces(),

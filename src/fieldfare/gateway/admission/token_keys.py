@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,9 @@ KEYS_MAX = 100
 FETCH_PAUSE_S = 3.0
 FETCH_MAX_S = 6.0
 """How long a server may say nothing, and how long all may take."""
+
+WAIT_MAX_S = 10.0
+"""The longest that a request waits for them."""
 
 FILE_LOOK_S = 2.0
 ASKED_LOOK_S = 30.0
@@ -198,6 +202,8 @@ class KeyWatch:
         self._trouble = ""
         self._looked_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
+        # One of its own: a server that never ends its answer takes no thread from those who read storage.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldfare-token-keys")
         self._running: asyncio.Task[None] | None = None
 
     def read_now(self) -> None:
@@ -217,22 +223,23 @@ class KeyWatch:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def look_again(self) -> None:
         """Somebody names a key that is not known: look for it, unless that was done a moment ago."""
-        if self._looking is not None or time.monotonic() - self._looked_s >= ASKED_LOOK_S:
-            await self._look()
+        if time.monotonic() - self._looked_s >= ASKED_LOOK_S:
+            self._look()
+        if self._looking is not None:  # all who ask meanwhile wait for the same look
+            await asyncio.wait((self._looking,), timeout=WAIT_MAX_S)
 
-    async def _look(self) -> None:
-        """All who ask meanwhile wait for the same look."""
+    def _look(self) -> None:
         if self._looking is None:
             self._looked_s = time.monotonic()
             self._looking = asyncio.get_running_loop().create_task(self._read())
-        await asyncio.shield(self._looking)
 
     async def _read(self) -> None:
         try:
-            found = await asyncio.to_thread(self._source.read)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._source.read)
             if found is not None:
                 if not found:
                     logger.warning("the set of keys for tokens holds none: no token lets anybody in")
@@ -244,6 +251,8 @@ class KeyWatch:
                 kept = "those known stay" if self._has_any else "until then no token lets anybody in"
                 logger.warning("the keys for tokens cannot be had, %s: %s", kept, error)
             self._trouble = str(error)
+        except Exception:
+            logger.exception("the keys for tokens cannot be had; it will be tried again")
         finally:
             self._looking = None
 
@@ -253,7 +262,7 @@ class KeyWatch:
                 self._sweep()
                 look_s = self._source.look_s if self._has_any else min(NONE_YET_LOOK_S, self._source.look_s)
                 if time.monotonic() - self._looked_s >= look_s:
-                    await self._look()
+                    self._look()
             except Exception:
                 logger.exception("the keys for tokens could not be looked after; it will be tried again")
             await asyncio.sleep(SWEEP_S)

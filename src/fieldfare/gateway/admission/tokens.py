@@ -28,7 +28,7 @@ from fieldfare.gateway.problems import HttpProblem
 
 TOKEN_MAX_BYTES = 8 << 10
 HELD_MAX = 10_000
-SUBJECT_MAX_CHARS = 255
+SUBJECT_MAX_BYTES = 255
 
 _FORM = re.compile(rb"[A-Za-z0-9_-]{2,2048}\.[A-Za-z0-9_-]{2,8192}\.[A-Za-z0-9_-]{2,2048}")
 _TYPES = frozenset((None, "jwt", "at+jwt", "application/at+jwt"))
@@ -55,7 +55,7 @@ class TokenCaller(Caller):
         set back must not make it last longer.
     """
 
-    __slots__ = ("__weakref__", "signer", "until_s", "until_wall_s")
+    __slots__ = ("__weakref__", "_has_space", "signer", "until_s", "until_wall_s")
 
     def __init__(
         self,
@@ -64,11 +64,23 @@ class TokenCaller(Caller):
         signer: Signer,
         until_wall_s: float,
         until_s: float,
+        has_space: Callable[[str], bool],
     ) -> None:
         super().__init__(id, grants)
+        self._has_space = has_space
         self.signer = signer
         self.until_wall_s = until_wall_s
         self.until_s = until_s
+
+    def may(self, right: Right, space: str | None = None) -> bool:
+        return super().may(right, space) and self._is_real(space)
+
+    def knows(self, space: str) -> bool:
+        return super().knows(space) and self._is_real(space)
+
+    def _is_real(self, space: str | None) -> bool:
+        """Nobody checked the names in a token: it hears of a space that there is not as of another's."""
+        return self.is_admin or space is None or self._has_space(space)
 
     def is_over(self, wall_s: float, now_s: float) -> bool:
         """Whether it has expired."""
@@ -82,6 +94,8 @@ class WebTokens:
     ----------
     issuer, audience
         Whose tokens count, and for whom they must be.
+    has_space
+        Whether there is a space of a name.
     claim
         The claim with the rights: words such as ``publish:SPACE``, with spaces between them or as a list.
     leeway_s
@@ -97,6 +111,7 @@ class WebTokens:
         issuer: str,
         audience: str,
         *,
+        has_space: Callable[[str], bool],
         claim: str = "scope",
         leeway_s: float = 30.0,
         ended: Mapping[str, int] | None = None,
@@ -105,6 +120,7 @@ class WebTokens:
     ) -> None:
         self._issuer = issuer
         self._audience = audience
+        self._has_space = has_space
         self._claim = claim
         self._leeway_s = leeway_s
         self._ended_ms = dict(ended or {})
@@ -182,7 +198,7 @@ class WebTokens:
             )
             left_s = float(claims["exp"]) + self._leeway_s - self._wall_s()
             grants = self._grants(claims)
-            if len(claims["sub"]) > SUBJECT_MAX_CHARS:
+            if len(claims["sub"].encode()) > SUBJECT_MAX_BYTES:  # which half a character has not
                 raise ValueError
         except jwt.MissingRequiredClaimError as error:
             raise _refused(f"This token lacks the claim {error.claim}.") from None
@@ -191,7 +207,7 @@ class WebTokens:
             raise _refused(next(found, "This token is not valid.")) from None
         id = f"{claims['sub']}@{self._issuer}"
         until = (self._wall_s() + left_s, self._monotonic_s() + left_s)
-        return TokenCaller(id, grants, signer, *until)
+        return TokenCaller(id, grants, signer, *until, self._has_space)
 
     def _signer(self, kid: str | None) -> Signer:
         """The key by its name alone: what else a header says of where keys are is a stranger's word."""
