@@ -190,6 +190,7 @@ def test_a_key_set_gives_only_keys_that_may_sign() -> None:
         parse_keys(key_set({**public_jwk("P-256", "one"), "d": "AA"}), "the set")
 
 
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 def test_a_short_rsa_key_signs_nothing() -> None:
     assert found(web_tokens(public_jwk("short", "one")), sign(kind="short", alg="RS256")) == NOT_VALID
 
