@@ -10,9 +10,8 @@ import typer
 
 from fieldfare.cli.output import EXIT_FAILED, err, fail, need_packages
 
-SERVER_PACKAGES = (
-    *("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client", "jwt", "cryptography"),
-)
+SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
+TOKEN_PACKAGES = ("jwt", "cryptography")
 SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
 
 TlsCert = Annotated[
@@ -92,7 +91,9 @@ def serve(
     fieldfare serve --data ./fieldfare-data --port 7737
     ```
     """
-    missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
+    missing = find_missing(
+        (*SERVER_PACKAGES, *SPARK_PACKAGES, *(TOKEN_PACKAGES if jwt_issuer is not None else ()))
+    )
     if missing:
         need_packages("serve", "server", missing)
     from fieldfare.runtimes.service.serve import serve as run_service
