@@ -44,7 +44,8 @@ class NewRecord:
     appended_ms
         The time of the append, in milliseconds since 1970.
     stamp
-        The registry revision that was read after the batch had arrived; it is matched as of that.
+        The registry revision that was read after the batch had arrived; it is matched as of that. No lower
+        than the stamp of any record that was appended before.
     """
 
     space: str
@@ -136,7 +137,8 @@ class EventWriter(Protocol):
         ValueError
             A record breaks a limit; nothing was appended.
         EventLogError
-            The log could not be written; nothing was appended.
+            The log could not be written. Nothing was appended, or all of it: a log on other machines may
+            not know. It finds out before it appends anything else, so a repeat is still recognised.
         """
         ...
 
@@ -266,7 +268,7 @@ class EventRetention(Protocol):
         """Remove what the policy does not keep: oldest first, and nothing from ``keep_from`` on.
 
         Whatever is removed, partitions then start behind it. It can be killed at any moment, and the next
-        call goes on. A log that others keep in bounds removes nothing here.
+        call goes on. A log that others keep in bounds removes nothing here, whatever they spare.
         """
         ...
 

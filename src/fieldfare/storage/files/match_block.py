@@ -224,17 +224,22 @@ class FileBlock:
     Parameters
     ----------
     path
-        The file.
+        The file; or, with `content`, what to call it.
     partition, block
         Whose matches it is to hold.
+    content
+        What the file holds, where that is in memory.
     """
 
-    def __init__(self, path: Path, partition: int, block: tuple[int, int]) -> None:
+    def __init__(
+        self, path: Path | str, partition: int, block: tuple[int, int], content: bytes | None = None
+    ) -> None:
         self.path = path
         self._partition = partition
         self._block = block
         try:
-            self._reader = pa.ipc.open_file(pa.memory_map(str(path)), options=_READ_OPTIONS)
+            opened = pa.memory_map(str(path)) if content is None else pa.BufferReader(content)
+            self._reader = pa.ipc.open_file(opened, options=_READ_OPTIONS)
             header = msgspec.json.decode(self._reader.schema.metadata[_METADATA_KEY], type=_Header)
         except FileNotFoundError:
             raise
