@@ -103,7 +103,7 @@ def create_app(gateway: Gateway) -> Starlette:
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
     app.add_middleware(Audited, audit=gateway.audit)
-    app.add_middleware(Identified, keyring=gateway.keyring)
+    app.add_middleware(Identified, keyring=gateway.keyring, key_watch=gateway.key_watch)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -111,7 +111,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
-            expose_headers=("Location", "Retry-After"),
+            expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
         )
     app.add_middleware(Door, settings=settings)
     return app

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
-from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.admission.tls import Certificates, caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
@@ -28,7 +31,12 @@ from fieldfare.gateway.upkeep.restored import make_consistent
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.admission.token_keys import KeyWatch
+    from fieldfare.gateway.admission.tokens import WebTokens
 
 
 class Gateway:
@@ -42,6 +50,7 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
+        self.certificates = Certificates.open(settings)
         data = settings.folder
         for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
@@ -51,7 +60,11 @@ class Gateway:
             self.registry.create_space(DEFAULT_SPACE)
         self._keys = open_keys(data.registry_url)
         first_key = settings.admin_key_file
-        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        admin_digest = None if first_key is None else read_admin_key(first_key)
+        tokens, self.key_watch = _tokens(
+            settings, self._keys, lambda name: self.subscriptions.has_space(name)
+        )
+        self.keyring = Keyring(self._keys, admin_digest, tokens)
         self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
@@ -102,11 +115,13 @@ class Gateway:
             *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
         self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
-        self.background = Background(settings, self.figures, self.maintenance, self.pump)
+        self.background = Background(settings, self.figures, self.maintenance, self.pump, self.certificates)
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
         self.audit.start()
+        if self.key_watch is not None:
+            self.key_watch.start()
         self.writer.start()
         self.pump.start()
         self.space_removal.start()
@@ -116,6 +131,8 @@ class Gateway:
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        if self.key_watch is not None:
+            await self.key_watch.close()
         await self.pushes.close()
         self.names.close()
         await self.space_removal.close()
@@ -153,6 +170,31 @@ class Gateway:
         if self.settings.webhook_requests_max == 0:
             return "this service sends messages to no address"
         return self.rules.first_look(Target.parse(url))
+
+
+def _tokens(
+    settings: GatewaySettings, keys: KeyStore, has_space: Callable[[str], bool]
+) -> tuple[WebTokens | None, KeyWatch | None]:
+    """Who finds those who come with tokens, and what keeps the keys that those are signed with."""
+    if settings.jwt_issuer is None:
+        return None, None
+    # Cryptography takes a quarter of a second to load.
+    from fieldfare.gateway.admission.token_keys import KeyWatch, is_url, open_source
+    from fieldfare.gateway.admission.tokens import WebTokens
+
+    assert settings.jwt_audience is not None and settings.jwt_jwks is not None
+    tokens = WebTokens(
+        settings.jwt_issuer,
+        settings.jwt_audience,
+        has_space=has_space,
+        claim=settings.jwt_claim,
+        leeway_s=settings.jwt_leeway_s,
+        ended=keys.ended_spaces(),
+    )
+    watch = KeyWatch(open_source(settings.jwt_jwks, settings.jwt_refresh_s), tokens.use, tokens.sweep)
+    if not is_url(settings.jwt_jwks):
+        watch.read_now()
+    return tokens, watch
 
 
 def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:

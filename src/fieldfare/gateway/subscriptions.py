@@ -165,6 +165,10 @@ class Subscriptions:
             await self._quotas.hold(refused)
             raise
 
+    def has_space(self, name: str) -> bool:
+        """Whether there is a space of that name."""
+        return name in self._spaces
+
     def is_there(self, key: str) -> bool:
         """Whether a space has not been deleted."""
         return self._spaces.get(space_name(key)) == key

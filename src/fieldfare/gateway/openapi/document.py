@@ -524,7 +524,9 @@ DOCUMENT: Json = {
     | _SERVICE,
     "components": {
         "schemas": SCHEMAS,
-        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+        "securitySchemes": {
+            "key": {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
+        },
     },
     "security": [{"key": []}, {}],
 }

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from fieldfare.gateway.admission.tls import Certificates
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.upkeep.figures import Figures
@@ -19,17 +20,26 @@ logger = logging.getLogger("fieldfare.gateway")
 LIFE_S = 1.0
 """How often the gateway gives a sign of life."""
 
+CERTIFICATES_S = 2.0
+"""How often it looks whether its certificate was renewed."""
+
 
 class Background:
     """The gateway's own tasks; `start` and `close` them with it."""
 
     def __init__(
-        self, settings: GatewaySettings, figures: Figures, maintenance: Maintenance, pump: Pump
+        self,
+        settings: GatewaySettings,
+        figures: Figures,
+        maintenance: Maintenance,
+        pump: Pump,
+        certificates: Certificates | None,
     ) -> None:
         self._settings = settings
         self._figures = figures
         self._maintenance = maintenance
         self._pump = pump
+        self._certificates = certificates
         self._tasks: list[asyncio.Task[None]] = []
         self._maintained_s = time.monotonic()
 
@@ -43,6 +53,10 @@ class Background:
             task = asyncio.get_running_loop().create_task(_repeat(name, period_s, work))
             self._tasks.append(task)
 
+        if self._certificates is not None:
+            task = asyncio.get_running_loop().create_task(_repeat("tls", CERTIFICATES_S, self._renew))
+            self._tasks.append(task)
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -52,6 +66,11 @@ class Background:
         """Show the supervisor, by the lock's time, that the event loop goes round."""
         with suppress(OSError):
             os.utime(self._settings.folder.lock_of("gateway"))
+
+    async def _renew(self) -> None:
+        """Have a certificate that was renewed be shown from now on."""
+        assert self._certificates is not None
+        await asyncio.to_thread(self._certificates.renew)
 
     async def _observe(self) -> None:
         await self._figures.observe()
