@@ -77,7 +77,9 @@ def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 
 def check_upgraded(registry: Registry) -> None:
-    assert registry.load_cursor(1) == Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),))
+    assert registry.load_cursors([1]).get(1) == Cursor(
+        (Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)
+    )
     assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
     assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]

@@ -267,6 +267,7 @@ class Subscriptions:
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
                 if changes == self._changes and self.is_there(each.space):
+                    self._hold(each)  # whoever begins with it asks at once how it stands
                     yield each
                     continue
                 now = await self.standing(each)

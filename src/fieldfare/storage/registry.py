@@ -286,8 +286,8 @@ class Registry(Protocol):
         """Retention has taken all of it."""
         ...
 
-    def load_cursor(self, number: int) -> Cursor | None:
-        """The cursor last saved for a subscription's number, or None."""
+    def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
+        """The cursors last saved for some subscriptions' numbers; of those that have one."""
         ...
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
@@ -314,8 +314,8 @@ class Registry(Protocol):
         """
         ...
 
-    def count_letters(self, number: int) -> int:
-        """How many there are in all."""
+    def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        """How many there are in all, of some subscriptions; of those that have any."""
         ...
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
 from fieldfare.delivery.keys import INDEX_BITS, position_of
+from fieldfare.gateway.delivery.loading import LOADED_AT_ONCE
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, write_event
 from fieldfare.gateway.metrics import Metrics
@@ -41,7 +42,6 @@ WINDOW = 1 << 20
 """No bound: as many messages are out as requests are under way."""
 
 LEASE_BEYOND_S = 60.0
-LOADED_AT_ONCE = 4
 FOUND_AT_ONCE = 50
 RETRY_S = 1.0
 CLOSING_S = 2.0
@@ -305,7 +305,7 @@ class Pushes:
             Slots(requests_max),
             metrics,
             random.Random(),
-            asyncio.Semaphore(LOADED_AT_ONCE),
+            asyncio.Semaphore(2 * LOADED_AT_ONCE),
             ack_deadline_s,
             timeout_s,
             handshake,

@@ -243,9 +243,9 @@ class SqlRegistry(SqlDatabase):
         with self._write() as connection:
             stored_pasts.delete(connection, number)
 
-    def load_cursor(self, number: int) -> Cursor | None:
+    def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
         with self._read() as connection:
-            return stored_cursors.load(connection, number)
+            return stored_cursors.load(connection, numbers)
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
         latest = dict(cursors)
@@ -259,9 +259,9 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return stored_cursors.letters(connection, number, after, limit)
 
-    def count_letters(self, number: int) -> int:
+    def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
         with self._read() as connection:
-            return stored_cursors.count_letters(connection, number)
+            return stored_cursors.count_letters(connection, numbers)
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
         with self._write() as connection:
