@@ -449,6 +449,27 @@ def test_how_messages_are_given_is_set_without_a_revision(registry: Registry) ->
     assert isinstance(fresh, Subscription) and fresh.delivery == DeliverySettings()
 
 
+def test_for_how_long_nobody_used_what_expires_is_kept_until_it_is_changed(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    expires = DeliverySettings(expires_unused_s=60.0)
+    x, y, z = registry.apply(
+        [replace(put("x"), delivery=expires), put("y"), replace(put("z"), delivery=expires)], (1,), 0
+    )
+    assert isinstance(x, Subscription) and isinstance(y, Subscription) and isinstance(z, Subscription)
+    assert list(registry.expiring()) == [(x, 0), (z, 0)]
+    registry.note_unused([(x, 45), (y, 7), (replace(z, number=99), 12)])
+    registry.note_unused([])
+    other = open_the_registry()
+    assert list(other.expiring()) == [(x, 45), (z, 0)], "none of another number, and none that stays"
+    assert list(other.expiring(("birds", "x"))) == [(z, 0)] and len(other.expiring(limit=1)) == 1
+    [x] = registry.apply([Configure("birds", "x", replace(expires, paused=True))], (1,), 0)
+    assert list(other.expiring()) == [(x, 0), (z, 0)], "to change it is to use it"
+    registry.apply([Remove("birds", "z"), Configure("birds", "x", DeliverySettings())], (1,), 0)
+    registry.note_unused([(z, 50)])
+    assert list(other.expiring()) == []
+
+
 def test_what_was_given_up_is_saved_with_its_cursor_and_goes_with_its_subscription(
     registry: Registry, open_the_registry: OpenRegistry
 ) -> None:

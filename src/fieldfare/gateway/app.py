@@ -55,13 +55,13 @@ def create_app(gateway: Gateway) -> Starlette:
     g, settings = gateway, gateway.settings
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
-    deliveries = DeliveryFinder(g.subscriptions, g.pump)
+    deliveries = DeliveryFinder(g.subscriptions, g.pump, g.unused)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     settling = Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s)
     routes = routes_of(
         EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
         SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.metrics, g.bodies, g.space_removal),
+            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.unused, g.metrics, g.bodies, g.space_removal),
             settings.bulk_max_subscriptions,
         ),
         MessageRoutes(

@@ -25,6 +25,7 @@ from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
 from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
+from fieldfare.gateway.upkeep.unused import Unused
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
@@ -101,8 +102,9 @@ class Gateway:
             *(settings, log, quarantine, tail, writer, self.subscriptions),
             *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
+        self.unused = Unused(registry, self.subscriptions, self.pump, self.pushes, self.audit, metrics)
         self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
-        self.background = Background(settings, self.figures, self.maintenance, self.pump)
+        self.background = Background(settings, self.figures, self.maintenance, self.pump, self.unused)
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""

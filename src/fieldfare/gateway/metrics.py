@@ -49,6 +49,9 @@ class Metrics:
             registry=registry,
         )
         self.push = PushMetrics(registry)
+        self.expired_subscriptions = Counter(
+            "fieldfare_expired_subscriptions", "Subscriptions removed: nobody used them.", registry=registry
+        )
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)

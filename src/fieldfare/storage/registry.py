@@ -222,6 +222,19 @@ class Registry(Protocol):
         """Up to ``limit`` subscriptions that have a push address, sorted by space and id, behind these."""
         ...
 
+    def expiring(
+        self, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> Sequence[tuple[Subscription, int]]:
+        """Up to ``limit`` subscriptions that expire when nobody uses them, as `pushed` gives those.
+
+        With each, for how many seconds nobody had, as was noted since it was changed last.
+        """
+        ...
+
+    def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
+        """Note for how many seconds nobody has used subscriptions; of those that are not there, nothing."""
+        ...
+
     def count(self, space: str | None = None) -> int:
         """How many subscriptions there are, in one space or in all."""
         ...

@@ -197,6 +197,15 @@ class Pump:
                 self._deliveries[number] = delivery
                 self._used(delivery)
 
+    def is_read(self, number: int, besides: Session | None = None) -> bool:
+        """Whether somebody has a stream of a subscription open, or waits for it, besides one session."""
+        if any(session is not besides for session in self._sessions.get(number, ())):
+            return True
+        delivery = self._deliveries.get(number)
+        return delivery is not None and any(
+            waiter.session is not besides for waiter in self._waiting.get(delivery, ())
+        )
+
     def call_on_change(self, changed: Callable[[int, Subscription | None], None]) -> None:
         """From now on say, by its number, which subscription has new settings, or is removed (None)."""
         self._on_change.append(changed)

@@ -60,7 +60,7 @@ _letter_columns = [_letters.c[name] for name in (*_KEY[1:], "attempts", "reason"
 _select_letters = (
     sa.select(*_letter_columns).where(~_letters.c.again).order_by(*(_letters.c[n] for n in _KEY[1:]))
 )
-_select_retried = sa.select(_letters.c.number, *_letter_columns[:3]).where(
+_select_retried: sa.Select[Any] = sa.select(_letters.c.number, *_letter_columns[:3]).where(
     _letters.c.number.in_(_some), _letters.c.again
 )
 _count_letters = (
@@ -74,7 +74,7 @@ def load(connection: sa.Connection, numbers: Sequence[int]) -> dict[int, Cursor]
     """The cursors last saved for some subscriptions' numbers; of those that have one."""
     rows = _rows_in(connection, _select_cursors, numbers)
     retried: dict[int, list[Position]] = {}
-    for row in _rows_in(connection, _select_retried, numbers) if rows else ():
+    for row in _rows_in(connection, _select_retried, numbers) if rows else []:
         retried.setdefault(row[0], []).append(Position(row[1], row[2], row[3]))
     return {
         number: _cursor_of([row[1:] for row in group], tuple(retried.get(number, ())))
@@ -103,9 +103,9 @@ def _cursor_of(rows: Sequence[Sequence[Any]], retried: tuple[Position, ...]) -> 
     )
 
 
-def _rows_in(connection: sa.Connection, query: sa.Select[Any], numbers: Sequence[int]) -> list[sa.Row[Any]]:
+def _rows_in(connection: sa.Connection, query: sa.Select[Any], numbers: Sequence[int]) -> list[Any]:
     """What a query gives for some numbers, at most so many at a time as a statement may have."""
-    found: list[sa.Row[Any]] = []
+    found: list[Any] = []
     for start in range(0, len(numbers), _NUMBERS_A_QUERY):
         found += connection.execute(query, {"some": numbers[start : start + _NUMBERS_A_QUERY]})
     return found
