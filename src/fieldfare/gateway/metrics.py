@@ -48,10 +48,13 @@ class Metrics:
             "Messages given up: after their last attempt, or because a reader said so.",
             registry=registry,
         )
-        self.push = PushMetrics(registry)
+        self.over = Counter(
+            "fieldfare_expired_messages", "Messages not given: the event's time was over.", registry=registry
+        )
         self.expired_subscriptions = Counter(
             "fieldfare_expired_subscriptions", "Subscriptions removed: nobody used them.", registry=registry
         )
+        self.push = PushMetrics(registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)

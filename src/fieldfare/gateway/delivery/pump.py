@@ -300,11 +300,14 @@ class Pump:
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
         before = len(parts)
-        done, gone = await self._records.compose(keys, delivery.tries.counts, write, parts)
+        done, gone, over = await self._records.compose(keys, delivery.tries.counts, write, parts)
         if delivery.settings.max_in_flight_bytes is not None:
-            written = [key for key in keys[:done] if key not in gone]
+            written = [key for key in keys[:done] if key not in gone and key not in over]
             sizes = [sum(map(len, parts[at : at + PARTS])) for at in range(before, len(parts), PARTS)]
             delivery.weigh(written, sizes)
+        if over:
+            self._metrics.over.inc(delivery.ack(over))
+            self.wake(delivery)
         if gone:
             # Retention took events that the delivery stood at: it goes on where the log begins.
             delivery.ack(gone)
