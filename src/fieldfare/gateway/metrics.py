@@ -58,6 +58,9 @@ class Metrics:
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
+        self.delayed = Gauge(
+            "fieldfare_delayed_records", "Records that wait for their time.", registry=registry
+        )
         self.queued_bytes = Gauge(
             "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
         )

@@ -29,6 +29,11 @@ class DataFolder:
         return f"sqlite:///{self.registry_path}"
 
     @property
+    def delayed_url(self) -> str:
+        """Records that wait for their time."""
+        return f"sqlite:///{self.root / 'delayed.db'}"
+
+    @property
     def matches(self) -> Path:
         """The match log."""
         return self.root / "matches"

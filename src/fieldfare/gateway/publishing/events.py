@@ -387,7 +387,7 @@ def check_attributes(event: Any) -> None:
         if value is not None and (not isinstance(value, str) or not value):
             raise EventRefused(f"{name} must be a non-empty string, not {_kind(value)}", f"/{name}")
     for name in ("time", "expirytime"):
-        _check_time(name, event.get(name))
+        check_time(name, event.get(name))
     if event.get("data_base64") is not None:
         _check_base64(event["data_base64"], event.get("data"))
     for name, value in event.items():
@@ -395,7 +395,8 @@ def check_attributes(event: Any) -> None:
             _check_extension(name, value)
 
 
-def _check_time(name: str, value: Any) -> None:
+def check_time(name: str, value: Any) -> None:
+    """Hold a value against RFC 3339, if it is one; `EventRefused` says by what name it is none."""
     if value is None:
         return
     if isinstance(value, str) and _TIME.fullmatch(value):
