@@ -20,14 +20,13 @@ app = typer.Typer(
 def list_all(url: UrlOption = None, space: SpaceOption = None, as_json: JsonOption = False) -> None:
     """List what was published for later, soonest first."""
     with connect(url, space) as client:
-        count = 0
-        for each in client.delayed():
-            count += 1
-            if as_json:
-                print_json({"id": each.id, "due": each.due.isoformat(), "events": each.count})
-            else:
-                out().print(Text(f"{each.id}  {each.due.isoformat()}  {each.count} events"))
-    if not count and not as_json:
+        waiting = list(client.delayed())
+    if as_json:
+        print_json([{"id": each.id, "due": each.due.isoformat(), "events": each.count} for each in waiting])
+        return
+    for each in waiting:
+        out().print(Text(f"{each.id}  {each.due.isoformat()}  {each.count} events"))
+    if not waiting:
         out().print("nothing waits for its time")
 
 

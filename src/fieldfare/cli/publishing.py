@@ -54,6 +54,20 @@ CompressionOption = Annotated[
     ),
 ]
 
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        min=1,
+        max=MAX_RECORD_EVENTS,
+        help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
+    ),
+]
+LaterOption = Annotated[
+    float | None,
+    typer.Option("--deliver-after", min=0, help="Seconds until the events are to come; not of tables."),
+]
+
 
 class _Head(msgspec.Struct):
     """The part of a line that says whether it is a CloudEvent."""
@@ -125,23 +139,12 @@ def publish(
     source: Annotated[
         str, typer.Option("--source", "-s", help="The source of events wrapped with --type.")
     ] = "fieldfare-publish",
-    batch_events: Annotated[
-        int | None,
-        typer.Option(
-            "--batch",
-            min=1,
-            max=MAX_RECORD_EVENTS,
-            help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
-        ),
-    ] = None,
+    batch_events: BatchOption = None,
     retry_s: Annotated[
         float,
         typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
     ] = 30.0,
-    deliver_after_s: Annotated[
-        float | None,
-        typer.Option("--deliver-after", min=0, help="Seconds until the events are to come; not of tables."),
-    ] = None,
+    deliver_after_s: LaterOption = None,
     compression: CompressionOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,

@@ -82,7 +82,7 @@ def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
             raise HttpProblem(400, "bad-header", f"{refused.detail}.") from None
         due_ms = math.ceil(1000 * expiry_s(at))
     if due_ms - now_ms > 1000 * most_s:
-        detail = f"Events wait for at most {most_s:g} s; keep them elsewhere until then."
+        detail = f"Events wait for at most {most_s:.15g} s; keep them elsewhere until then."
         raise HttpProblem(400, "too-late", detail, max_seconds=most_s)
     return max(due_ms, 0)
 
