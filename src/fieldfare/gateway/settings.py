@@ -313,10 +313,10 @@ class GatewaySettings(BaseSettings):
         ge=MIB,
         description="Bytes of the event log above which its oldest matched records go, whatever their age.",
     )
-    delay_max_s: float = Field(
-        30 * 86400.0,
+    delay_max_s: int = Field(
+        30 * 86400,
         ge=0,
-        le=3650 * 86400.0,
+        le=3650 * 86400,
         description="Seconds for which events may wait for their time, at most.",
     )
     delayed_max_bytes: int = Field(
