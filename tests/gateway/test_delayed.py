@@ -233,9 +233,9 @@ def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
         async with running(tmp_path) as r:
             await r.subscribe("a", "EXISTS data")
             for n in range(20):
-                assert (await later(r, event(n), after=100 + n % 3)).status_code == 202
+                assert (await later(r, event(n), after=100 * (1 + n % 3))).status_code == 202
             with killed_at(r.gateway, step) as reached:
-                clock.ahead_ms = 200_000
+                clock.ahead_ms = 400_000
                 await reached.wait()
         async with running(tmp_path) as r:
             assert r.gateway.delayed.held["default"][0] == 20
