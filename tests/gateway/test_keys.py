@@ -79,7 +79,7 @@ def requests(space: str, id: str, position: str, key: str) -> list[tuple[str, st
         for method in item:
             if method == "parameters":
                 continue
-            url = path.format(space=space, id=id, position=position, key=key)
+            url = path.format(space=space, id=id, position=position, key=key, delayed="12")
             content = item[method].get("requestBody", {}).get("content", {})
             body, headers = b"", {}
             for media, form in content.items():
@@ -169,7 +169,7 @@ def test_without_a_key_or_with_a_wrong_one_nothing_is_done(tmp_path):
 
 RIGHTS = {
     # What each right lets one do in its space, by a word of the path and the method.
-    "publish": {("POST", "events")},
+    "publish": {("POST", "events"), ("GET", "delayed"), ("DELETE", "12")},
     "subscribe": {
         *(("GET", "subscriptions"), ("POST", "subscriptions"), ("PUT", "wanted"), ("GET", "wanted")),
         *(("PATCH", "wanted"), ("DELETE", "wanted"), ("POST", "pull"), ("POST", "ack"), ("POST", "nack")),

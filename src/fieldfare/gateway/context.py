@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fieldfare.files import make_folder
@@ -18,6 +19,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
+from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
@@ -28,9 +30,17 @@ from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
 from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
+from fieldfare.gateway.upkeep.unused import Unused
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage import (
+    Registry,
+    open_delayed,
+    open_event_log,
+    open_keys,
+    open_match_log,
+    open_registry,
+)
 from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
 
@@ -72,7 +82,7 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        self.quotas = _quotas(settings, self.registry, self.log)
+        self.quotas = _quotas(settings, self.registry)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
@@ -105,17 +115,25 @@ class Gateway:
         )
 
         self.pushes = self._make_pushes()
+        self.delayed = Delayed(
+            *(open_delayed(data.delayed_url), writer, self.records, metrics, self.subscriptions.is_there),
+            max_bytes=settings.delayed_max_bytes,
+        )
+        self.quotas.count_stored(self._stored_bytes)
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
-            self.quotas,
+            *(self.quotas, self._stored_bytes, self.delayed),
         )
         self.figures = Figures(
             *(settings, log, quarantine, tail, writer, self.subscriptions),
             *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
-        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
-        self.background = Background(settings, self.figures, self.maintenance, self.pump, self.certificates)
+        self.unused = Unused(registry, self.subscriptions, self.pump, self.pushes, self.audit, metrics)
+        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump, self.delayed)
+        self.background = Background(
+            *(settings, self.figures, self.maintenance, self.pump, self.unused), self.certificates
+        )
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
@@ -123,6 +141,7 @@ class Gateway:
         if self.key_watch is not None:
             self.key_watch.start()
         self.writer.start()
+        self.delayed.start()
         self.pump.start()
         self.space_removal.start()
         self.pushes.start()
@@ -137,6 +156,7 @@ class Gateway:
         self.names.close()
         await self.space_removal.close()
         await self.pump.close()
+        await self.delayed.close()
         await self.writer.close()
         self.subscriptions.close()
         self.records.close()
@@ -145,6 +165,12 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _stored_bytes(self) -> Mapping[str, int]:
+        """How many bytes of events each space has, in the log and waiting for it."""
+        stored = Counter(self.delayed.stored_bytes())
+        stored.update(self.log.sizes())
+        return stored
 
     def _make_pushes(self) -> Pushes:
         settings = self.settings
@@ -197,10 +223,9 @@ def _tokens(
     return tokens, watch
 
 
-def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:
+def _quotas(settings: GatewaySettings, registry: Registry) -> Quotas:
     """What spaces may, and how much they keep."""
     quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
     for space in registry.stored_spaces():
         quotas.configure(space.key, space.quotas)
-    quotas.count_stored(log.sizes)
     return quotas

@@ -348,6 +348,17 @@ class GatewaySettings(BaseSettings):
         ge=MIB,
         description="Bytes of the event log above which its oldest matched records go, whatever their age.",
     )
+    delay_max_s: int = Field(
+        30 * 86400,
+        ge=0,
+        le=3650 * 86400,
+        description="Seconds for which events may wait for their time, at most.",
+    )
+    delayed_max_bytes: int = Field(
+        4 * GIB,
+        ge=0,
+        description="Bytes of events that wait for their time, of all spaces together; 0: none are taken.",
+    )
     maintenance_s: float = Field(
         10.0,
         gt=0,

@@ -66,6 +66,11 @@ class DataFolder:
         return f"sqlite:///{self.registry_path}"
 
     @property
+    def delayed_url(self) -> str:
+        """Records that wait for their time."""
+        return f"sqlite:///{self.root / 'delayed.db'}"
+
+    @property
     def matches(self) -> Path:
         """The match log, if it is not elsewhere; and what a task has no room for in memory."""
         return self.root / "matches"

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import time
+import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fieldfare.client import protocol
-from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, off_the_loop, open_early
+from fieldfare.client import later, protocol
+from fieldfare.client.asynchronous.concurrency import (
+    AsyncFlag,
+    AsyncFuture,
+    AsyncGuard,
+    off_the_loop,
+    open_early,
+)
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import AsyncGiveKey, choose_key
-from fieldfare.client.encoding import Publishable
-from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
+from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
@@ -26,7 +36,7 @@ from fieldfare.client.records import (
     PulledMessage,
     SubscriptionInfo,
 )
-from fieldfare.client.retry import RetrySettings
+from fieldfare.client.retry import Backoff, RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     PACKED_FROM_BYTES,
@@ -165,6 +175,51 @@ class AsyncClient:
     async def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
         """Publish an Arrow table and wait until all rows are durable. See `AsyncPublisher.publish_table`."""
         return await self._default_publisher().publish_table(events, max_events=max_events)
+
+    async def publish_later(self, events: Iterable[Publishable], when: When) -> DelayedEvents:
+        """Have events appended when their time has come, and not before; they are durable on return.
+
+        They are matched as of then, against the subscriptions that there are. One request with at most
+        10,000 events, repeated while it fails in passing, as `AsyncPublisher` does: it is kept once.
+
+        Parameters
+        ----------
+        events
+            As `publish_many` takes them.
+        when : float, timedelta or datetime
+            Seconds from when the service has them, or the moment; a datetime needs a time zone.
+
+        Raises
+        ------
+        PublishError
+            All were refused; where only some are, the result says which.
+        """
+        self._check_open()
+        lines = [encode_event(event) for event in events]
+        call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
+        backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
+        while True:
+            try:
+                return await self._perform(call)
+            except (ApiError, ConnectionFailed) as error:
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+                if wait_s is None:
+                    raise
+            await AsyncFlag().wait(wait_s)
+
+    async def delayed(self, page_size: int = 1000) -> AsyncIterator[DelayedEvents]:
+        """What waits for its time, soonest first, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = await self._perform(later.list_delayed(self.space, after, page_size))
+            for each in page:
+                yield each
+            if after is None:
+                return
+
+    async def cancel_delayed(self, id: str) -> None:
+        """Have events not come that wait for their time; ApiError (404) where that has come."""
+        await self._perform(later.cancel_delayed(self.space, id))
 
     def publisher(
         self,

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import random
+import time
+import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fieldfare.client import protocol
+from fieldfare.client import later, protocol
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import GiveKey, choose_key
-from fieldfare.client.encoding import Publishable
-from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
+from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
@@ -24,8 +28,14 @@ from fieldfare.client.records import (
     PulledMessage,
     SubscriptionInfo,
 )
-from fieldfare.client.retry import RetrySettings
-from fieldfare.client.synchronous.concurrency import Future, Guard, off_the_loop, open_early
+from fieldfare.client.retry import Backoff, RetrySettings
+from fieldfare.client.synchronous.concurrency import (
+    Flag,
+    Future,
+    Guard,
+    off_the_loop,
+    open_early,
+)
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.transport import (
@@ -166,6 +176,51 @@ class Client:
     def publish_table(self, events: Any, *, max_events: int = MAX_RECORD_EVENTS) -> list[Position]:
         """Publish an Arrow table and wait until all rows are durable. See `Publisher.publish_table`."""
         return self._default_publisher().publish_table(events, max_events=max_events)
+
+    def publish_later(self, events: Iterable[Publishable], when: When) -> DelayedEvents:
+        """Have events appended when their time has come, and not before; they are durable on return.
+
+        They are matched as of then, against the subscriptions that there are. One request with at most
+        10,000 events, repeated while it fails in passing, as `Publisher` does: it is kept once.
+
+        Parameters
+        ----------
+        events
+            As `publish_many` takes them.
+        when : float, timedelta or datetime
+            Seconds from when the service has them, or the moment; a datetime needs a time zone.
+
+        Raises
+        ------
+        PublishError
+            All were refused; where only some are, the result says which.
+        """
+        self._check_open()
+        lines = [encode_event(event) for event in events]
+        call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
+        backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
+        while True:
+            try:
+                return self._perform(call)
+            except (ApiError, ConnectionFailed) as error:
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+                if wait_s is None:
+                    raise
+            Flag().wait(wait_s)
+
+    def delayed(self, page_size: int = 1000) -> Iterator[DelayedEvents]:
+        """What waits for its time, soonest first, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = self._perform(later.list_delayed(self.space, after, page_size))
+            for each in page:
+                yield each
+            if after is None:
+                return
+
+    def cancel_delayed(self, id: str) -> None:
+        """Have events not come that wait for their time; ApiError (404) where that has come."""
+        self._perform(later.cancel_delayed(self.space, id))
 
     def publisher(
         self,

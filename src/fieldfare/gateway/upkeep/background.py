@@ -14,6 +14,7 @@ from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.upkeep.figures import Figures
 from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.upkeep.unused import Unused
 
 logger = logging.getLogger("fieldfare.gateway")
 
@@ -33,6 +34,7 @@ class Background:
         figures: Figures,
         maintenance: Maintenance,
         pump: Pump,
+        unused: Unused,
         certificates: Certificates | None,
     ) -> None:
         self._settings = settings
@@ -40,6 +42,7 @@ class Background:
         self._maintenance = maintenance
         self._pump = pump
         self._certificates = certificates
+        self._unused = unused
         self._tasks: list[asyncio.Task[None]] = []
         self._maintained_s = time.monotonic()
 
@@ -83,6 +86,8 @@ class Background:
         await self._pump.save_progress()
         now_s = time.monotonic()
         elapsed_s, self._maintained_s = now_s - self._maintained_s, now_s
+        # A gateway that hung, or was stopped, could not be used meanwhile.
+        await self._unused.round(min(elapsed_s, 2 * self._settings.maintenance_s))
         await asyncio.to_thread(self._maintenance.round, elapsed_s)
 
 
