@@ -30,7 +30,7 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
-	@$(BIN)/fieldfare demo $(DEMO_OPTIONS)
+	@$(if $(filter kafka,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.kafka_broker )$(BIN)/fieldfare demo $(DEMO_OPTIONS)
 
 lint: $(INSTALLED)  ## ruff, mypy, and whether the two clients are one
 	@$(BIN)/python tools/synchronous_client.py --check

@@ -1,5 +1,10 @@
 """A Kafka broker of one node on loopback, for tests and benchmarks: fetched by Maven once, stopped by its id.
 
+    python -m fieldfare_lab.kafka_broker fieldfare demo --log kafka
+
+runs a command with a broker that lasts as long as it does: `kafka` among its arguments becomes the address
+of a new topic there.
+
 It needs Java and Maven; `why_no_broker` says what is missing. The jars lie in ``.kafka/jars``, which git
 ignores.
 """
@@ -12,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -181,3 +187,17 @@ class KafkaBroker:
 
     def _log(self) -> str:
         return (self.folder / "broker.log").read_text(errors="replace")[-2_000:]
+
+
+def main(command: list[str]) -> int:
+    """Run a command with a broker, see above; its exit status."""
+    if (reason := why_no_broker()) is not None:
+        print(f"there can be no Kafka broker here: {reason}", file=sys.stderr)
+        return 1
+    with KafkaBroker() as broker:
+        topic = f"kafka://{broker.address}/events"
+        return subprocess.run([topic if each == "kafka" else each for each in command]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

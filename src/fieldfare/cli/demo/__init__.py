@@ -21,6 +21,13 @@ def demo(
         typer.Option(help="Keep the service's data in this new directory.", show_default="a temporary one"),
     ] = None,
     port: Annotated[int, typer.Option(help="Where the service listens; 0 for a free port.")] = 0,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep events and matches in new topics of Kafka, of one partition: kafka://HOST:PORT/TOPIC.",
+        ),
+    ] = None,
 ) -> None:
     """Match a year of real departures against 100,000 travellers' alerts, and check every word.
 
@@ -30,6 +37,8 @@ def demo(
     """
     if subscribers > alerts:
         raise typer.BadParameter(f"{subscribers} subscribers need as many alerts, not {alerts}")
+    if log is not None and "?" not in log:
+        log += "?partitions=1"
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise typer.BadParameter(f"{data} exists and is not an empty directory; the demo needs a new one")
     try:
@@ -39,4 +48,4 @@ def demo(
             f"the demo needs all parts of fieldfare ({error}): pip install 'fieldfare[demo]'", err=True
         )
         raise typer.Exit(1) from None
-    raise typer.Exit(tell(events, alerts, subscribers, data, port))
+    raise typer.Exit(tell(events, alerts, subscribers, data, port, log))

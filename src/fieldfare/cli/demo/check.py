@@ -134,9 +134,9 @@ def _match_range(start: int, end: int) -> list[NDArray[np.int64]]:
     return [np.array(own, np.int64) for own in found]
 
 
-def read_match_log(folder: Path, end: int, numbers: Sequence[int]) -> list[Positions]:
+def read_match_log(url: str, end: int, numbers: Sequence[int]) -> list[Positions]:
     """Return what the match log holds for each of the subscriptions, by number, before offset ``end``."""
-    log = open_match_log(folder.absolute().as_uri()).partition(0)
+    log = open_match_log(url).partition(0)
     found: list[list[Positions]] = [[] for _ in numbers]
     offset = 0
     while offset < end:

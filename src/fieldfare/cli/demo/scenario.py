@@ -73,13 +73,23 @@ class Demo:
         The service's data directory, which must not hold one; None for a temporary one.
     port
         Where the service listens; 0 for a free port.
+    log
+        Where it keeps events and matches, if not there: the address of a topic with one partition.
     """
 
-    def __init__(self, settings: DemoSettings, display: Display, data: Path | None = None, port: int = 0):
+    def __init__(
+        self,
+        settings: DemoSettings,
+        display: Display,
+        data: Path | None = None,
+        port: int = 0,
+        log: str | None = None,
+    ):
         self.settings = settings
         self._display = display
         self._data = data
         self._port = port
+        self._log = log
         self._stack = ExitStack()
 
     def __enter__(self) -> Demo:
@@ -87,7 +97,7 @@ class Demo:
             self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fieldfare-demo-")))
             data = self._data if self._data is not None else self._scratch / "data"
             self.memory = stack.enter_context(MemoryMeter(os.getpid()))
-            self.service = stack.enter_context(Service(data, self._port))
+            self.service = stack.enter_context(Service(data, self._port, self._log))
             self._stack = stack.pop_all()
         return self
 
@@ -170,7 +180,8 @@ class Demo:
 
     def _read_match_log(self, alerts: Sequence[Alert], end: int | None = None) -> list[Positions]:
         numbers = self._numbers(alerts)
-        return read_match_log(self.service.folder.matches, self.replayed.end if end is None else end, numbers)
+        end = self.replayed.end if end is None else end
+        return read_match_log(self.service.folder.matches_url, end, numbers)
 
     def _numbers(self, alerts: Sequence[Alert]) -> list[int]:
         """Return the subscriptions' numbers, by which the match log knows them."""

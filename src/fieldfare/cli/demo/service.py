@@ -33,20 +33,33 @@ class ServiceFailed(RuntimeError):
 class Service:
     """A service on a data directory of its own, from entering to leaving the context.
 
+    Parameters
+    ----------
+    data
+        The directory.
+    port
+        Where the service listens; 0 for a free port.
+    log
+        Where it keeps events and matches, if not there.
+
     Attributes
     ----------
-    folder
-        The data directory's files.
     url
         Where the service listens; known from `wait_until_ready` on.
     """
 
-    def __init__(self, data: Path, port: int = 0) -> None:
-        self.folder = DataFolder(data)
+    def __init__(self, data: Path, port: int = 0, log: str | None = None) -> None:
+        self._data = data
+        self._log = log
         self.url = ""
         self._port = port
         self._lines: list[str] = []
         self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def folder(self) -> DataFolder:
+        """The data directory's files, and the logs that are elsewhere."""
+        return DataFolder.at(self._data)
 
     def __enter__(self) -> Service:
         self._process = subprocess.Popen(
@@ -56,9 +69,10 @@ class Service:
                 SERVE,
                 "serve",
                 "--data",
-                str(self.folder.root),
+                str(self._data),
                 "--port",
                 str(self._port),
+                *([] if self._log is None else ["--log", self._log]),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

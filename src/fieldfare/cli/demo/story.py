@@ -27,11 +27,14 @@ Where to look next:
   README.md, ARCHITECTURE.md, examples/     the 30-line client, the path of an event, Spark jobs"""
 
 
-def tell(events: int | None, alerts: int, subscribers: int, data: Path | None, port: int) -> int:
+def tell(
+    events: int | None, alerts: int, subscribers: int, data: Path | None, port: int, log: str | None = None
+) -> int:
     """Run the demo; return the exit code: 0 if all is equal, 1 if not or if it failed, 130 on Ctrl-C."""
     display = make_display(sys.stdout)
     try:
-        return 0 if _tell(DemoSettings(events, alerts, subscribers), display, data, port) else 1
+        settings = DemoSettings(events, alerts, subscribers)
+        return 0 if _tell(settings, display, data, port, log) else 1
     except (FieldfareError, FlightsMissingError, ServiceFailed, Stalled, StorageError, OSError) as error:
         display.say(f"the demo failed: {error}")
         return 1
@@ -40,9 +43,9 @@ def tell(events: int | None, alerts: int, subscribers: int, data: Path | None, p
         return 130
 
 
-def _tell(settings: DemoSettings, display: Display, data: Path | None, port: int) -> bool:
+def _tell(settings: DemoSettings, display: Display, data: Path | None, port: int, log: str | None) -> bool:
     started_s = time.monotonic()
-    with Demo(settings, display, data, port) as demo:
+    with Demo(settings, display, data, port, log) as demo:
         demo.prepare()
         display.say(
             f"{len(demo.events):,} departures, {settings.alerts:,} alerts; the service: {demo.service.url}"
