@@ -1,0 +1,219 @@
+"""Mistakes that somebody might make in the service: the simulation must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import _Fronts
+from fieldfare.delivery.lane import Lane
+from fieldfare.delivery.order import Order
+from fieldfare.gateway.delivery import pasts
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.upkeep import restored
+from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.writer import _Appends, _Changes
+from fieldfare.matching import part
+from fieldfare.runtimes.indexer import index_writer
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.storage.event_log import ends_of
+
+Patch = tuple[Any, str, Any]
+
+
+def _every_version_counts(versions: Any, overlay: Any, stamps: Any, pairs: Any) -> int:
+    return len(pairs)
+
+
+def _stamp_of_the_change_before(self: Any, group: Any) -> None:
+    """A change is answered, and the stamp raised with the next one."""
+    known = self._registry.revision()
+    real_write(self, group)
+    self.stamp = known
+
+
+real_write = _Changes._write
+
+
+def _stamp_is_read_early(self: Any, group: Any) -> None:
+    """The stamp is what it was when the last group was appended."""
+    stamp, self.last = getattr(self, "last", 0), self._stamp()
+    before = self._stamp
+    self._stamp = lambda: stamp
+    try:
+        real_append(self, group)
+    finally:
+        self._stamp = before
+
+
+real_append = _Appends._write
+
+
+def _first_behind_all(self: BatchPlanner) -> int:
+    """A query begins behind the last block, whether or not those before it are there."""
+    return max(self.log.start(), self._match_log.greatest_end())
+
+
+def _cursor_behind_what_was_given(self: Lane) -> bool:
+    """The cursor moves when messages are given, not when they are settled."""
+    moved = real_advance(self)
+    if self.wants_feed and self.cursor_key < self.read_to:
+        self.cursor_key = self.read_to
+        return True
+    return moved
+
+
+real_advance = Lane.advance
+
+
+def _no_early_runs(self: Lane) -> tuple[Any, ...]:
+    """What is acked beyond the cursor is not saved."""
+    return ()
+
+
+def _seam_at_the_end(log: Any, revision: int, floor: Callable[[], int]) -> int | None:
+    """The past ends where the log does as it is first looked at."""
+    found = log.first_stamped(revision)
+    return log.end() if found is None else found
+
+
+def _keep_nothing(self: Maintenance) -> None:
+    self.log.retain(self._policy, ends_of(self.log))
+    for number, partition in enumerate(self.log.partitions):
+        self.match_log.partition(number).trim(partition.start())
+
+
+def _no_letters_saved(self: Delivery, mark: Any) -> None:
+    """What was given up is taken for saved before it is."""
+    real_saved(self, mark)
+
+
+real_saved = Delivery.saved
+
+
+def _matched_unsynced(self: PipelineHeartbeat) -> Any:
+    """What is told as matched is there, and a power failure may take it."""
+    figures = dict(real_figures(self))
+    ends = [
+        self._match_log.partition(n).end(max(before, partition.start()))
+        for n, (before, partition) in enumerate(zip(self._matched, self._log.partitions, strict=True))
+    ]
+    return figures | {"matched": ends, "offset": sum(ends)}
+
+
+real_figures = PipelineHeartbeat.figures
+
+
+def _ack_before_it_is_saved(self: Pump, delivery: Delivery) -> Any:
+    """An ack is answered before the cursor is durable."""
+
+    async def save() -> Any:
+        mark = delivery.mark()
+        delivery.saved(mark)
+        return mark
+
+    return save()
+
+
+def _remove_no_subscriptions(self: Subscriptions, key: str) -> Any:
+    """A deleted space's subscriptions stay."""
+
+    async def nothing() -> list[int]:
+        await self._writer.change(lambda ends: self._registry.finish_space(key), key)
+        return []
+
+    return nothing()
+
+
+def _indexed_to_the_manifest(self: Any, newest: Any, revision: int) -> Any:
+    """A new indexer takes the manifest's deltas for part of its snapshots."""
+    indexer, step = real_resume(self, newest, revision)
+    indexer.revision = newest.revision
+    return indexer, indexer.apply(self._registry.changes(newest.revision, revision), revision)
+
+
+real_resume = index_writer.IndexWriter._resume
+
+
+def _no_notes_of_attempts(self: Delivery) -> bool:
+    return False
+
+
+def _order_of(self: Order, session: Any) -> int | None:
+    """What is free is taken in any order of its key."""
+    if self._unread:
+        key = next(iter(self._unread))
+        del self._unread[key]
+        return key
+    return real_take(self, session)
+
+
+real_take = Order.take
+
+
+def _give_again_at_once(self: Delivery, session: Any, limit: int, now_s: float, lease_s: float) -> Any:
+    """A lease ends as soon as somebody else asks."""
+    return real_delivery_take(self, session, limit, now_s + 60, lease_s)
+
+
+real_delivery_take = Delivery.take
+
+
+def _nothing_is_late(self: _Fronts, numbers: Any, front: Any, begun: int) -> None:
+    """Who joined a front after its look had begun is taken for seen."""
+
+
+def _no_wait_for_the_index(self: BatchPlanner, stamp: int) -> int | None:
+    newest = self._store.newest()
+    return None if newest is None else newest.number
+
+
+def _any_manifest(self: Any, number: int, stamp: int) -> Any:
+    return self._store.newest()
+
+
+def _lost_is_never_passed_over(log: Any, matches: Any, committed: int) -> int:
+    return int(matches.end(log.start()))
+
+
+MUTATIONS: dict[str, list[Patch]] = {
+    "versions count for every stamp": [(part, "keep_valid", _every_version_counts)],
+    "a change is answered before the stamp": [(_Changes, "_write", _stamp_of_the_change_before)],
+    "records get an old stamp": [(_Appends, "_write", _stamp_is_read_early)],
+    "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
+    "the cursor moves when messages are given": [(Lane, "advance", _cursor_behind_what_was_given)],
+    "acks beyond the cursor are forgotten": [(Lane, "runs", _no_early_runs)],
+    "the past ends too late": [(pasts, "seam_of", _seam_at_the_end)],
+    "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],
+    "matched is told before it is synced": [(PipelineHeartbeat, "figures", _matched_unsynced)],
+    "acks are answered before they are saved": [(Pump, "save", _ack_before_it_is_saved)],
+    "a deleted space's subscriptions stay": [(Subscriptions, "remove_some", _remove_no_subscriptions)],
+    "a new indexer forgets deltas": [(index_writer.IndexWriter, "_resume", _indexed_to_the_manifest)],
+    "leases end at once": [(Delivery, "take", _give_again_at_once)],
+    "late joiners are taken for seen": [(_Fronts, "_part", _nothing_is_late)],
+    "an index need not cover a record": [
+        (BatchPlanner, "_wait_for_index", _no_wait_for_the_index),
+        (__import__("fieldfare.runtimes.spark.index_cache", fromlist=["x"]).IndexCache, "_manifest", _any_manifest),
+    ],
+    "keys are not kept in order": [(Order, "take", _order_of)],
+}  # fmt: skip
+"""By name, what is put in whose place."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """While this is open the service makes a mistake."""
+    with ExitStack() as stack:
+        for owner, attribute, value in MUTATIONS[name]:
+            stack.enter_context(mock.patch.object(owner, attribute, value))
+        yield
+
+
+_unused = (np, restored, _lost_is_never_passed_over, _no_letters_saved, _no_notes_of_attempts)
