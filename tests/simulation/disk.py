@@ -1,4 +1,4 @@
-"""What outlives processes: logs, registry, index and small files in memory, and what a power failure takes of it.
+"""What outlives processes: logs, registry, index, small files; and what a power failure takes of it.
 
 Each verb that a fiber calls is a step of its own, and each that writes has another one behind it: what was
 written is durable there, and nobody has been told.
@@ -27,7 +27,8 @@ from fieldfare.storage.event_log import RetentionPolicy
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import BlockRange, LostBlock, NewMatchBlock
 from fieldfare.storage.registry import Past
-from simulation.steps import Now, pause
+
+from .steps import Now, pause
 
 READS = frozenset(
     (
@@ -399,6 +400,7 @@ class Disk:
         self.small: dict[str, bytes] = {}
         self.synced: dict[str, bytes] = {}
         self.aside: dict[int, Any] = {}
+        self.on_trim: Callable[[int, int, int], None] = lambda number, before, start: None
         self.folder = Folder(Path("/simulated"), self)
         each = tuple(Stepped(partition) for partition in self.log.partitions)
         self._logs = {None: SteppedLog(self.log, each)}

@@ -1,7 +1,7 @@
 """What people asked for, what they were answered, and what must therefore be true: nobody here sees a disk.
 
-An event is known by its ``id``, a version of a filter by the ``revision`` that an answer gave it: it counts for
-records whose answers gave a ``stamp`` from that on, until the next one does.
+An event is known by its ``id``, a version of a filter by the ``revision`` that an answer gave it: it counts
+for records whose answers gave a ``stamp`` from that on, until the next one does.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Reading:
             self.high.clear()
             self.leases.clear()
 
-    def hear(self, at: Position, event: str, attempt: int, asked_s: float, heard_s: float, lease_s: float) -> None:
+    def hear(
+        self, at: Position, event: str, attempt: int, asked_s: float, heard_s: float, lease_s: float
+    ) -> None:
         """A message came, in an answer to what was asked then."""
         name = f"{self.space}/{self.id} at {at}"
         acked_s = self.acked.get(at)
@@ -129,7 +131,7 @@ class Reading:
         self.leases.clear()
         self.high.clear()
         self.owed_from |= cursor
-        for at in [at for at in self.acked if at >= cursor.get(at.partition, at)]:
+        for at in [at for at in self.acked if at.partition in cursor and at >= cursor[at.partition]]:
             del self.acked[at]
         self.trail.clear()
 
@@ -227,4 +229,6 @@ class History:
                 and each.offset >= self.starts.get(each.partition, 0)
             ]  # fmt: skip
             waits = [each for each in before if each not in settled]
-            hold(not waits, f"wrong: {reading.space}/{reading.id} was given {at} before {waits[:1]} of its key")
+            hold(
+                not waits, f"wrong: {reading.space}/{reading.id} was given {at} before {waits[:1]} of its key"
+            )

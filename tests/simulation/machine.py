@@ -1,8 +1,7 @@
-"""The service's processes on a machine that is simulated: their own code, with other threads, clocks and disks.
+"""The service's processes on a machine that is simulated: their own code, other threads, clocks and disks.
 
 The gateway is all there, from its ASGI application down, and so is the indexer. Of the pipeline there is what
-plans batches, matches ranges, recovers, and looks at the past; instead of Spark something hands the one's ranges
-to the other.
+plans batches, matches ranges, recovers, and looks at the past; `run_tasks` stands in the place of Spark.
 """
 
 from __future__ import annotations
@@ -21,8 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
 
 from naive_library import NAIVE
 
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import Front
+from fieldfare.delivery.sessions import Lease, Session
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings
@@ -35,10 +38,13 @@ from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark import batch_planner, heartbeat, past_planner, past_task, range_task, recovery
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.storage.errors import StorageError
-from simulation.disk import Disk, IndexFile, MemoryQuarantine, SmallFile
-from simulation.steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
 
-BATCHES = MicroBatchSettings(max_bytes=600, max_events=7, wait_ms=1_000, poll_ms=300, split_bytes=150, tasks=2)
+from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile
+from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
+
+BATCHES = MicroBatchSettings(
+    max_bytes=600, max_events=7, wait_ms=1_000, poll_ms=300, split_bytes=150, tasks=2
+)
 PAST_LOOK_S = 0.6
 BEAT_S = 1.0
 TASK_DIED = "Python worker exited unexpectedly"
@@ -105,7 +111,9 @@ class Snapshots:
             built = build_snapshots(disk.open_registry(""), self.revision, self._floor, cut)
             files: dict[str, list[IndexFile]] = {}
             for space, parts in built.items():
-                files[space] = [IndexFile(disk.index, f"built-{self.revision}-{space}-{n}") for n in range(len(parts))]
+                files[space] = [
+                    IndexFile(disk.index, f"built-{self.revision}-{space}-{n}") for n in range(len(parts))
+                ]
                 for file, part in zip(files[space], parts, strict=True):
                     part.save(file)
             self._files = files
@@ -168,7 +176,9 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     },
     "gateway.upkeep.restored": {},
     "runtimes.indexer.following": {"time": Time, "LOOK_S": 0.3, "PACE_S": 0.6, "KEPT_S": 1.0},
-    "runtimes.indexer.index_writer": {"time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)},
+    "runtimes.indexer.index_writer": {
+        "time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)
+    },
     "runtimes.indexer.snapshot_builder": {"SlicesBuilder": partial(SlicesBuilder, library=NAIVE)},
     "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file},
     "runtimes.spark.batch_planner": {"time": Time},
@@ -212,10 +222,14 @@ def standing_in() -> Iterator[None]:
                 put(module, "Quarantine", MemoryQuarantine)
         put(following, "SqliteWatch", Watch)
         put(following, "load_kernels", lambda: None)
-        put(SnapshotSettings, "is_due", lambda self, delta_rows, rows: delta_rows >= Now.machine.snapshot_rows)
+        put(
+            SnapshotSettings, "is_due", lambda self, delta_rows, rows: delta_rows >= Now.machine.snapshot_rows
+        )
         for kind in (Part, Closings):
             put(kind, "save", _save(kind.save))
             put(kind, "open", _open(kind.open))
+        for kind in (Delivery, Front, Lease, Session, Waiter):
+            put(kind, "__hash__", lambda self: 1)  # where it lies in memory must not say whose turn it is
         upkeep = importlib.import_module("fieldfare.gateway.upkeep.pasts").PastUpkeep
         put(upkeep, "_folders", lambda self: Now.machine.disk.past_folders())
         yield
@@ -237,6 +251,7 @@ class Machine:
     """
 
     def __init__(self, steps: Steps, disk: Disk, settings: SomeSettings, snapshot_rows: int) -> None:
+        Now.machine = self
         self.steps = steps
         self.disk = disk
         self.settings = settings
@@ -312,7 +327,6 @@ def run_gateway(machine: Machine, process: Process) -> None:
         gateway.space_removal.start()
         gateway.background.start()
         machine.app, machine.loop = app, loop
-        machine.gateway = gateway  # type: ignore[attr-defined]
 
     loop.call_soon(lambda: loop.create_task(serve()))
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
-
-import numpy as np
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.frontier import _Fronts
 from fieldfare.delivery.lane import Lane
-from fieldfare.delivery.order import Order
+from fieldfare.delivery.mark import Mark
 from fieldfare.gateway.delivery import pasts
 from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.subscriptions import Subscriptions
-from fieldfare.gateway.upkeep import restored
 from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.writer import _Appends, _Changes
 from fieldfare.matching import part
+from fieldfare.model import Cursor
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage.event_log import ends_of
 
 Patch = tuple[Any, str, Any]
@@ -78,24 +80,19 @@ def _no_early_runs(self: Lane) -> tuple[Any, ...]:
     return ()
 
 
-def _seam_at_the_end(log: Any, revision: int, floor: Callable[[], int]) -> int | None:
-    """The past ends where the log does as it is first looked at."""
-    found = log.first_stamped(revision)
-    return log.end() if found is None else found
+def _seam_too_soon(log: Any, revision: int, floor: Callable[[], int]) -> int | None:
+    """The last record of the past is taken for one that met the subscription."""
+    found = real_seam(log, revision, floor)
+    return found if found is None else max(log.start(), found - 1)
+
+
+real_seam = pasts.seam_of
 
 
 def _keep_nothing(self: Maintenance) -> None:
     self.log.retain(self._policy, ends_of(self.log))
     for number, partition in enumerate(self.log.partitions):
         self.match_log.partition(number).trim(partition.start())
-
-
-def _no_letters_saved(self: Delivery, mark: Any) -> None:
-    """What was given up is taken for saved before it is."""
-    real_saved(self, mark)
-
-
-real_saved = Delivery.saved
 
 
 def _matched_unsynced(self: PipelineHeartbeat) -> Any:
@@ -134,7 +131,7 @@ def _remove_no_subscriptions(self: Subscriptions, key: str) -> Any:
 
 def _indexed_to_the_manifest(self: Any, newest: Any, revision: int) -> Any:
     """A new indexer takes the manifest's deltas for part of its snapshots."""
-    indexer, step = real_resume(self, newest, revision)
+    indexer, _ = real_resume(self, newest, revision)
     indexer.revision = newest.revision
     return indexer, indexer.apply(self._registry.changes(newest.revision, revision), revision)
 
@@ -142,28 +139,34 @@ def _indexed_to_the_manifest(self: Any, newest: Any, revision: int) -> Any:
 real_resume = index_writer.IndexWriter._resume
 
 
-def _no_notes_of_attempts(self: Delivery) -> bool:
-    return False
+def _short_leases(self: Delivery, session: Any, limit: int, now_s: float, lease_s: float) -> Any:
+    """A lease ends long before it should."""
+    return real_take(self, session, limit, now_s, lease_s / 10)
 
 
-def _order_of(self: Order, session: Any) -> int | None:
-    """What is free is taken in any order of its key."""
-    if self._unread:
-        key = next(iter(self._unread))
-        del self._unread[key]
-        return key
-    return real_take(self, session)
+real_take = Delivery.take
 
 
-real_take = Order.take
+def _no_names(self: RecordCache, keys: Any, path: str) -> list[int | None]:
+    """Of no event it is known which ordering key it has."""
+    return [None] * len(keys)
 
 
-def _give_again_at_once(self: Delivery, session: Any, limit: int, now_s: float, lease_s: float) -> Any:
-    """A lease ends as soon as somebody else asks."""
-    return real_delivery_take(self, session, limit, now_s + 60, lease_s)
+def _letters_are_not_saved(self: Mark) -> Cursor:
+    """What was given up is saved without its letter."""
+    return replace(real_cursor(self), letters=())
 
 
-real_delivery_take = Delivery.take
+real_cursor = Mark.cursor
+
+
+def _forget_all_history(self: Maintenance) -> None:
+    """History goes as soon as it is history."""
+    self.registry.purge(self.registry.revision())
+
+
+def _look_after_no_past(self: PastUpkeep) -> None:
+    """What belongs to no subscription stays."""
 
 
 def _nothing_is_late(self: _Fronts, numbers: Any, front: Any, begun: int) -> None:
@@ -179,10 +182,6 @@ def _any_manifest(self: Any, number: int, stamp: int) -> Any:
     return self._store.newest()
 
 
-def _lost_is_never_passed_over(log: Any, matches: Any, committed: int) -> int:
-    return int(matches.end(log.start()))
-
-
 MUTATIONS: dict[str, list[Patch]] = {
     "versions count for every stamp": [(part, "keep_valid", _every_version_counts)],
     "a change is answered before the stamp": [(_Changes, "_write", _stamp_of_the_change_before)],
@@ -190,19 +189,22 @@ MUTATIONS: dict[str, list[Patch]] = {
     "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
     "the cursor moves when messages are given": [(Lane, "advance", _cursor_behind_what_was_given)],
     "acks beyond the cursor are forgotten": [(Lane, "runs", _no_early_runs)],
-    "the past ends too late": [(pasts, "seam_of", _seam_at_the_end)],
+    "the past ends too soon": [(pasts, "seam_of", _seam_too_soon)],
     "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],
     "matched is told before it is synced": [(PipelineHeartbeat, "figures", _matched_unsynced)],
     "acks are answered before they are saved": [(Pump, "save", _ack_before_it_is_saved)],
     "a deleted space's subscriptions stay": [(Subscriptions, "remove_some", _remove_no_subscriptions)],
     "a new indexer forgets deltas": [(index_writer.IndexWriter, "_resume", _indexed_to_the_manifest)],
-    "leases end at once": [(Delivery, "take", _give_again_at_once)],
+    "leases end too soon": [(Delivery, "take", _short_leases)],
     "late joiners are taken for seen": [(_Fronts, "_part", _nothing_is_late)],
     "an index need not cover a record": [
         (BatchPlanner, "_wait_for_index", _no_wait_for_the_index),
-        (__import__("fieldfare.runtimes.spark.index_cache", fromlist=["x"]).IndexCache, "_manifest", _any_manifest),
+        (IndexCache, "_manifest", _any_manifest),
     ],
-    "keys are not kept in order": [(Order, "take", _order_of)],
+    "keys are not kept in order": [(RecordCache, "_names", _no_names)],
+    "letters are not saved": [(Mark, "cursor", _letters_are_not_saved)],
+    "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],
+    "nobody looks after the past": [(PastUpkeep, "round", _look_after_no_past)],
 }  # fmt: skip
 """By name, what is put in whose place."""
 
@@ -214,6 +216,3 @@ def mutated(name: str) -> Iterator[None]:
         for owner, attribute, value in MUTATIONS[name]:
             stack.enter_context(mock.patch.object(owner, attribute, value))
         yield
-
-
-_unused = (np, restored, _lost_is_never_passed_over, _no_letters_saved, _no_notes_of_attempts)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from fieldfare.model import Position, positions_of
-from simulation.history import History, Reading, Record, hold
-from simulation.machine import Machine
-from simulation.steps import Loop
 
-FILTERS = ("data.x >= 2", "data.x = 1 OR data.k = 'b'", "data.x < 2", "data.k = 'a'", "data.x >= 0", "data.x > 9")
+from .history import History, Reading, Record, hold
+from .machine import Machine
+from .steps import Loop
+
+FILTERS = (
+    "data.x >= 2",
+    "data.x = 1 OR data.k = 'b'",
+    "data.x < 2",
+    "data.k = 'a'",
+    "data.x >= 0",
+    "data.x > 9",
+)
+JSON = ((b"content-type", b"application/json"),)
 RETRY_S = 0.15
 LONGEST_S = 600.0
 """Whatever takes longer is stuck."""
@@ -40,11 +48,11 @@ class Line:
     def __init__(self, machine: Machine, loop: Loop) -> None:
         self.machine = machine
         self.loop = loop
-        self._pending: set[asyncio.Future[Answer]] = set()
+        self._pending: dict[asyncio.Future[Answer], None] = {}
         machine.on_end.append(self._cut)
 
     def _cut(self) -> None:
-        pending, self._pending = self._pending, set()
+        pending, self._pending = self._pending, {}
         for future in pending:
             if not future.done():
                 future.set_exception(CutOff())
@@ -56,7 +64,7 @@ class Line:
             await asyncio.sleep(RETRY_S)
             raise CutOff
         future: asyncio.Future[Answer] = self.loop.create_future()
-        self._pending.add(future)
+        self._pending[future] = None
         bodies = [body]
         said: list[Any] = []
 
@@ -72,19 +80,17 @@ class Line:
         async def serve() -> None:
             scope = {
                 "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
-                "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"",
-                "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *headers],
+                "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "",
+                "query_string": b"", "headers": [(b"host", b"localhost"), *(headers or JSON)],
                 "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
             }  # fmt: skip
-            if headers:
-                scope["headers"] = [(b"host", b"localhost"), *headers]
             await app(scope, receive, send)
             text = b"".join(message.get("body", b"") for message in said[1:])
             answer = Answer(said[0]["status"], json.loads(text) if text else None)
             self.loop.call_soon(tell, answer)
 
         def tell(answer: Answer) -> None:
-            self._pending.discard(future)
+            self._pending.pop(future, None)
             if not future.done():
                 future.set_result(answer)
 
@@ -134,7 +140,6 @@ class People:
         self.history = history
         self.random = random
         self.publishing = 0
-        self.reading = 0
         self.is_draining = False
         self._numbers = 0
 
@@ -182,7 +187,7 @@ class People:
     async def own(self, space: Space, id: str, *, shared: bool) -> None:
         """Have a subscription: read it, and change it now and then."""
         random = self.random
-        self.reading += 1
+        others: list[asyncio.Task[None]] = []
         try:
             while True:
                 reading = await self._subscribe(space, id, shared)
@@ -201,7 +206,8 @@ class People:
                 each for each in self.history.readings if (each.space, each.id) != (space.key, id)
             ]
         finally:
-            self.reading -= 1
+            for other in others:
+                await other
 
     async def _subscribe(self, space: Space, id: str, shared: bool) -> Reading:
         random = self.random
@@ -276,7 +282,11 @@ class People:
         lease_s = random.choice((0.3, 1.5, 4.0))
         path = f"{space.path}/subscriptions/{reading.id}"
         asked_s, lives = self.now_s(), line.machine.crashes
-        body = {"max": random.choice((1, 3, 20)), "wait_s": random.choice((0.0, 0.4, 1.0)), "ack_deadline_s": lease_s}
+        body = {
+            "max": random.choice((1, 3, 20)),
+            "wait_s": random.choice((0.0, 0.4, 1.0)),
+            "ack_deadline_s": lease_s,
+        }
         try:
             answer = await line.ask("POST", path + "/pull", json.dumps(body).encode())
         except CutOff:
@@ -372,6 +382,3 @@ class People:
         """Create a space that is not there."""
         answer = await self.line.sure("POST", "/v1/spaces", {"name": name})
         hold(answer.status in (201, 409), f"wrong: a space was answered {answer.document}")
-
-
-Act = Callable[[], None]

@@ -1,4 +1,4 @@
-"""One seed: a machine, people who use it, accidents between any two steps, and what must be true in the end."""
+"""One seed: a machine, people who use it, accidents between any two steps, and what must be true then."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Any
 
-from simulation.disk import Disk
-from simulation.history import Broken, History
-from simulation.machine import Machine, SomeSettings, standing_in
-from simulation.people import Line, People, Space
-from simulation.steps import Loop, Now, Process, Steps
+from .disk import Disk
+from .history import Broken, History
+from .machine import Machine, SomeSettings, standing_in
+from .people import Line, People, Space
+from .steps import Loop, Now, Process, Steps
 
-STEPS_MAX = 60_000
+STEPS_MAX = 40_000
 ACCIDENT_SHARE = 0.006
 ACCIDENTS = ("gateway", "gateway", "gateway", "indexer", "driver", "driver", "power", "task", "clock")
 QUIET_S = 3.5
@@ -80,17 +79,15 @@ class Simulation:
         self.keeps_all = random.random() < 0.7
         self.disk = Disk(seed, partitions, random.choice((0.0, 0.2)))
         self.trace: list[str] = []
-        self.machine = Machine.__new__(Machine)
-        Now.machine = self.machine  # type: ignore[attr-defined]
         settings = _SETTINGS if self.keeps_all else _SMALL
-        self.machine.__init__(self.steps, self.disk, settings, random.choice((1, 3, 8)))  # type: ignore[misc]
+        self.machine = Machine(self.steps, self.disk, settings, random.choice((1, 3, 8)))
         self.history = History()
         people = Process(self.steps, "people")
         self.loop = Loop(people)
         self.people = People(Line(self.machine, self.loop), self.history, random)
         self.accidents_left = random.choice((0, 1, 3, 6, 10))
         self.happened: Counter[str] = Counter()
-        self.disk.on_trim = self._check_trim  # type: ignore[attr-defined]
+        self.disk.on_trim = self._check_trim
         self._trimmed: list[str] = []
 
     def run(self) -> Outcome:
@@ -109,12 +106,10 @@ class Simulation:
         return Outcome(self.seed, said, self.trace, self.steps.count, self.happened)
 
     def _run(self) -> None:
-        story = self.loop.call_soon(lambda: setattr(self, "story", self.loop.create_task(self._story())))
-        assert story is not None
-        self.story: asyncio.Task[None] | None = None
         steps, machine = self.steps, self.machine
         chance = Random(f"{self.seed} accidents")
-        while self.story is None or not self.story.done():
+        story = self.loop.create_task(self._story())
+        while not story.done():
             if not steps.step() or steps.count > STEPS_MAX:
                 raise Broken(f"stuck: after {steps.count} steps {self._waiting()}")
             if self.accidents_left and chance.random() < ACCIDENT_SHARE:
@@ -122,7 +117,7 @@ class Simulation:
             if steps.count & 15 == 0:
                 machine.look()
                 self._complain()
-        self.story.result()
+        story.result()
         until_s = steps.now_s + QUIET_S
         while steps.now_s < until_s and steps.step():
             machine.look()
@@ -243,6 +238,3 @@ def report(outcome: Outcome) -> str:
         f"alone: python -m tests.simulation --seed {outcome.seed}",
     ]
     return "\n".join(lines)
-
-
-_unused = partial

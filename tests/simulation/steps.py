@@ -1,8 +1,8 @@
-"""Processes whose threads, locks, queues, clocks and event loops are simulated: one step at a time, as a seed says.
+"""Processes with simulated threads, locks, queues, clocks and event loops: a step at a time, as a seed says.
 
-A *fiber* stands for a thread: it runs until it pauses, at every call of storage and wherever a thread would wait.
-An event loop's step is one callback. Between two steps of anybody else anything may happen: another fiber's step,
-or the end of a process. Time passes when somebody takes a step, and when everybody waits for it.
+A *fiber* stands for a thread: it runs until it pauses, at a call of storage and where a thread would wait. An
+event loop's step is one callback. Between two steps anything may happen: another one's step, or the end
+of a process. Time passes when somebody takes a step, and when everybody waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from greenlet import getcurrent, greenlet
 STEP_S = 0.0003
 """A step takes up to so long."""
 HELD_SHARE = 0.004
-"""At so many of all steps somebody is stopped for a while, as by SIGSTOP or by a scheduler with others to serve."""
+"""At so many of all steps somebody is stopped for a while, as by SIGSTOP, or by a scheduler that is busy."""
 HELD_STEPS = 120
 BEGAN_S = 1_700_000_000.0
 
@@ -45,7 +45,7 @@ class Process:
         self.steps = steps
         self.name = name
         self.is_dead = False
-        self.fibers: set[Fiber] = set()
+        self.fibers: dict[Fiber, None] = {}
         self.loops: list[Loop] = []
         self.failures: list[BaseException] = []
 
@@ -75,7 +75,7 @@ class Fiber:
         self.waits = 0
         self._work = work
         self._greenlet = greenlet(self._run, process.steps.hub)
-        process.fibers.add(self)
+        process.fibers[self] = None
         process.steps.ready.append(self)
 
     def _run(self) -> None:
@@ -87,7 +87,7 @@ class Fiber:
             self.process.failures.append(error)
         finally:
             self.is_alive = False
-            self.process.fibers.discard(self)
+            self.process.fibers.pop(self, None)
 
     def switch(self) -> None:
         self._greenlet.switch()
@@ -96,7 +96,7 @@ class Fiber:
         if self._greenlet:
             self._greenlet.throw(Killed)
         self.is_alive = False
-        self.process.fibers.discard(self)
+        self.process.fibers.pop(self, None)
 
 
 class Steps:
@@ -213,9 +213,10 @@ class Steps:
 
 
 class Now:
-    """The steps that are being done."""
+    """The steps that are being done, and the machine on which they are."""
 
     steps: Steps
+    machine: Any
 
 
 def pause() -> None:
@@ -363,6 +364,16 @@ class Executor:
         """The processes that are simulated end by being killed."""
 
 
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    def __hash__(self) -> int:
+        return 1
+
+
+class _Task(asyncio.Task):  # type: ignore[type-arg]
+    def __hash__(self) -> int:
+        return 1
+
+
 class Loop(asyncio.AbstractEventLoop):
     """An event loop of a process: each step is one callback, in the order in which they came."""
 
@@ -370,7 +381,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.process = process
         self.steps = process.steps
         self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
         self.failures: list[str] = []
         self._executor = Executor()
         process.loops.append(self)
@@ -391,7 +402,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.ready.clear()
         events._set_running_loop(self)
         try:
-            for task in self.tasks:
+            for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 try:
                     task.get_coro().close()  # type: ignore[union-attr]
@@ -439,16 +450,16 @@ class Loop(asyncio.AbstractEventLoop):
         """It is passed over when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[Any] = _Task(coro, loop=self, name=name, context=context)
         if self.process.is_dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro.close()
         else:
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            self.tasks[task] = None
+            task.add_done_callback(lambda task: self.tasks.pop(task, None))
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:

@@ -109,8 +109,8 @@ class Pasts:
                 return LookResult([], number, begin if seam is None else min(begin, seam), 0, None)
             block = past.match_log.partition(number).block_at(offset)
             if block is None:
-                # It may be matched as far as it goes: where the log ended holes may lie before the next record,
-                # and once that is there the past is known to end before them.
+                # It may be matched as far as it goes: holes may lie where the log ended, and once there is a
+                # record behind them the past is known to end before them.
                 self._find_seam(past, partition, anew=True)
                 return None
             keys = keys_in(block, number, past.row.number)
