@@ -1,6 +1,6 @@
 """A publisher that tunes itself against fixed settings, a plain loop and Kafka's producer.
 
-    python benchmarks/publisher.py --json [--round-trips 0 20 140] [--kafka-jars DIR]
+    python benchmarks/publisher.py --json [--round-trips 0 20 140] [--kafka]
 
 For each round trip (made by a small proxy on loopback) and each way to publish:
 
@@ -14,15 +14,14 @@ All ways are measured once. Then auto and the two fixed settings that did best t
 row is the median over the turns, against the better of the two; over 1 is worse than the best fixed setting.
 ``worst_ratio_to_best_static`` is the worst row's. The machine's noise is the spread of ``ratios``.
 
-Kafka's producer is measured where confluent-kafka is installed and ``--kafka-jars`` names the jars of a
-broker (kafka_broker.py); it runs with its own defaults. Its broker acknowledges before it has synced its log
+With ``--kafka`` Kafka's producer is measured, too, where a broker can be had (`fieldfare_lab.kafka_broker`);
+it runs with its own defaults. Its broker acknowledges before it has synced its log
 to the disk, the gateway after.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -33,15 +32,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from delayed import delayed
-from kafka_broker import kafka_broker
 from senders import EVENT, FieldfareSender, KafkaSender, PlainLoopSender, Sender
 
 from fieldfare import BatchSettings
+from fieldfare_lab.kafka_broker import KafkaBroker, find_free_port, why_no_broker
 
 STATIC = {
     "1 event": BatchSettings(max_events=1, linger_ms=0),
@@ -171,15 +169,6 @@ def make_ways(url: str, kafka: str | None) -> Ways:
     return ways
 
 
-def why_no_kafka(jars: Path | None) -> str | None:
-    """Why Kafka's producer is not measured; None where it is."""
-    if importlib.util.find_spec("confluent_kafka") is None:
-        return "confluent-kafka is not installed"
-    if jars is None:
-        return "no broker: --kafka-jars is not given"
-    return None
-
-
 def show(rows: list[dict[str, Any]]) -> str:
     """The rows as a table in Markdown."""
 
@@ -213,9 +202,9 @@ def main() -> None:
     parser.add_argument(
         "--measures", nargs="+", default=[THROUGHPUT, "50", "2000"], help="throughput, or events a second"
     )
-    parser.add_argument("--kafka-jars", type=Path, help="folder with the jars of a Kafka broker")
+    parser.add_argument("--kafka", action="store_true", help="measure Kafka's producer, too")
     options = parser.parse_args()
-    without_kafka = why_no_kafka(options.kafka_jars)
+    without_kafka = why_no_broker() if options.kafka else "--kafka is not given"
     if without_kafka:
         print(f"Kafka's producer is skipped: {without_kafka}", flush=True)
     rows: list[dict[str, Any]] = []
@@ -225,7 +214,10 @@ def main() -> None:
                 url = f"http://127.0.0.1:{stack.enter_context(delayed(port, round_trip_ms))}"
                 kafka = None
                 if not without_kafka:
-                    kafka = stack.enter_context(kafka_broker(options.kafka_jars, round_trip_ms))
+                    broker_port = find_free_port()
+                    advertised_port = stack.enter_context(delayed(broker_port, round_trip_ms))
+                    stack.enter_context(KafkaBroker(broker_port, advertised_port))
+                    kafka = f"127.0.0.1:{advertised_port}"
                 ways = make_ways(url, kafka)
                 rows += [
                     compare(ways, what, round_trip_ms, options.seconds, options.turns)

@@ -21,8 +21,9 @@ import numpy as np
 
 from fieldfare.filters import compile_filter
 from fieldfare.matching.events.columns import KIND_INT, Column, ColumnBatch
-from fieldfare.matching.index import Applied, Change, Index, LiveIndex
+from fieldfare.matching.index import Applied, Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
+from fieldfare.model import Change
 from fieldfare_lab.workloads.columns import (
     RANGE_ATTRIBUTES,
     RANGE_DOMAIN,
@@ -62,7 +63,7 @@ def changes(size: int, first: int, count: int, seed: int, compiled: bool) -> lis
         text = None if i % 3 == 2 else filter_text(rng, RANGE_ATTRIBUTES)
         number = first + i if i % 3 == 0 else numbers[i]
         form = compile_filter(text).compiled if text is not None and compiled else None
-        made.append(Change(first + i, number, text, "sql", form))
+        made.append(Change(first + i, "default", number, text, "sql", form))
     return made
 
 
@@ -96,7 +97,7 @@ def single_changes_ms(live: LiveIndex, count: int, attributes: int, first: int =
     for i in range(count):
         revision = live.revision + 1
         text = None if i % 3 == 2 else filter_text(rng, attributes)
-        change = Change(revision, revision if i % 3 == 0 else first + i, text)
+        change = Change(revision, "default", revision if i % 3 == 0 else first + i, text)
         columns = {
             path: Column(column.kinds[i : i + 1], column.words[i : i + 1])
             for path, column in events.columns.items()
@@ -170,7 +171,7 @@ def main() -> None:
     figures |= beside(Index((part,)), live.index, options.rounds)
     figures |= single_changes_ms(live, options.singles, RANGE_ATTRIBUTES, size // 2)
     wide = LiveIndex()
-    wide.apply([Change(1, 1, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
+    wide.apply([Change(1, "default", 1, " AND ".join(f"data.a{i:02d} > {i}" for i in range(250)))])
     figures |= {f"500_attributes_{k}": v for k, v in single_changes_ms(wide, options.singles, 500).items()}
     compacted = snapshot(size, options.seed)
     figures["rebase_s"] = round(timed(lambda: live.rebase(compacted, size))[0], 3)

@@ -39,6 +39,22 @@ OPEN_END = (1 << 63) - 1
 """The ``valid_to`` of a subscription version that nothing has replaced or removed yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One revision of the registry: a subscription's filter put (`filter` not None) or removed.
+
+    It counts for events whose stamp is this revision or a later one. `compiled` is what a library made of the
+    filter; without it the index has it compiled.
+    """
+
+    revision: int
+    space: str
+    number: int
+    filter: str | None
+    dialect: str | None = None
+    compiled: bytes | None = None
+
+
 _DIGITS_MAX = 18
 """What a database and an array can hold for sure."""
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from service_support import until
 
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.storage import NewMatchBlock, open_event_log, open_registry
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError
@@ -163,11 +164,11 @@ def test_records_are_not_given_up_because_their_process_was_killed_again_and_aga
     log.append([NewRecord("default", b'{"n": %d}\n' % n, 1) for n in range(8)])
     for _ in range(12):
         recovery = recovery_module.Recovery(folder, log, FileMatchLog(folder.matches), MicroBatchSettings())
-        recovery.begin(predecessor_died=True, told_offset=0)
+        recovery.begin(predecessor_died=True, told=(0,))
         file = suspects_module.SuspectsFile(folder.suspects)
         found, _ = file.load()
         file.save(found, trying=True)  # as the planner does before each attempt; then comes the kill
-    assert quarantine_module.Quarantine(folder.quarantine).offsets() == []
+    assert quarantine_module.Quarantine(folder.quarantine).offsets(0) == []
 
 
 def service_with_an_index(root: Path) -> DataFolder:
@@ -203,7 +204,7 @@ def test_an_index_that_has_rotted_is_built_anew(tmp_path: Path, name: str) -> No
     bring_index_up_to_date(folder)
     manifest = FileIndexStore(folder.index).newest()
     assert manifest is not None
-    RangeMatcher(folder).match(RecordRange(0, 1, manifest.number))
+    RangeMatcher(folder).match(RecordRange(0, 0, 1, manifest.number))
     block = FileMatchLog(folder.matches).block_at(0)
     assert block is not None
     assert block.matches == 1
@@ -227,11 +228,11 @@ def test_a_match_log_that_was_deleted_is_made_again_across_a_hole_of_the_event_l
         log.append([NewRecord("default", b'{"n": 2}\n', 1, stamp=1)] * 2)
     log.raise_end(log.end() + hole)
     planner, matcher = BatchPlanner(folder, MicroBatchSettings()), RangeMatcher(folder)
-    at = {"offset": planner.first(), "manifest": 0}
+    at: Offset = {"ends": planner.first(), "manifest": 0}
     try:
         while (end := planner.next_end(at)) != at:
-            for first, last in planner.ranges(at["offset"], end["offset"]):
-                matcher.match(RecordRange(first, last, end["manifest"]))
+            for each in chain(*planner.tasks(at["ends"], end["ends"])):
+                matcher.match(RecordRange(*each, end["manifest"]))
             at = end
     finally:
         planner.close()

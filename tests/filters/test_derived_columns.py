@@ -28,11 +28,11 @@ from fieldfare.matching.evaluation import derived_columns, elements
 from fieldfare.matching.evaluation.derived_columns import DerivedColumn
 from fieldfare.matching.events.event_columns import columns_of_events
 from fieldfare.matching.events.json_decoder import decode_json_lines
-from fieldfare.matching.index import Change, Index, LiveIndex
+from fieldfare.matching.index import Index, LiveIndex
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain.build import derived
 from fieldfare.matching.versions import IndexEntry
-from fieldfare.model import OPEN_END, derived_path, derived_text
+from fieldfare.model import OPEN_END, Change, derived_path, derived_text
 from fieldfare.partitioning import constrained_paths
 
 from . import strategies as some
@@ -248,7 +248,7 @@ def test_changes_and_folding_keep_what_columns_say() -> None:
         for _ in range(rng.choice([1, 1, 3, 40])):
             revision, number = revision + 1, rng.randrange(50)
             put = compile_filter(_text(rng)) if rng.random() < 0.8 else None
-            changes.append(Change(revision, number, put.text if put else None, "sql"))
+            changes.append(Change(revision, "default", number, put.text if put else None, "sql"))
             current.pop(number, None)
             if put:
                 current[number] = put

@@ -19,7 +19,9 @@ class PastPipeline:
         """One round of so many pieces; how many there were."""
         pieces = self._planner.next_round(most)
         for piece in pieces:
-            PastMatcher(self._folder, piece.past).match(RecordRange(piece.start, piece.end, 0))
+            PastMatcher(self._folder, piece.past).match(
+                RecordRange(piece.partition, piece.start, piece.end, 0)
+            )
         return len(pieces)
 
     def finish(self) -> None:

@@ -11,7 +11,7 @@ from gateway_support import SUBSCRIPTIONS, event, run, running
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
 
-ERROR = 'a.b.RecordsError: records 0 to 0 cannot be matched: ValueError: not so: {"patient": "Doe"}'
+ERROR = 'a.RecordsError: records 0 to 0 of partition 0 cannot be matched: ValueError: no: {"patient": "Doe"}'
 
 
 def test_a_record_set_aside_is_listed_and_its_retry_is_delivered_once(tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_what_retention_has_taken_is_forgotten(tmp_path: Path) -> None:
             assert (await r.client.post("/v1/quarantine/0-0-0/retry")).status_code == 404
             r.gateway.log.trim(2)
             r.gateway.maintenance.round(1.0)
-            assert quarantine.offsets() == [2]
+            assert quarantine.offsets(0) == [2]
 
     run(work)
 
 
 def test_a_torn_note_still_names_its_record(tmp_path: Path) -> None:
     quarantine = Quarantine(DataFolder(tmp_path).quarantine)
-    assert quarantine.offsets() == []
+    assert quarantine.places() == []
     quarantine.add(SetAside(7, "s", 1, "e", 1))
     (DataFolder(tmp_path).quarantine / f"{7:016d}.json").write_bytes(b"")
-    found = quarantine.get(7)
+    found = quarantine.get(0, 7)
     assert found is not None and (found.offset, "cannot be read" in found.error) == (7, True)
 
 
@@ -124,7 +124,7 @@ def test_the_list_quotes_no_event(tmp_path: Path) -> None:
     """A library's error names the value that it could not read, of an event in somebody else's space."""
     errors = {
         ERROR: "matching it raised ValueError",
-        "RecordsError: records 1 to 1 cannot be matched: Doe is ill": "it could not be matched",
+        "RecordsError: records 1 to 1 of partition 0 cannot be matched: Doe": "it could not be matched",
         "SparkException: Python worker exited unexpectedly (crashed): Doe": (
             "the worker process that matched it ended unexpectedly"
         ),

@@ -12,14 +12,14 @@ from naive_library import each_library
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
-from fieldfare.matching.index import Change, Index, LiveIndex
+from fieldfare.matching.index import Index, LiveIndex
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.plain.cell_values import values_of_cells, values_of_codes
 from fieldfare.matching.plain.codes import encode
 from fieldfare.matching.plain.library import PlainLibrary
 from fieldfare.matching.versions import Closings, IndexEntry
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Change
 from fieldfare_lab.workloads.synthetic import WORKLOADS
 
 from matching_support import Compiler, columns_of, entry, events, normal_forms, values  # isort: skip
@@ -94,8 +94,8 @@ def test_texts_that_are_looked_for_are_named() -> None:
 def test_an_explanation_follows_changes() -> None:
     """The present version is in the newest part that has it; a removed subscription is nowhere."""
     live = LiveIndex(_part("data.a > 1", "data.b = 2"), 2)
-    live.apply([Change(3, 0, "data.a > 2")])
-    index = live.apply([Change(4, 1, None)]).index
+    live.apply([Change(3, "default", 0, "data.a > 2")])
+    index = live.apply([Change(4, "default", 1, None)]).index
     (place,) = index.explain_subscription(0) or ()
     assert place.part == 1
     assert index.explain_subscription(1) is None
@@ -106,8 +106,8 @@ def test_an_explanation_follows_changes() -> None:
 @each_library
 def test_every_library_explains_its_parts(library: Library) -> None:
     live = LiveIndex(library=library)
-    live.apply([Change(1, 0, "data.a > 2"), Change(2, 1, "data.b = 2")])
-    index = live.apply([Change(3, 1, None)]).index
+    live.apply([Change(1, "default", 0, "data.a > 2"), Change(2, "default", 1, "data.b = 2")])
+    index = live.apply([Change(3, "default", 1, None)]).index
     (place,) = index.explain_subscription(0) or ()
     assert str(place).startswith("part 0: ") and place.document()["part"] == 0
     assert index.explain_subscription(1) is None

@@ -15,11 +15,11 @@ from matching_support import Compiler, NormalForm, columns_of, entry, matches_of
 from naive_library import each_kind
 from tests.doses import drawn
 
-from fieldfare.matching.index import DELTAS_MAX, Change, Index, LiveIndex
+from fieldfare.matching.index import DELTAS_MAX, Index, LiveIndex
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Change
 
 steps = st.lists(
     st.tuples(
@@ -47,7 +47,7 @@ class History:
         if form is not None:
             text = self.compiler.register(form)
             self.versions.append([revision, number, OPEN_END, form, text])
-        return Change(revision, number, text, "sql")
+        return Change(revision, "default", number, text, "sql")
 
     def snapshot(self, revision: int) -> Part:
         """What a background build makes of the registry's versions as known at a revision."""
@@ -125,7 +125,7 @@ def test_changes_that_were_seen_already_are_left_out(library_of: Callable[[Compi
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
     live = LiveIndex(library=library_of(compiler))
-    change = Change(1, 7, everything, "sql")
+    change = Change(1, "default", 7, everything, "sql")
     live.apply([change])
     assert live.apply([change]).written == ()
     assert live.index.match(columns_of([{}]), np.ones(1, np.int64)).lists() == [[7]]
@@ -138,10 +138,10 @@ def test_many_single_changes_keep_the_parts_few_and_a_bulk_makes_one(
     compiler = Compiler()
     everything = compiler.register(NormalForm((support.Conjunction(()),)))
     live = LiveIndex(library=library_of(compiler))
-    bulk = live.apply(Change(r, r, everything, "sql") for r in range(1, 2001))
+    bulk = live.apply(Change(r, "default", r, everything, "sql") for r in range(1, 2001))
     assert [part.size for part in bulk.written] == [2000]
     for revision in range(2001, 2101):
-        applied = live.apply([Change(revision, revision, everything, "sql")])
+        applied = live.apply([Change(revision, "default", revision, everything, "sql")])
         assert len(applied.index.parts) <= DELTAS_MAX
         assert bulk.written[0] in applied.index.parts
     assert live.index.match(columns_of([{}]), np.full(1, 2100)).lists() == [list(range(1, 2101))]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fieldfare.arrow_events.stream import write_events
 from fieldfare.filters import compile_filter, encode_normal_form
 from fieldfare.filters.values import ABSENT
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Change
 from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Partitioning, Replicated
 from fieldfare.partitioning.axis import place_before
 
@@ -111,18 +111,6 @@ def random_partitioning(random: Random) -> Partitioning:
     hash_owners = tuple(random.randrange(matchers) for _ in range(random.randrange(3)))
     wide_share = random.choice([0.0, 0.4, 0.75, 1.0])
     return AttributeSpace(axes, owners, hash_owners, wide_share, random.random() < 0.5)
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of a subscription, as the registry tells it."""
-
-    revision: int
-    space: str
-    number: int
-    filter: str | None
-    dialect: str | None = "sql"
-    compiled: bytes | None = None
 
 
 @dataclass

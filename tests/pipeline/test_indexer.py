@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from naive_library import each_library
 from pipeline_support import (
     SPACES,
-    Change,
     History,
     payload_of,
     random_event,
@@ -27,7 +26,7 @@ from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings, IndexEntry
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Change
 from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning, Replicated
 from fieldfare.pipeline.access_point import RECORDS
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision

@@ -186,9 +186,9 @@ def test_filters_that_match_everything_do_not_multiply_with_the_events_of_a_requ
     filters, events = 2_000, 10_000
     index = index_of([f"data.a5 < {1000 + i}" for i in range(filters)])
     records = [record(0, lines(small_events(5)), 5), record(1, lines(small_events(events)), events)]
-    range_matcher(index, records[:1]).match(RecordRange(0, 1, 0))
+    range_matcher(index, records[:1]).match(RecordRange(0, 0, 1, 0))
     with at_most(100):
-        row = range_matcher(index, records).match(RecordRange(0, 2, 0))
+        row = range_matcher(index, records).match(RecordRange(0, 0, 2, 0))
     assert row["matches"] == filters * (events + 5)
     assert list(tmp_path.rglob("*.tmp")) == []
     log = FileMatchLog(tmp_path / "matches")
@@ -210,19 +210,19 @@ def test_blocks_gathered_on_disk_are_like_those_gathered_in_memory(
     records = [record(i, lines(small_events(20 + i)), 20 + i) for i in range(6)]
     index = index_of(filters, parts=2)
     (tmp_path / "matches").mkdir()
-    range_matcher(index, records).match(RecordRange(0, 6, 0))
+    range_matcher(index, records).match(RecordRange(0, 0, 6, 0))
     (path,) = (tmp_path / "matches").rglob("*.arrow")
     in_memory = path.read_bytes()
     monkeypatch.setattr(windows, "WINDOW_PAIRS", 200)
     monkeypatch.setattr(range_task, "HELD_SLOTS", 300)
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 1 << 20)
-    range_matcher(index, records).match(RecordRange(0, 6, 0))
+    range_matcher(index, records).match(RecordRange(0, 0, 6, 0))
     assert path.read_bytes() == in_memory
     monkeypatch.setattr("fieldfare.storage.match_runs.MERGED_MATCHES", 100)
     monkeypatch.setattr("fieldfare.storage.files.match_block.WAITING_BATCHES", 2)
     before = FileMatchLog(tmp_path / "matches").block_at(0)
     assert before is not None
-    range_matcher(index, records).match(RecordRange(0, 6, 0))
+    range_matcher(index, records).match(RecordRange(0, 0, 6, 0))
     after = FileMatchLog(tmp_path / "matches").block_at(0)
     assert after is not None
     for mine, other in zip(before.by_event(), after.by_event(), strict=True):
@@ -237,7 +237,7 @@ def test_a_block_says_which_subscriptions_were_given_up(
     index = index_of(["data.a5 = 1", heavy, "3 = ANY(data.list)"], parts=2)
     events = [{"data": {"a5": 1, "list": list(range(2, size))}} for size in (5, 50, 60)]
     records = [record(0, lines(events[:1]), 1), record(1, lines(events), 3)]
-    range_matcher(index, records).match(RecordRange(0, 2, 0))
+    range_matcher(index, records).match(RecordRange(0, 0, 2, 0))
     block = FileMatchLog(tmp_path / "matches").block_at(0)
     assert block is not None
     assert {name: n for name, n in block.extra.items() if name.startswith("given")} == {

@@ -25,7 +25,7 @@ def isolate(size: int, bad: set[int], batch: int, name: Naming = lambda bad: Non
             suspects = suspects.passed(tip) if suspects else None
             continue
         failures += 1
-        suspects = (suspects or Suspects(tip, upto, upto)).failed(
+        suspects = (suspects or Suspects(0, tip, upto, upto)).failed(
             tip, "no good", name(bad & set(range(tip, upto)))
         )
         if suspects and suspects.is_proven():
@@ -69,7 +69,7 @@ def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
     start: int, size: int, history: list[tuple[bool, int]]
 ) -> None:
     """Blocks may be written beyond a failed attempt, and a passed one may be told twice."""
-    suspects: Suspects | None = Suspects(start, start + size, start + size)
+    suspects: Suspects | None = Suspects(0, start, start + size, start + size)
     tip = start
     for failed, more in history:
         tip = tip + more if more < 10 else tip
@@ -81,24 +81,24 @@ def test_whatever_happens_the_next_attempt_is_one_of_the_suspects(
 
 def test_a_record_that_failed_once_alone_and_then_passed_is_not_set_aside() -> None:
     """A task is killed from outside now and then: that is no record's fault."""
-    once = Suspects(5, 6, 6).failed(5, "killed")
+    once = Suspects(0, 5, 6, 6).failed(5, "killed")
     assert once is not None and not once.is_proven()
     assert once.passed(6) is None
 
 
 def test_a_record_that_failed_in_company_has_not_failed_alone() -> None:
     """Its neighbours' blocks were written, so only it was left; yet another may have crashed the process."""
-    suspects = Suspects(0, 8, 8).failed(7, "crashed")
-    assert suspects == Suspects(7, 8, 8, failures=0, error="crashed")
+    suspects = Suspects(0, 0, 8, 8).failed(7, "crashed")
+    assert suspects == Suspects(0, 7, 8, 8, failures=0, error="crashed")
 
 
 def test_a_death_without_a_word_is_no_evidence_in_company_and_little_alone() -> None:
     """The kernel ends the largest process when memory is short: what that was matching, it does not ask."""
-    suspects: Suspects | None = Suspects(0, 8, 8)
+    suspects: Suspects | None = Suspects(0, 0, 8, 8)
     for _ in range(3 + DIED_ALONE_MAX - 1):
         suspects = suspects.died(0, "killed") if suspects else None
         assert suspects is not None and not suspects.is_proven()
-    assert suspects == Suspects(0, 1, 1, deaths=DIED_ALONE_MAX - 1, error="killed")
+    assert suspects == Suspects(0, 0, 1, 1, deaths=DIED_ALONE_MAX - 1, error="killed")
     last = suspects.died(0, "killed")
     assert last is not None and last.is_proven() and not last.is_proven(given_up_before=1)
     assert suspects.passed(1) is None, "it was matched: the deaths are forgotten"
@@ -106,7 +106,7 @@ def test_a_death_without_a_word_is_no_evidence_in_company_and_little_alone() -> 
 
 def test_deaths_and_failures_are_counted_apart() -> None:
     """A process that was killed by chance does not make one failure of the record into two."""
-    once = Suspects(5, 6, 6).failed(5, "raised")
+    once = Suspects(0, 5, 6, 6).failed(5, "raised")
     assert once is not None
     for _ in range(DIED_ALONE_MAX - 1):
         once = once.died(5, "killed")

@@ -70,7 +70,9 @@ def lines(n: int) -> bytes:
 
 def match(folder: DataFolder, pieces: Sequence[Piece]) -> None:
     for piece in pieces:
-        PastMatcher(folder, piece.past, lambda: 5.0).match(RecordRange(piece.start, piece.end, 0))
+        PastMatcher(folder, piece.past, lambda: 5.0).match(
+            RecordRange(piece.partition, piece.start, piece.end, 0)
+        )
 
 
 @pytest.fixture
@@ -156,7 +158,7 @@ def test_a_record_that_cannot_be_matched_is_found_and_passed_over(tmp_path: Path
 def test_spark_matches_a_piece_in_each_task(session: SparkSession, tmp_path: Path) -> None:
     service = Service(tmp_path, 50)
     pasts = [service.begin("a", "n % 2 = 0"), service.begin("b", "n > 40", offset=7)]
-    events = match_pieces(session, service.folder, [Piece(pasts[0], 0, 50), Piece(pasts[1], 7, 50)])
+    events = match_pieces(session, service.folder, [Piece(pasts[0], 0, 0, 50), Piece(pasts[1], 0, 7, 50)])
     assert events == 100 + 86
     assert service.found(pasts[0]) == [(n, i) for n in range(50) for i in (0, 1) if (n + i) % 2 == 0]
     assert service.found(pasts[1]) == [(n, i) for n in range(50) for i in (0, 1) if n + i > 40]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ from fieldfare.gateway.upkeep.restored import pass_over_lost
 from fieldfare.pipeline.suspects import Suspects
 from fieldfare.runtimes.process.locks import FileLock, birth_of, end_process_of, write_pid
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange
 from fieldfare.runtimes.spark.recovery import FAILURES_MAX, FULL_PAUSE_S, Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_registry
-from fieldfare.storage.event_log import EventLog, NewRecord
+from fieldfare.storage.event_log import EventLog, NewRecord, ends_of
 from fieldfare.storage.files.match_folder import BlockFile
 from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
@@ -38,7 +39,9 @@ from fieldfare.storage.registry import Put
 
 pytestmark = pytest.mark.long
 
-RAISED = "org.apache.spark...\n  RecordsError: records 0 to 9 cannot be matched: ValueError: no"
+RAISED = (
+    "org.apache.spark...\n  RecordsError: records 0 to 9 of partition 0 cannot be matched: ValueError: no"
+)
 BROKEN = "java.io.IOException: Input/output error"
 FULL = "java.io.IOException: No space left on device"
 
@@ -127,8 +130,8 @@ def test_one_record_that_makes_matching_fail_is_set_aside_and_the_others_go_on(t
         log.append([good(3, "other"), good(4)])
         until(lambda: heartbeat_of(folder).get("offset") == 5)
         assert process.poll() is None
-    aside = [Quarantine(folder.quarantine).get(offset) for offset in (1, 2)]
-    assert Quarantine(folder.quarantine).offsets() == [1, 2]
+    aside = [Quarantine(folder.quarantine).get(0, offset) for offset in (1, 2)]
+    assert Quarantine(folder.quarantine).offsets(0) == [1, 2]
     assert [record.space for record in aside] == ["other", "default"]
     assert "cannot be matched" in aside[0].error
     assert "exited unexpectedly" in aside[1].error
@@ -152,7 +155,7 @@ def test_a_full_disk_is_no_records_fault_and_no_process(tmp_path: Path) -> None:
     for report in (FULL, "OSError: [Errno 28] No space left on device", "OSError: [Errno 122] Disk quota"):
         assert {recovery.failed(report, report) for _ in range(3 * FAILURES_MAX)} == {FULL_PAUSE_S}
     assert not folder.suspects.exists()
-    assert Quarantine(folder.quarantine).offsets() == []
+    assert Quarantine(folder.quarantine).offsets(0) == []
 
 
 def test_what_fails_for_other_reasons_is_tried_ever_later_and_at_last_by_another_process(
@@ -165,7 +168,7 @@ def test_what_fails_for_other_reasons_is_tried_ever_later_and_at_last_by_another
     assert pauses[-1] is None
     assert pauses[:-1] == sorted(pauses[:-1]) and 0 < pauses[0] < pauses[-2]
     assert not folder.suspects.exists()
-    assert Quarantine(folder.quarantine).offsets() == []
+    assert Quarantine(folder.quarantine).offsets(0) == []
 
 
 def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: Path) -> None:
@@ -176,21 +179,21 @@ def test_a_record_that_kills_the_whole_process_is_known_over_restarts(tmp_path: 
     file, tip = SuspectsFile(folder.suspects), FileMatchLog(folder.matches)
     while tip.end(0) < 4:
         recovery = recovery_of(folder, log)
-        recovery.begin(predecessor_died=deaths > 0, told_offset=None)
+        recovery.begin(predecessor_died=deaths > 0, told=None)
         start = tip.end(0)
         suspects = file.load()[0]
-        suspects = suspects and suspects.passed(start)
-        upto = suspects.upto if suspects else 4
-        if suspects:
-            file.save(suspects, trying=True)
+        left = [each for each in (found.passed(start) for found in suspects) if each]
+        upto = left[0].upto if left else 4
+        if left:
+            file.save((left[0],), trying=True)
         if start <= deadly < upto:
             deaths += 1
             assert deaths < 20
             continue
         for offset in range(start, upto):
-            recovery._match_log.write(recovery_block(offset))
-    assert Quarantine(folder.quarantine).offsets() == [deadly]
-    assert "ended while" in Quarantine(folder.quarantine).get(deadly).error
+            recovery._match_log.partition(0).write(recovery_block(offset))
+    assert Quarantine(folder.quarantine).offsets(0) == [deadly]
+    assert "ended while" in Quarantine(folder.quarantine).get(0, deadly).error
 
 
 def test_a_machine_that_kills_whatever_is_tried_costs_hardly_any_record(tmp_path: Path) -> None:
@@ -199,10 +202,10 @@ def test_a_machine_that_kills_whatever_is_tried_costs_hardly_any_record(tmp_path
     log.append([good(n) for n in range(16)])
     file = SuspectsFile(folder.suspects)
     for _ in range(100):
-        recovery_of(folder, log).begin(predecessor_died=True, told_offset=None)
+        recovery_of(folder, log).begin(predecessor_died=True, told=None)
         if suspects := file.load()[0]:
             file.save(suspects, trying=True)
-    assert len(Quarantine(folder.quarantine).offsets()) <= 3
+    assert len(Quarantine(folder.quarantine).offsets(0)) <= 3
 
 
 def test_a_record_set_aside_does_not_hide_that_the_matches_before_it_are_missing(tmp_path: Path) -> None:
@@ -217,7 +220,7 @@ def test_a_record_set_aside_does_not_hide_that_the_matches_before_it_are_missing
     recovery = recovery_of(folder, log)
     recovery.failed(RAISED, "no")
     recovery.failed(RAISED, "no")
-    assert Quarantine(folder.quarantine).offsets() == [1]
+    assert Quarantine(folder.quarantine).offsets(0) == [1]
     matches.block_at(0)
     BlockFile(0, 1).path(folder.matches).unlink()
     assert pass_over_lost(log, FileMatchLog(folder.matches), 0) == 0
@@ -238,11 +241,11 @@ def test_a_pipeline_that_is_stopped_while_it_tries_a_record_does_not_blame_it(tm
     folder, log = open_service(tmp_path)
     log.append([good(0)])
     file = SuspectsFile(folder.suspects)
-    file.save(Suspects(0, 1, 1, 1, "killed"), trying=True)
+    file.save((Suspects(0, 0, 1, 1, 1, "killed"),), trying=True)
     recovery_of(folder, log).stopped()
-    recovery_of(folder, log).begin(predecessor_died=False, told_offset=0)
-    assert file.load() == (Suspects(0, 1, 1, 1, "killed"), False)
-    assert Quarantine(folder.quarantine).offsets() == []
+    recovery_of(folder, log).begin(predecessor_died=False, told=(0,))
+    assert file.load() == ((Suspects(0, 0, 1, 1, 1, "killed"),), False)
+    assert Quarantine(folder.quarantine).offsets(0) == []
 
 
 def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
@@ -260,7 +263,7 @@ def test_a_record_is_not_set_aside_when_that_cannot_be_written_down(
     folder.quarantine.unlink()
     assert recovery.failed(RAISED, "no") == 0.0
     assert FileMatchLog(folder.matches).end(0) == 1
-    assert Quarantine(folder.quarantine).offsets() == [0]
+    assert Quarantine(folder.quarantine).offsets(0) == [0]
 
 
 def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_path: Path) -> None:
@@ -270,17 +273,17 @@ def test_what_died_again_and_again_at_a_hole_of_the_log_sets_nothing_aside(tmp_p
     log.append([good(0)])
     for _ in range(8):
         recovery = recovery_of(folder, log)
-        recovery.begin(predecessor_died=True, told_offset=0)
+        recovery.begin(predecessor_died=True, told=(0,))
         suspects, _ = SuspectsFile(folder.suspects).load()
         SuspectsFile(folder.suspects).save(suspects, trying=True)
-    assert Quarantine(folder.quarantine).offsets() == []
+    assert Quarantine(folder.quarantine).offsets(0) == []
     bring_index_up_to_date(folder)
     planner, matcher = BatchPlanner(folder, MicroBatchSettings()), RangeMatcher(folder)
-    at: dict[str, int] = {"offset": planner.first(), "manifest": 0}
-    while at["offset"] < log.end():
+    at: Offset = {"ends": planner.first(), "manifest": 0}
+    while at["ends"] < ends_of(log):
         end = planner.next_end(at)
-        for first, last in planner.ranges(at["offset"], end["offset"]):
-            matcher.match(RecordRange(first, last, end["manifest"]))
+        for each in chain(*planner.tasks(at["ends"], end["ends"])):
+            matcher.match(RecordRange(*each, end["manifest"]))
         at = end
     planner.close()
     assert FileMatchLog(folder.matches).end(0) == 4
@@ -290,7 +293,7 @@ def test_a_torn_note_about_suspects_is_as_none(tmp_path: Path) -> None:
     folder, _ = open_service(tmp_path)
     for text in (b"", b"{", b'{"suspects": {"start": 1}}', b"[]", b"\xff"):
         folder.suspects.write_bytes(text)
-        assert SuspectsFile(folder.suspects).load() == (None, False)
+        assert SuspectsFile(folder.suspects).load() == ((), False)
 
 
 def test_a_report_blames_records_only_for_matching_and_for_a_dead_worker() -> None:

@@ -23,7 +23,7 @@ from fieldfare.planning.choosing import PARTITIONINGS, choose_partitioning
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.event_log import NewRecord, only_partition
+from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.spark.batches import LogBatches
 from fieldfare_lab.spark.fixed_index import write_space
@@ -77,11 +77,11 @@ class Scene:
             sample += events if space == "mine" else []
         with_log = open_event_log(self.folder.log_url)
         with_log.append(records)
-        self.end = only_partition(with_log).end()
+        self.end = with_log.partitions[0].end()
         self.extents: Extents = read_extents(self.entries)
         mine = [
             events
-            for events in by_space(record_batch(only_partition(with_log).read(0, self.end)))
+            for events in by_space(record_batch(with_log.partitions[0].read(0, self.end)))
             if events.space == "mine"
         ]
         self.sample = decode(mine[0], tuple(self.extents.attributes))
@@ -132,7 +132,7 @@ def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_p
     log = open_event_log(folder.log_url)
     log.append(records)
     extents = read_extents(entries)
-    sample = decode(next(by_space(record_batch(only_partition(log).read(0, 1)))), tuple(extents.attributes))
+    sample = decode(next(by_space(record_batch(log.partitions[0].read(0, 1)))), tuple(extents.attributes))
     log.close()
     recutting = Recutting(open_index_store(folder.index_url), "mine", entries, extents, sample, 2, patience=1)
     first = recutting.manifest
@@ -169,7 +169,9 @@ def test_a_record_that_no_matcher_can_read_is_named(session: SparkSession, tmp_p
     log.append([NewRecord("mine", payload, 1, None, None, 0) for payload in (b'{"data":{"x":2}}\n', b"{]\n")])
     log.close()
     batches = LogBatches(session, folder)
-    with pytest.raises(PythonException, match="RecordsError: records 1 to 1 cannot be matched"):
+    with pytest.raises(
+        PythonException, match="RecordsError: records 1 to 1 of partition 0 cannot be matched"
+    ):
         batches.match(1, 2)
     assert batches.match(0, 1).matches == 1
 

@@ -47,7 +47,7 @@ class Scene:
 
     def sent(self) -> list[pa.RecordBatch]:
         """What AP sends to the matchers."""
-        row = {"start": 0, "end": 1, "manifest": self.planned_with}
+        row = {"partition": 0, "start": 0, "end": 1, "manifest": self.planned_with}
         return list(Dispatch(self.folder, Spread(2, 1))(iter([pa.RecordBatch.from_pylist([row])])))
 
     def matched(self, sent: list[pa.RecordBatch]) -> list[int]:

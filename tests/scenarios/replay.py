@@ -14,12 +14,11 @@ from service_support import until
 
 from fieldfare.filters import compile_filter
 from fieldfare.gateway.delivery.record_lines import all_lines
-from fieldfare.model import OPEN_END
+from fieldfare.model import OPEN_END, Change
 from fieldfare.storage import MatchBlock, open_event_log, open_registry
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.files.match_log import FileMatchLog
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.registry import RegistryChange
 
 WATCH_EVERY_S = 0.05
 
@@ -32,10 +31,10 @@ class RegistryWatcher:
         self._stopping = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._changes: list[RegistryChange] = []
+        self._changes: list[Change] = []
         self._thread.start()
 
-    def changes(self) -> list[RegistryChange]:
+    def changes(self) -> list[Change]:
         """All changes, once nobody makes any more."""
         self._stopping.set()
         self._thread.join()
@@ -68,7 +67,7 @@ class Version:
     closed_by: int = OPEN_END
 
 
-def versions_of(changes: Iterable[RegistryChange]) -> list[Version]:
+def versions_of(changes: Iterable[Change]) -> list[Version]:
     """The versions that a history of changes makes."""
     versions: list[Version] = []
     standing: dict[int, Version] = {}

@@ -15,10 +15,10 @@ from pipeline_support import TYPED, random_event, random_filter, typed_event
 from replay import RegistryWatcher, compare, versions_of, wait_matched
 from service_support import Api, RunningService, cloud_event, running_service
 
+from fieldfare.model import Change
 from fieldfare.storage import open_registry
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.folder import DataFolder
-from fieldfare.storage.registry import RegistryChange
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -139,7 +139,7 @@ def change_under_load(service: RunningService, calls: int, seed: int) -> list[Ca
     return [call for caller in callers for call in caller.calls]
 
 
-def check_answers(calls: list[Call], changes: list[RegistryChange]) -> None:
+def check_answers(calls: list[Call], changes: list[Change]) -> None:
     """Every call changed the registry once, between the two events that were published around it."""
     put_by = {change.filter: change for change in changes if change.filter is not None}
     owner: dict[int, tuple[str, str]] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import kafka_rig
 import programs
 import pytest
 from memory_registry import MemoryRegistry
@@ -17,6 +18,13 @@ from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.sqlite.log import SqliteEventLog
 
 SOURCES = str(Path(fieldfare.__file__).parents[1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_broker_stays() -> Iterator[None]:
+    """Ends the Kafka broker, if one was started, with the tests."""
+    yield
+    kafka_rig.stop()
 
 
 @pytest.fixture

@@ -44,6 +44,14 @@ class MemoryBlock:
         ]
         return np.array([o for o, _ in found], np.int64), np.array([i for _, i in found], np.int32)
 
+    def matches_of_each(
+        self, numbers: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+        found = [self.matches_of(number) for number in numbers.tolist()]
+        bounds = np.cumsum([0, *(len(offsets) for offsets, _ in found)], dtype=np.int64)
+        offsets = np.concatenate([np.zeros(0, np.int64), *(offsets for offsets, _ in found)])
+        return bounds, offsets, np.concatenate([np.zeros(0, np.int32), *(indexes for _, indexes in found)])
+
     def numbers(self) -> NDArray[np.uint32]:
         return np.array(sorted({number for found in self._found for number in found}), np.uint32)
 

@@ -79,6 +79,10 @@ def test_any_block_equals_the_naive_one(
         for from_offset in (start, start + len(records) // 2, start + len(records)):
             offsets, indexes = block.matches_of(number, from_offset)
             assert list(zip(offsets, indexes, strict=True)) == of_number(matches, number, from_offset)
+    asked = sorted({*numbers[::2], *numbers[:1], 21})
+    bounds, offsets, indexes = block.matches_of_each(np.array(asked, np.uint32))
+    places = list(zip(offsets.tolist(), indexes.tolist(), strict=True))
+    assert [places[a:b] for a, b in pairwise(bounds.tolist())] == [of_number(matches, n) for n in asked]
     indptr, subscriptions = block.by_event()
     found = [subscriptions[a:b].tolist() for a, b in pairwise(indptr)]
     assert found == [matches[place] for place in sorted(matches)]
@@ -103,6 +107,11 @@ def test_a_full_block_of_several_batches_equals_its_input(log: FileMatchLog, sub
         expected = np.flatnonzero((numbers == number).any(axis=1))
         offsets, indexes = block.matches_of(number)
         assert (offsets == 100 + expected // 1_024).all() and (indexes == expected % 1_024).all()
+    asked = np.unique([*chance.choice(numbers.ravel(), 50), 0, subscriptions - 1]).astype(np.uint32)
+    bounds, offsets, indexes = block.matches_of_each(asked)
+    for number, (first, end) in zip(asked.tolist(), pairwise(bounds.tolist()), strict=True):
+        for one, each in zip(block.matches_of(number), (offsets, indexes), strict=True):
+            assert (one == each[first:end]).all()
 
 
 def test_a_poll_sees_the_next_block_as_soon_as_another_process_wrote_it(log: FileMatchLog) -> None:

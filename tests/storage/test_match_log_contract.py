@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import kafka_rig
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -24,13 +25,14 @@ from fieldfare.storage.match_log import MAX_BLOCK_RECORDS
 KINDS: dict[str, Callable[[Path], MatchLog]] = {
     "files": lambda folder: open_match_log((folder / "matches").as_uri()),
     "memory": lambda folder: MemoryMatchLog(),
+    "kafka": lambda folder: open_match_log(kafka_rig.topic(13)),
 }
 
 
-@pytest.fixture(params=[(kind, partition) for kind in KINDS for partition in (0, 3)], ids=str)
+@pytest.fixture(params=[f"{kind}-{partition}" for kind in KINDS for partition in (0, 3)])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> MatchPartition:
-    kind, partition = request.param
-    return KINDS[kind](tmp_path).partition(partition)
+    kind, _, partition = request.param.partition("-")
+    return KINDS[kind](tmp_path).partition(int(partition))
 
 
 def test_a_block_reads_back_by_subscription_and_by_event(log: MatchPartition) -> None:
@@ -48,6 +50,11 @@ def test_a_block_reads_back_by_subscription_and_by_event(log: MatchPartition) ->
             offsets, indexes = block.matches_of(number, from_offset)
             assert (offsets.dtype, indexes.dtype) == (np.int64, np.int32)
             assert list(zip(offsets, indexes, strict=True)) == of_number(matches, number, from_offset or 0)
+    for numbers in ([], [4], [0, 3, 4, 5, 4_294_967_295], [3, 5]):
+        bounds, offsets, indexes = block.matches_of_each(np.array(numbers, np.uint32))
+        assert (bounds.dtype, offsets.dtype, indexes.dtype) == (np.int64, np.int64, np.int32)
+        places = list(zip(offsets.tolist(), indexes.tolist(), strict=True))
+        assert [places[a:b] for a, b in pairwise(bounds)] == [of_number(matches, n) for n in numbers]
     indptr, subscriptions = block.by_event()
     assert indptr.tolist() == [0, 2, 2, 3, 5, 6]
     assert subscriptions.tolist() == [3, 5, 5, 5, 4_294_967_295, 3]
@@ -155,18 +162,18 @@ def test_a_gap_of_any_length_is_filled_with_blocks_that_say_nothing(log: MatchPa
     assert read_on(log, 5) == ([], far + 10)
 
 
-def test_partitions_do_not_see_each_others_blocks(log: MatchPartition, tmp_path: Path) -> None:
-    for kind, make in KINDS.items():
-        whole = make(tmp_path / kind)
-        matches = {number: some_matches(20, seed=number) for number in (0, 1, 12)}
-        for number, own in matches.items():
-            write_in_blocks(whole.partition(number), own, [0, 7, 20])
-        whole.partition(1).trim(7)
-        assert [whole.partition(number).end() for number in (0, 1, 2, 12)] == [20, 0, 0, 20]
-        assert read_on(whole.partition(12), 4)[0] == of_number(matches[12], 4)
-        assert whole.partition(1).block_at(0) is None
-        assert whole.size_bytes() > 0
-        assert whole.lost() == []
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_partitions_do_not_see_each_others_blocks(kind: str, tmp_path: Path) -> None:
+    whole = KINDS[kind](tmp_path)
+    matches = {number: some_matches(20, seed=number) for number in (0, 1, 12)}
+    for number, own in matches.items():
+        write_in_blocks(whole.partition(number), own, [0, 7, 20])
+    whole.partition(1).trim(7)
+    assert [whole.partition(number).end() for number in (0, 1, 2, 12)] == [20, 0, 0, 20]
+    assert read_on(whole.partition(12), 4)[0] == of_number(matches[12], 4)
+    assert whole.partition(1).block_at(0) is None
+    assert whole.size_bytes() > 0
+    assert whole.lost() == []
 
 
 class MatchesAgainstModel(RuleBasedStateMachine):
@@ -236,14 +243,27 @@ class MemoryAgainstModel(MatchesAgainstModel):
     kind = "memory"
 
 
+class KafkaAgainstModel(MatchesAgainstModel):
+    """Readers come and go, and look back a few messages at a time."""
+
+    kind = "kafka"
+
+    @rule()
+    def open_again(self) -> None:
+        self.log = open_match_log(self.log.url)
+
+
 TestFilesAgainstModel = FilesAgainstModel.TestCase
 TestMemoryAgainstModel = MemoryAgainstModel.TestCase
-for case in (TestFilesAgainstModel, TestMemoryAgainstModel):
-    case.settings = settings(max_examples=drawn(20), stateful_step_count=20, derandomize=True, deadline=None)
+TestKafkaAgainstModel = KafkaAgainstModel.TestCase
+for case, examples in (TestFilesAgainstModel, 20), (TestMemoryAgainstModel, 20), (TestKafkaAgainstModel, 5):
+    case.settings = settings(
+        max_examples=drawn(examples), stateful_step_count=20, derandomize=True, deadline=None
+    )
 del case  # or pytest collects it, too
 
 
-@pytest.mark.parametrize("url", ["kafka://host/topic", "matches", "file://", "sqlite:///x", ""])
+@pytest.mark.parametrize("url", ["kafke://host/topic", "matches", "file://", "sqlite:///x", ""])
 def test_an_address_of_another_kind_is_refused_with_the_form_expected(url: str) -> None:
     with pytest.raises(ValueError, match="the address of the match log is file:///PATH"):
         open_match_log(url)

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from fieldfare.model import (
     OPEN_END,
+    Change,
     Cursor,
     DeadLetter,
     DeliverySettings,
@@ -31,7 +32,6 @@ from fieldfare.storage.registry import (
     Held,
     Past,
     Put,
-    RegistryChange,
     Remove,
     StoredSpace,
     Version,
@@ -177,9 +177,9 @@ def test_changes_come_in_order_of_revision_and_a_replacement_is_one_put(registry
     registry.apply([put("x"), put("y")], (5,), 0)
     registry.apply([put("x", "a = 2"), Remove("birds", "y")], (6,), 0)
     assert list(registry.changes(1, 99)) == [
-        RegistryChange(2, "birds", 2, "a = 1", "sql", b"a = 1\0"),
-        RegistryChange(3, "birds", 1, "a = 2", "sql", b"a = 2\0"),
-        RegistryChange(4, "birds", 2, None, None, None),
+        Change(2, "birds", 2, "a = 1", "sql", b"a = 1\0"),
+        Change(3, "birds", 1, "a = 2", "sql", b"a = 2\0"),
+        Change(4, "birds", 2, None, None, None),
     ]
     assert [change.revision for change in registry.changes(2, 3)] == [3]
     assert list(registry.changes(4, 4)) == []
@@ -189,7 +189,7 @@ class History:
     """The registry as a list of changes that is read from the start for every question."""
 
     def __init__(self) -> None:
-        self.changes: list[RegistryChange] = []
+        self.changes: list[Change] = []
 
     def versions(self, revision: int, floor: int) -> list[Version]:
         known: dict[int, Version] = {}
@@ -226,7 +226,7 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
                 batch.append(Remove(space, id))
                 if (space, id) in numbers:
                     number = numbers.pop((space, id))
-                    history.changes.append(RegistryChange(revision, space, number, None, None, None))
+                    history.changes.append(Change(revision, space, number, None, None, None))
             else:
                 change = put(id, f"a = {revision}", space)
                 batch.append(change)
@@ -234,7 +234,7 @@ def test_history_equals_a_naive_replay_at_every_revision(registry: Registry, see
                     given += 1
                     numbers[space, id] = given
                 history.changes.append(
-                    RegistryChange(revision, space, numbers[space, id], change.filter, "sql", change.compiled)
+                    Change(revision, space, numbers[space, id], change.filter, "sql", change.compiled)
                 )
         registry.apply(batch, (0,), 0)
     last = registry.revision()

@@ -15,10 +15,10 @@ from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.range_task import grouped
+from fieldfare.runtimes.spark.source import RANGES_SQL
 from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.event_log import only_partition
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.spark.recutting import Recutting
 
@@ -53,7 +53,7 @@ class BatchReport:
 
 
 class LogBatches:
-    """Matches ranges of a log with its newest manifest; every machine must see the folder.
+    """Matches ranges of a log of one partition with its newest manifest; every machine must see the folder.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class LogBatches:
     def _recut(self, recutting: Recutting, start: int, end: int) -> None:
         log = open_event_log(self._folder.log_url)
         try:
-            records = next(grouped(only_partition(log).read(start, end), SAMPLE_EVENTS), [])
+            records = next(grouped(log.partitions[0].read(start, end), SAMPLE_EVENTS), [])
             mine = [events for events in by_space(record_batch(records)) if events.space == recutting.space]
             if mine:
                 recutting.observe(decode(mine[0], recutting.paths))
@@ -150,13 +150,11 @@ class LogBatches:
         """The ranges of the tasks that read the log, one a core, of about the same bytes each."""
         log = open_event_log(self._folder.log_url)
         try:
-            ranges = only_partition(log).split(start, end, self._session.sparkContext.defaultParallelism, 0)
+            ranges = log.partitions[0].split(start, end, self._session.sparkContext.defaultParallelism, 0)
         finally:
             log.close()
-        rows = [(first, last, self.manifest.number) for first, last in ranges]
-        return self._session.sparkContext.parallelize(rows, len(rows)).toDF(
-            "start long, end long, manifest long"
-        )
+        rows = [(0, first, last, self.manifest.number) for first, last in ranges]
+        return self._session.sparkContext.parallelize(rows, len(rows)).toDF(RANGES_SQL)
 
     def _learn(self, work: list[Row], started_s: float, ended_s: float) -> None:
         for done in work:

@@ -106,13 +106,17 @@ class Lane:
     def feed(self, keys: NDArray[np.int64], read_to: int) -> bool:
         """Take in the matches up to ``read_to``: ascending keys; those read before are left out.
 
+        The array is kept.
+
         Returns
         -------
         bool
             Whether the cursor has moved, as `give` and `advance` say too.
         """
-        if len(keys) and len(keys := keys[np.searchsorted(keys, self.read_to) :]):
-            self._fed = np.concatenate((self._fed[self._fed_at :], keys))
+        if len(keys) and keys[0] < self.read_to:
+            keys = keys[np.searchsorted(keys, self.read_to) :]
+        if len(keys):
+            self._fed = keys if self.wants_feed else np.concatenate((self._fed[self._fed_at :], keys))
             self._fed_at = 0
         if read_to > self.read_to:
             self.read_to = read_to

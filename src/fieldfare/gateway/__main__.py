@@ -21,6 +21,7 @@ from fieldfare.gateway.admission.tls import TlsError, server_context
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings, wrong_setting
+from fieldfare.gateway.upkeep.garbage import Garbage
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.storage.errors import FormatError, StorageError
@@ -40,10 +41,12 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._address = address
+        self._garbage = Garbage()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._garbage.start()
             with suppress(OSError):  # On a full disk the line is lost, and nothing else.
                 print(f"fieldfare gateway ready on {self._address} (pid {os.getpid()})", flush=True)
 

@@ -21,27 +21,12 @@ from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.matching.windows import find_pairs
-from fieldfare.model import OPEN_END, Path
+from fieldfare.model import OPEN_END, Change, Path
 
 DELTAS_MAX = 7
 """Delta parts at most: each costs every batch a little; folding them more often costs the writer more."""
 FOLD_GROWTH = 2
 """A delta joins a fold if it is at most this many times as large as the smaller ones together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One revision of the registry: a subscription's filter put (`filter` not None) or removed.
-
-    It counts for events whose stamp is this revision or a later one. `compiled` is what the library made of
-    the filter; without it the filter is compiled here.
-    """
-
-    revision: int
-    number: int
-    filter: str | None
-    dialect: str | None = None
-    compiled: bytes | None = None
 
 
 class Index:

@@ -12,34 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from typing import cast
 
-from fieldfare.matching.index import Applied, Change, LiveIndex
+from fieldfare.matching.index import Applied, LiveIndex
 from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
+from fieldfare.model import Change
 from fieldfare.partitioning import ONE_SLICE, Partitioning
 from fieldfare.partitioning.placing import Placed, place
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, Snapshot, SpaceManifest
 from fieldfare.pipeline.placing import SlicesBuilder
-
-
-class SpaceChange(Protocol):
-    """A change of the registry, as the indexer needs it."""
-
-    @property
-    def revision(self) -> int: ...
-    @property
-    def space(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def filter(self) -> str | None: ...
-    @property
-    def dialect(self) -> str | None: ...
-    @property
-    def compiled(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +120,19 @@ class Indexer:
         """How many rows a new snapshot would take in: versions in deltas, and closings."""
         return sum(slice_.live.delta_size + len(slice_.live.index.closings) for slice_ in self._slices)
 
-    def apply(self, changes: Iterable[SpaceChange], revision: int) -> Step:
+    def apply(self, changes: Iterable[Change], revision: int) -> Step:
         """Take in the changes up to a revision, in order.
 
         Parameters
         ----------
-        changes : iterable of SpaceChange
+        changes : iterable of Change
             All with ``self.revision < change.revision <= revision``.
         revision : int
             What the new manifest covers.
         """
         by_space: dict[str, list[Change]] = {}
         for change in changes:
-            by_space.setdefault(change.space, []).append(
-                Change(
-                    change.revision,
-                    change.number,
-                    change.filter,
-                    change.dialect,
-                    change.compiled,
-                )
-            )
+            by_space.setdefault(change.space, []).append(change)
         self._number += 1
         writer = _StepWriter(self._number)
         for name, found in by_space.items():
@@ -180,7 +156,7 @@ class Indexer:
         for number in space.slices:
             held = {puts[i][0]: puts[i][1] for i in placement.of(number).tolist()}
             mine = [
-                held.get(at) or Change(change.revision, change.number, None)
+                held.get(at) or Change(change.revision, change.space, change.number, None)
                 for at, change in enumerate(changes)
             ]
             yield number, mine

@@ -31,8 +31,10 @@ class Suspects:
 
     Attributes
     ----------
+    partition : int
+        Of the log.
     start, end : int
-        The records ``start <= offset < end``; all before `start` are matched.
+        Its records ``start <= offset < end``; all before `start` are matched.
     upto : int
         Those before this offset are tried next, or at the moment.
     failures : int
@@ -43,6 +45,7 @@ class Suspects:
         How often a process died without a word while it tried the record at `start` alone.
     """
 
+    partition: int
     start: int
     end: int
     upto: int
@@ -92,9 +95,10 @@ class Suspects:
             return replace(self, end=self.upto, failures=self.failures + 1, error=error)
         start = max(self.start, tip)
         if named and start <= named[0] < named[1] <= self.upto and named[1] - named[0] < self.upto - start:
-            return Suspects(start, named[1], named[0] if named[0] > start else named[1], error=error)
+            upto = named[0] if named[0] > start else named[1]
+            return Suspects(self.partition, start, named[1], upto, error=error)
         # What made this attempt fail is in it: what lies behind is suspected again when it fails itself.
-        return Suspects(start, self.upto, start + max(1, (self.upto - start) // 2), error=error)
+        return self._halved(start, self.upto, error)
 
     def passed(self, tip: int) -> Suspects | None:
         """All before `tip` is matched or set aside; None when nothing is left to suspect."""
@@ -105,4 +109,7 @@ class Suspects:
             return replace(
                 self, start=tip, failures=self.failures if same else 0, deaths=self.deaths if same else 0
             )
-        return Suspects(tip, self.end, tip + max(1, (self.end - tip) // 2), error=self.error)
+        return self._halved(tip, self.end, self.error)
+
+    def _halved(self, start: int, end: int, error: str) -> Suspects:
+        return Suspects(self.partition, start, end, start + max(1, (end - start) // 2), error=error)

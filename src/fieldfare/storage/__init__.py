@@ -1,7 +1,8 @@
 """What is durable: event log, registry, match log and index files; contracts, opened by address.
 
 ``event_log``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it; the folders
-are those who do: `sqlite` one event log, `sql` the registry, `files` match log and index store.
+are those who do: `sqlite` an event log, `sql` the registry, `files` match log and index store, `kafka` both
+logs.
 """
 
 from __future__ import annotations
@@ -57,17 +58,23 @@ def __getattr__(name: str) -> object:
 
 
 def open_event_log(url: str) -> EventLog:
-    """Open the event log at an address, ``sqlite:///path``; a file that does not exist is created.
+    """Open the event log at an address, ``sqlite:///path`` or ``kafka://host:port/topic``.
+
+    A file that does not exist is created.
 
     Raises
     ------
     ValueError
         The address is of no kind that is known.
     EventLogError
-        The file cannot be opened, or is not an event log.
+        The file cannot be opened, or is not an event log; no broker answers, or there is no such topic.
     """
-    path = _path(url, "event log", "sqlite")
     # Who needs one part of storage need not wait for the others to load.
+    if url.startswith("kafka:"):
+        from fieldfare.storage.kafka.log import KafkaEventLog
+
+        return KafkaEventLog(url)
+    path = _path(url, "event log", "sqlite")
     from fieldfare.storage.sqlite.log import SqliteEventLog
 
     return SqliteEventLog(path)
@@ -106,13 +113,21 @@ def open_keys(url: str) -> KeyStore:
 
 
 def open_match_log(url: str) -> MatchLog:
-    """Open the match log at an address, ``file:///path``: a folder, made when something is written.
+    """Open the match log at an address, ``file:///path`` or ``kafka://host:port/topic``.
+
+    A folder is made when something is written.
 
     Raises
     ------
     ValueError
         The address is of no kind that is known.
+    MatchLogError
+        No broker answers, or there is no such topic.
     """
+    if url.startswith("kafka:"):
+        from fieldfare.storage.kafka.match_log import KafkaMatchLog
+
+        return KafkaMatchLog(url)
     path = _path(url, "match log", "file")
     from fieldfare.storage.files.match_log import FileMatchLog
 

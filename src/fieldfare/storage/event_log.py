@@ -20,7 +20,6 @@ from typing import Protocol
 
 from fieldfare.arrow_events.stream import is_arrow, read_events
 from fieldfare.model import Offsets
-from fieldfare.storage.errors import EventLogError
 
 MAX_RECORD_EVENTS = 10_000
 MAX_PAYLOAD_BYTES = 64 << 20
@@ -45,7 +44,8 @@ class NewRecord:
     appended_ms
         The time of the append, in milliseconds since 1970.
     stamp
-        The registry revision that was read after the batch had arrived; it is matched as of that.
+        The registry revision that was read after the batch had arrived; it is matched as of that. No lower
+        than the stamp of any record that was appended before.
     """
 
     space: str
@@ -137,7 +137,8 @@ class EventWriter(Protocol):
         ValueError
             A record breaks a limit; nothing was appended.
         EventLogError
-            The log could not be written; nothing was appended.
+            The log could not be written. Nothing was appended, or all of it: a log on other machines may
+            not know. It finds out before it appends anything else, so a repeat is still recognised.
         """
         ...
 
@@ -267,7 +268,7 @@ class EventRetention(Protocol):
         """Remove what the policy does not keep: oldest first, and nothing from ``keep_from`` on.
 
         Whatever is removed, partitions then start behind it. It can be killed at any moment, and the next
-        call goes on. A log that others keep in bounds removes nothing here.
+        call goes on. A log that others keep in bounds removes nothing here, whatever they spare.
         """
         ...
 
@@ -282,13 +283,6 @@ class EventRetention(Protocol):
 
 class EventLog(EventWriter, EventReader, EventRetention, Protocol):
     """An event log with all its faces."""
-
-
-def only_partition(log: EventReader) -> LogPartition:
-    """The partition of a log that has one, for who can read no more; EventLogError for other logs."""
-    if len(log.partitions) != 1:
-        raise EventLogError(f"{log.url} has {len(log.partitions)} partitions; one can be used here")
-    return log.partitions[0]
 
 
 def starts_of(log: EventReader) -> Offsets:

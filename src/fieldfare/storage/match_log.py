@@ -200,6 +200,23 @@ class MatchBlock(Protocol):
         """
         ...
 
+    def matches_of_each(
+        self, numbers: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+        """The same for several subscriptions at once, which takes less than one by one.
+
+        Parameters
+        ----------
+        numbers
+            uint32[n], ascending.
+
+        Returns
+        -------
+        bounds, offsets, indexes
+            int64[n + 1], int64[k] and int32[k]: those of number i are at bounds[i] to bounds[i + 1].
+        """
+        ...
+
     def numbers(self) -> NDArray[np.uint32]:
         """The numbers of all subscriptions that matched something here, ascending."""
         ...

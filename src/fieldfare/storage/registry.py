@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fieldfare.model import Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
+from fieldfare.model import Change, Cursor, DeadLetter, DeliverySettings, Offsets, Position, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,6 @@ class Held:
 
     subscriptions: int = 0
     filter_cost: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryChange:
-    """One change: a put's filter, or a removal (filter, dialect and compiled are None)."""
-
-    revision: int
-    space: str
-    number: int
-    filter: str | None
-    dialect: str | None
-    compiled: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +226,7 @@ class Registry(Protocol):
         """The revision of the last change; 0 before the first. Cheap."""
         ...
 
-    def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
+    def changes(self, after: int, to: int) -> Iterator[Change]:
         """The changes with ``after < revision <= to``, in order. A replacement is one put.
 
         Raises

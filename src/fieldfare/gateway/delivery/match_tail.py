@@ -10,10 +10,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,7 +261,7 @@ class MatchTail:
         try:
             block = self.block_at(partition, offset)
             if block is not None:
-                return LookResult(list(_matched(block, partition, numbers)), partition, block.end, 0, block)
+                return LookResult(_matched(block, partition, numbers), partition, block.end, 0, block)
             if offset >= self.tips[partition]:
                 return None
             # Retention took it, with the events; what is left begins where the log does.
@@ -274,27 +275,27 @@ class MatchTail:
         return None
 
 
-def _matched(
-    block: MatchBlock, partition: int, numbers: Collection[int]
-) -> Iterable[tuple[int, NDArray[np.int64]]]:
+def _matched(block: MatchBlock, partition: int, numbers: Collection[int]) -> Keys:
     """Who of some subscriptions matched something in a block, and what."""
-    if len(numbers) <= 1 or MATCHES_A_LOOKUP * len(numbers) < block.matches:
-        # In the order of their numbers, so that what is decoded for one serves the next.
-        wanted = sorted(numbers)
-    else:
+    wanted = None
+    if len(numbers) > 1 and MATCHES_A_LOOKUP * len(numbers) >= block.matches:
         matched = block.numbers()
         if len(matched) <= len(numbers):
-            wanted = [number for number in matched.tolist() if number in numbers]
-        else:
-            wanted = np.intersect1d(matched, np.array(list(numbers), np.uint32)).tolist()
-    for number in wanted:
-        keys = keys_in(block, partition, number)
-        if len(keys):
-            yield number, keys
+            wanted = np.array([number for number in matched.tolist() if number in numbers], np.uint32)
+    if wanted is None:
+        wanted = np.sort(np.array(list(numbers), np.uint32))
+    bounds, offsets, indexes = block.matches_of_each(wanted)
+    keys = _keys(partition, offsets, indexes)
+    ranges = zip(wanted.tolist(), pairwise(bounds.tolist()), strict=True)
+    # Each its own: who keeps a few of them does not keep those of all others.
+    return [(number, keys[first:end].copy()) for number, (first, end) in ranges if end > first]
 
 
 def keys_in(block: MatchBlock, partition: int, number: int) -> NDArray[np.int64]:
     """A subscription's matches in a block, as keys in order."""
-    offsets, indexes = block.matches_of(number)
+    return _keys(partition, *block.matches_of(number))
+
+
+def _keys(partition: int, offsets: NDArray[np.int64], indexes: NDArray[np.int32]) -> NDArray[np.int64]:
     keys: NDArray[np.int64] = (offsets << INDEX_BITS) + key_at(partition, 0) + indexes
     return keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any
 
 from starlette.requests import Request
@@ -20,7 +20,7 @@ from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import Position, space_name
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import EventLog, NewRecord, Record, only_partition
+from fieldfare.storage.event_log import EventLog, NewRecord, Record
 from fieldfare.storage.quarantine import Quarantine, SetAside, brief
 
 _NO_HEADER = "\u26a0"
@@ -45,7 +45,7 @@ class QuarantineRoutes:
         caller = caller_of(request)
 
         def read() -> Response:
-            found = map(self.quarantine.get, self.quarantine.offsets())
+            found = starmap(self.quarantine.get, self.quarantine.places())
             own = (each for each in found if each is not None and self._may(caller, each))
             return json_response({"quarantine": list(map(_document, islice(own, LISTED_MAX)))})
 
@@ -62,44 +62,45 @@ class QuarantineRoutes:
             position = Position.parse(text)
         except ValueError as error:
             raise HttpProblem(400, "bad-position", f"{error}.") from None
-        offset = position.offset
-        found = await asyncio.to_thread(self.quarantine.get, offset) if position.partition == 0 else None
+        place = position.partition, position.offset
+        is_there = position.partition < len(self.log.partitions)
+        found = await asyncio.to_thread(self.quarantine.get, *place) if is_there else None
         if found is None or not self._may(caller_of(request), found):
             raise HttpProblem(404, "not-set-aside", f"No record is set aside at {text[:80]}.")
         self.load.check()
         try:
-            record = await asyncio.to_thread(self._read, offset)
+            record = await asyncio.to_thread(self._read, *place)
         except TrimmedError:
-            await asyncio.to_thread(self.quarantine.remove, offset)
+            await asyncio.to_thread(self.quarantine.remove, *place)
             detail = f"Retention has removed the record at {text[:80]}."
             raise HttpProblem(404, "not-set-aside", detail) from None
         if not self.subscriptions.is_there(record.space):
             raise HttpProblem(404, "not-set-aside", f"The space of the record at {text[:80]} was deleted.")
         now_ms = time.time_ns() // 1_000_000
-        producer = f"{_NO_HEADER}quarantine/0-{offset}-0"
+        producer = f"{_NO_HEADER}quarantine/{place[0]}-{place[1]}-0"
         again = NewRecord(record.space, record.payload, record.count, producer, 0, now_ms)
         try:
-            place = await self.writer.append(again)
+            made = await self.writer.append(again)
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
-        if not place.duplicate:
+        if not made.duplicate:
             self.metrics.appended(record.count, len(record.payload))
-        await asyncio.to_thread(self.quarantine.remove, offset)
-        document = {"partition": 0, "offset": place.offset, "count": place.count, "stamp": place.stamp}
-        return json_response(document | {"duplicate": place.duplicate})
+        await asyncio.to_thread(self.quarantine.remove, *place)
+        document = {"partition": made.partition, "offset": made.offset, "count": made.count}
+        return json_response(document | {"stamp": made.stamp, "duplicate": made.duplicate})
 
     def _may(self, caller: Caller, record: SetAside) -> bool:
         """Whether somebody manages a record's space. What is left of one that was deleted only admins see."""
         is_own = caller.may(Right.MANAGE, space_name(record.space))
         return caller.is_admin or (is_own and self.subscriptions.is_there(record.space))
 
-    def _read(self, offset: int) -> Record:
-        return next(iter(only_partition(self.log).read(offset, offset + 1)))
+    def _read(self, partition: int, offset: int) -> Record:
+        return next(iter(self.log.partitions[partition].read(offset, offset + 1)))
 
 
 def _document(record: SetAside) -> dict[str, Any]:
     return {
-        "position": str(Position(0, record.offset, 0)),
+        "position": str(Position(record.partition, record.offset, 0)),
         "space": space_name(record.space),
         "events": record.events,
         # Whoever may list them may not read the events of every space.

@@ -109,7 +109,7 @@ class Figures:
         """The document of ``/v1/stats``."""
         await self.observe()
         log_bytes = await asyncio.to_thread(self.log.size_bytes)
-        quarantined = await asyncio.to_thread(self.quarantine.offsets)
+        quarantined = await asyncio.to_thread(self.quarantine.places)
         metrics = self.metrics
         events_per_s, matches_per_s = metrics.rates()
         return {

@@ -207,7 +207,7 @@ class Maintenance:
 
     def _forget_quarantine(self) -> None:
         """Forget records that could not be matched when retention has removed them."""
-        self.quarantine.forget_before(self.log.partitions[0].start())
+        self.quarantine.forget_before(starts_of(self.log))
 
     def _look_aside(self) -> None:
         self.notices = tuple(
@@ -217,7 +217,7 @@ class Maintenance:
             for block in self.match_log.lost()
         )
         self.metrics.set_aside.set(len(self.notices))
-        if records := len(self.quarantine.offsets()):
+        if records := len(self.quarantine.places()):
             self.notices += (
                 f"{records} records could not be matched and are set aside: see fieldfare quarantine list",
             )

@@ -8,14 +8,16 @@ moment, and then lets Spark ask again. So a query can be stopped while there is 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
+from fieldfare.model import Offsets
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.event_log import only_partition
+from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 
 
@@ -24,60 +26,66 @@ class BatchPlanner:
 
     def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._settings = settings
-        self._end_at: int | None = None
-        self._log = open_event_log(folder.log_url)
-        self.log = only_partition(self._log)
+        self._end_at: Offsets | None = None
+        self.log = open_event_log(folder.log_url)
         self._store = open_index_store(folder.index_url)
-        self._match_log = open_match_log(folder.matches_url).partition(0)
+        self._match_log = open_match_log(folder.matches_url)
         self._suspects_file = SuspectsFile(folder.suspects)
         self._suspects, _ = self._suspects_file.load()
 
-    def first(self) -> int:
+    def first(self) -> Offsets:
         """Where a query begins: behind what is in the match log already.
 
         What is there is right, and matching it again could not be: the registry forgets what only records
         needed that were matched. Blocks further on, of a batch that was not finished, are written again.
         """
-        return self._match_log.end(self.log.start())
+        return tuple(self._match_log.partition(each.number).end(each.start()) for each in self.log.partitions)
 
     def next_end(self, start: Offset) -> Offset:
         """Where the next batch ends; `start` itself when no event came for a while, or no manifest did.
 
         Spark asks only when all batches before are committed, so nothing before `start` is needed again.
         """
-        self._go_on_trying(start["offset"])
-        if not self._wait_for_events(start["offset"]):
+        starts: Offsets = tuple(start["ends"])
+        self._go_on_trying(starts)
+        now = self._wait_for_events(starts)
+        if now is None:
             return start
-        end = self.log.bound(start["offset"], self._settings.max_bytes, self._settings.max_events)
+        ends = ends_of_batch(self.log, starts, self._settings, now)
         if self._end_at is not None:
-            end = min(end, self._end_at)
-        manifest = self._wait_for_index(self.log.last_stamp())
+            ends = tuple(map(min, ends, self._end_at))
+        manifest = self._wait_for_index(max(each.last_stamp() for each in self.log.partitions))
         if manifest is None:
             return start
-        if self._suspects is not None:
-            end = min(end, self._suspects.upto)
-            self._suspects = replace(self._suspects, upto=end)
-            self._suspects_file.save(self._suspects, trying=True)
-        return {"offset": end, "manifest": manifest}
+        return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
 
-    def _go_on_trying(self, start: int) -> None:
-        """Everything before `start` is matched: try the next of the records that may make it fail."""
-        if self._suspects is not None:
-            self._suspects = self._suspects.passed(start)
-            if self._suspects is None:
-                self._suspects_file.save(None)
+    def _go_on_trying(self, starts: Offsets) -> None:
+        """Everything before `starts` is matched: try the next of the records that may make it fail."""
+        if self._suspects:
+            passed = (each.passed(starts[each.partition]) for each in self._suspects)
+            ends = ends_of(self.log)
+            self._suspects = tuple(each for each in passed if each and ends[each.partition] > each.start)
+            if not self._suspects:
+                self._suspects_file.save(())
 
-    def _wait_for_events(self, start: int) -> bool:
-        if self._end_at is not None:
-            return start < self._end_at
-        if self.log.end() > start:
-            return True
+    def _tried(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """Of a batch what is tried of the first suspects, and nothing else: what fails then is they."""
+        first, *others = self._suspects
+        upto = min(ends[first.partition], first.upto)
+        self._suspects = (replace(first, upto=upto), *others)
+        self._suspects_file.save(self._suspects, trying=True)
+        return (*starts[: first.partition], upto, *starts[first.partition + 1 :])
+
+    def _wait_for_events(self, starts: Offsets) -> Offsets | None:
+        """Where the log ends, once it has records to match; None when none came for a while."""
         until_s = time.monotonic() + self._settings.wait_ms / 1000
-        while time.monotonic() < until_s:
-            if self.log.end() > start:
-                return True
+        while True:
+            ends = ends_of(self.log) if self._end_at is None else self._end_at
+            if any(map(int.__lt__, starts, ends)):
+                return ends
+            if self._end_at is not None or time.monotonic() >= until_s:
+                return None
             time.sleep(self._settings.poll_ms / 1000)
-        return False
 
     def _wait_for_index(self, stamp: int) -> int | None:
         """The newest manifest, which covers a stamp; None when there is none for a while."""
@@ -97,13 +105,24 @@ class BatchPlanner:
 
     def stop_at_present_end(self) -> None:
         """Plan no batch beyond the log's end as it is now."""
-        self._end_at = self.log.end()
+        self._end_at = ends_of(self.log)
 
-    def ranges(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Split a batch into the ranges of its tasks, of about the same bytes each."""
-        if start >= end:
-            return []
-        return self.log.split(start, end, self._settings.tasks, self._settings.split_bytes)
+    def tasks(self, starts: Sequence[int], ends: Sequence[int]) -> list[list[tuple[int, int, int]]]:
+        """Split a batch into ranges (partition, start, end), and say which each of its tasks matches.
+
+        A partition's ranges are of about the same bytes. Partitions that have records share the tasks.
+        """
+        full = [each for each in self.log.partitions if starts[each.number] < ends[each.number]]
+        pieces = max(1, self._settings.tasks // max(1, len(full)))
+        ranges = [
+            (each.number, first, last)
+            for each in full
+            for first, last in each.split(
+                starts[each.number], ends[each.number], pieces, self._settings.split_bytes
+            )
+        ]
+        tasks = min(len(ranges), self._settings.tasks)
+        return [ranges[number::tasks] for number in range(tasks)]
 
     def close(self) -> None:
-        self._log.close()
+        self.log.close()

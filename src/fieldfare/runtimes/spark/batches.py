@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-Offset = dict[str, int]
+from fieldfare.model import Offsets
+from fieldfare.storage import EventReader
+from fieldfare.storage.event_log import ends_of
+
+Offset = dict[str, Any]
+"""Where a batch ends, as Spark keeps it: ``ends`` by partition, and its ``manifest``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +55,23 @@ class MicroBatchSettings:
                 if options.get(name) is not None
             }
         )
+
+
+def ends_of_batch(
+    log: EventReader, starts: Offsets, settings: MicroBatchSettings, ends: Offsets | None = None
+) -> Offsets:
+    """Where a batch ends that begins at `starts`: its bounds are shared by the partitions that have records.
+
+    Parameters
+    ----------
+    ends : Offsets, optional
+        The partitions' ends, if they were just read.
+    """
+    ends = ends_of(log) if ends is None else ends
+    share = max(1, sum(end > start for start, end in zip(starts, ends, strict=True)))
+    return tuple(
+        partition.bound(start, settings.max_bytes // share, settings.max_events // share)
+        if end > start
+        else start
+        for partition, start, end in zip(log.partitions, starts, ends, strict=True)
+    )

@@ -48,7 +48,6 @@ from fieldfare.runtimes.spark.session import SparkSettings, service_session, sta
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
-from fieldfare.storage.event_log import only_partition
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 
@@ -76,9 +75,7 @@ class Pipeline:
         started_s = time.monotonic()
         jvm_pid, scratch = self.folder.jvm_pid, self.folder.spark_scratch
         end_process_of(jvm_pid, PREDECESSOR_WAIT_S)
-        self.recovery.begin(
-            predecessor_died=self.heartbeat.predecessor_died, told_offset=self.heartbeat.told_offset
-        )
+        self.recovery.begin(predecessor_died=self.heartbeat.predecessor_died, told=self.heartbeat.told)
         self.heartbeat.beat("starting")
         # What processes that were killed leave behind: Java its folders, others their unfinished files.
         remove(scratch)
@@ -181,7 +178,7 @@ class Pipeline:
 def run(folder: DataFolder, spark: SparkSettings, batches: MicroBatchSettings, stop: threading.Event) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
-    recovery = Recovery(folder, only_partition(log), match_log.partition(0), batches)
+    recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
     return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
 

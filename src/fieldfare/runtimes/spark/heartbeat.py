@@ -30,8 +30,8 @@ class PipelineHeartbeat(Heartbeat):
     ----------
     predecessor_died : bool
         Whether the pipeline before this one ended unasked.
-    told_offset : int or None
-        Up to where that one said that everything of the first partition was matched, if it is known.
+    told : Offsets or None
+        Up to where that one said that everything was matched, by partition, if it is known.
     """
 
     def __init__(self, folder: DataFolder, log: EventReader, match_log: MatchLog) -> None:
@@ -42,7 +42,7 @@ class PipelineHeartbeat(Heartbeat):
         self._match_log = match_log
         self._matched: Offsets = tuple(0 for _ in log.partitions)
         self._figures: dict[str, Any] = dict.fromkeys(("offset", "matched", "log_end", "indexed"))
-        self.predecessor_died, self.told_offset = self._read_predecessor()
+        self.predecessor_died, self.told = self._read_predecessor()
 
     @property
     def offset(self) -> int:
@@ -63,11 +63,12 @@ class PipelineHeartbeat(Heartbeat):
         self._figures |= {"offset": self.offset, "matched": self._matched, "log_end": log_end}
         return self._figures
 
-    def _read_predecessor(self) -> tuple[bool, int | None]:
+    def _read_predecessor(self) -> tuple[bool, Offsets | None]:
         """Whether the process before this one ended unasked, and up to where it said that all was matched."""
         try:
             beat = json.loads(self._path.read_bytes())
-            return bool(beat["state"] != "stopped"), (beat.get("matched") or [beat["offset"]])[0]
+            matched = beat.get("matched") or [beat["offset"]]
+            return bool(beat["state"] != "stopped"), tuple(map(int, matched))
         except FileNotFoundError:
             return False, None
         except (OSError, ValueError, KeyError, TypeError):

@@ -23,7 +23,6 @@ from fieldfare.storage import (
     open_match_log,
     open_registry,
 )
-from fieldfare.storage.event_log import only_partition
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import brief
 from fieldfare.storage.registry import Past
@@ -43,9 +42,10 @@ _log = logging.getLogger("fieldfare.pipeline")
 
 @dataclass
 class _Open:
-    """A past at work: where it begins, and how far it is matched, planned, and to be matched."""
+    """A past in one partition, at work: where it begins, and how far it is matched, planned, and to be."""
 
     past: Past
+    log: LogPartition
     match_log: MatchPartition
     begin: int
     reached: int
@@ -54,42 +54,48 @@ class _Open:
     is_bounded: bool = False
     suspects: Suspects | None = None
 
-    def look(self, log: LogPartition, from_offset: int) -> None:
+    @property
+    def turn(self) -> tuple[int, int]:
+        return self.past.number, self.log.number
+
+    def look(self, from_offset: int) -> None:
         """Read how far it is, and how far it has to go."""
         if not self.is_bounded:
-            end = log.end()  # first: what came before it and is not said to be later is part of it
-            first = log.first_stamped(self.past.revision)
+            end = self.log.end()  # first: what came before it and is not said to be later is part of it
+            first = self.log.first_stamped(self.past.revision)
             self.is_bounded = first is not None
             self.target = end if first is None else first
-        self.begin = max(self.past.starts[0], log.start())
+        self.begin = max(self.past.starts[self.log.number], self.log.start())
         self.reached = self.match_log.end(max(from_offset, self.begin))
         self.planned = self.reached
         if self.suspects is not None:
             self.suspects = self.suspects.passed(self.reached)
 
-    def next_piece(self, log: LogPartition, share: int) -> Piece | None:
+    def next_piece(self, share: int) -> Piece | None:
         """What comes behind what is planned."""
         start = self.planned
         if start >= self.target or (self.suspects is not None and start > self.reached):
             return None
         if start == self.begin:
             share = FIRST_SHARE
-        end = min(log.bound(start, PIECE_BYTES // share, PIECE_EVENTS // share), self.target)
+        end = min(self.log.bound(start, PIECE_BYTES // share, PIECE_EVENTS // share), self.target)
         if self.suspects is not None:
             end = min(end, self.suspects.upto)
         self.planned = end
-        return Piece(self.past, start, end)
+        return Piece(self.past, self.log.number, start, end)
 
-    def failed(self, piece: Piece, report: str, said: str, start: int) -> None:
+    def failed(self, piece: Piece, report: str, said: str) -> None:
         """A round with this piece failed."""
-        tip = self.match_log.end(max(self.past.starts[0], start))
-        tried = self.suspects or Suspects(piece.start, piece.end, piece.end)
-        found = tried.failed(tip, said, named_records(report))
+        tip = self.match_log.end(max(self.past.starts[piece.partition], self.log.start()))
+        tried = self.suspects or Suspects(piece.partition, piece.start, piece.end, piece.end)
+        named = named_records(report)
+        its_own = named[1:] if named and named.partition == piece.partition else None
+        found = tried.failed(tip, said, its_own)
         if found is not None and found.is_proven():
             self.match_log.write(NewMatchBlock.gap(found.start, found.start + 1))
             _log.error(
-                "record %d is not matched for subscription number %d, which began in the past: %s",
-                *(found.start, self.past.number, brief(found.error)),
+                "record %d of partition %d is not matched for the past of subscription number %d: %s",
+                *(found.start, found.partition, self.past.number, brief(found.error)),
             )
             found = found.passed(found.start + 1)
         self.suspects = found
@@ -107,11 +113,11 @@ class PastPlanner:
 
     def __init__(self, folder: DataFolder, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
-        self._log = only_partition(open_event_log(folder.log_url))
+        self._log = open_event_log(folder.log_url)
         self._registry = open_registry(folder.registry_url)
         self._clock_s = clock_s
-        self._open: dict[int, _Open] = {}
-        self._turn = 0
+        self._open: dict[tuple[int, int], _Open] = {}
+        self._turn = (0, 0)
         self._looked_s = clock_s()
 
     def next_round(self, most: int, share: int = 1) -> list[Piece]:
@@ -132,25 +138,23 @@ class PastPlanner:
         """
         self._take_in(self._registry.pasts(only_open=True))
         # Those behind the one that had the last turn come first.
-        waiting = sorted(
-            self._open.values(), key=lambda each: (each.past.number <= self._turn, each.past.number)
-        )
+        waiting = sorted(self._open.values(), key=lambda each: (each.turn <= self._turn, each.turn))
         pieces: list[Piece] = []
         while waiting and len(pieces) < most:
             each = waiting.pop(0)
-            piece = each.next_piece(self._log, share)
+            piece = each.next_piece(share)
             if piece is not None:
                 pieces.append(piece)
                 waiting.append(each)
-                self._turn = each.past.number
+                self._turn = each.turn
         return pieces
 
     def failed(self, pieces: Sequence[Piece], report: str, said: str) -> None:
         """Matching these failed because of records: less is tried next, a record alone in the end."""
         for piece in pieces:
-            each = self._open.get(piece.past.number)
+            each = self._open.get((piece.past.number, piece.partition))
             if each is not None:
-                each.failed(piece, report, said, self._log.start())
+                each.failed(piece, report, said)
 
     def _take_in(self, pasts: Sequence[Past]) -> None:
         """Know what is open now, and how far each is."""
@@ -159,10 +163,16 @@ class PastPlanner:
             self._looked_s = self._clock_s()
         before, self._open = self._open, {}
         for past in pasts:
-            each = before.get(past.number)
-            if each is None or each.past.revision != past.revision:
-                url = self._folder.past_url(past.number, past.revision)
-                each = _Open(past, open_match_log(url).partition(0), past.starts[0], past.starts[0])
-            self._open[past.number] = each
-            if is_anew or each.reached < each.target or not each.is_bounded:
-                each.look(self._log, past.starts[0] if is_anew else each.reached)
+            for log in self._log.partitions:
+                key = past.number, log.number
+                each = before.get(key)
+                if each is None or each.past.revision != past.revision:
+                    each = self._begin(past, log)
+                self._open[key] = each
+                if is_anew or each.reached < each.target or not each.is_bounded:
+                    each.look(past.starts[log.number] if is_anew else each.reached)
+
+    def _begin(self, past: Past, log: LogPartition) -> _Open:
+        match_log = open_match_log(self._folder.past_url(past.number, past.revision))
+        start = past.starts[log.number]
+        return _Open(past, log, match_log.partition(log.number), start, start)

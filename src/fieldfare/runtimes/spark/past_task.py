@@ -35,6 +35,7 @@ class Piece:
     """Records to match for one subscription."""
 
     past: Past
+    partition: int
     start: int
     end: int
 
@@ -59,13 +60,13 @@ class PastMatcher(RangeMatcher):
         super().__init__(folder, clock_ms)
         self._space = past.space
         self._quarantine = Quarantine(folder.quarantine)
-        self._match_log = open_match_log(folder.past_url(past.number, past.revision)).partition(0)
+        self._match_log = open_match_log(folder.past_url(past.number, past.revision))
         self._indexes = PastIndexes(past)
 
-    def _read(self, start: int, end: int) -> Iterator[Record]:
+    def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """The records of its space; what could not be matched when it came is not tried again."""
-        aside = set(self._quarantine.offsets())
-        for record in self._log.read(start, end):
+        aside = set(self._quarantine.offsets(wanted.partition))
+        for record in super()._read(wanted):
             if record.space == self._space and record.offset not in aside:
                 yield record
 
@@ -94,7 +95,8 @@ class MatchPieces:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 piece = self.pieces[number]
-                found = _matcher_of(self.folder, piece.past).match(RecordRange(piece.start, piece.end, 0))
+                wanted = RecordRange(piece.partition, piece.start, piece.end, 0)
+                found = _matcher_of(self.folder, piece.past).match(wanted)
                 yield pa.RecordBatch.from_pylist([found], schema=SUMMARY)
 
 

@@ -14,13 +14,14 @@ import time
 
 from pyspark.sql import SparkSession
 
+from fieldfare.model import Offsets
 from fieldfare.runtimes.spark.past_planner import PastPlanner
 from fieldfare.runtimes.spark.past_task import match_pieces
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.recovery import FULL_PAUSE_S, is_the_records_fault
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import only_partition
+from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 
 LOOK_S = 0.2
@@ -54,9 +55,10 @@ class PastRunner:
         self._folder = folder
         self._cores = cores
         self._planner = PastPlanner(folder)
-        self._log = only_partition(open_event_log(folder.log_url))
-        self._matches = open_match_log(folder.matches_url).partition(0)
-        self._tip = self._end = 0
+        self._log = open_event_log(folder.log_url)
+        self._matches = open_match_log(folder.matches_url)
+        self._tips = [0] * len(self._log.partitions)
+        self._ends: Offsets | None = None
         self._moved_s = -QUIET_S
         self._said = ""
         self._stop = threading.Event()
@@ -86,9 +88,9 @@ class PastRunner:
     def _round(self) -> float:
         """Match some; how long to wait then."""
         started_s = time.monotonic()
-        end = self._log.end()
-        if end != self._end:
-            self._end, self._moved_s = end, started_s if self._end else self._moved_s
+        ends = ends_of(self._log)
+        if ends != self._ends:
+            self._ends, self._moved_s = ends, started_s if self._ends else self._moved_s
         is_quiet = started_s - self._moved_s >= QUIET_S
         tasks, share = (self._cores, 1) if is_quiet else (max(1, self._cores - 1), LIVE_SHARE)
         pieces = self._planner.next_round(tasks, share)
@@ -111,7 +113,9 @@ class PastRunner:
 
     def _is_behind(self) -> bool:
         try:
-            self._tip = self._matches.end(max(self._tip, self._log.start()))
+            for each in self._log.partitions:
+                tip = max(self._tips[each.number], each.start())
+                self._tips[each.number] = self._matches.partition(each.number).end(tip)
         except StorageError:
             return False
-        return self._tip < self._log.end()
+        return any(map(int.__lt__, self._tips, ends_of(self._log)))

@@ -1,4 +1,4 @@
-"""What a task of the streaming query does: match one range of the log and write its matches.
+"""What a task of the streaming query does: match ranges of the log and write their matches.
 
 A range gives the same matches whenever and however often it is matched: which subscriptions count depends on
 the stamps of the records, not on the manifest used. Where a block of very many matches ends may differ;
@@ -24,7 +24,7 @@ from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
-from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
 from fieldfare.storage.match_runs import MatchRuns
@@ -58,6 +58,7 @@ WORK = pa.struct(
 """What a matcher did for a block: at one slice, or, of no slice, besides. Nothing where nothing travels."""
 SUMMARY = pa.schema(
     [
+        pa.field("partition", pa.int64()),
         pa.field("start", pa.int64()),
         pa.field("end", pa.int64()),
         pa.field("events", pa.int64()),
@@ -72,8 +73,9 @@ SUMMARY = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Records of the log to match, and a manifest that covers their stamps."""
+    """Records of a partition of the log to match, and a manifest that covers their stamps."""
 
+    partition: int
     start: int
     end: int
     manifest: int
@@ -85,20 +87,23 @@ class RecordsError(Exception):
     The driver looks for its name in what Spark reports, see `recovery.is_the_records_fault`.
     """
 
-    def __init__(self, start: int, end: int, cause: BaseException) -> None:
+    def __init__(self, partition: int, start: int, end: int, cause: BaseException) -> None:
         said = " ".join(f"{type(cause).__name__}: {cause}".split())
-        super().__init__(f"records {start} to {end - 1} cannot be matched: {said[:ERROR_CHARACTERS_MAX]}")
+        named = f"records {start} to {end - 1} of partition {partition}"
+        super().__init__(f"{named} cannot be matched: {said[:ERROR_CHARACTERS_MAX]}")
 
 
-def _match(records: Sequence[Record], indexes: Mapping[str, Searched]) -> Iterator[Pairs]:
+def _match(partition: int, records: Sequence[Record], indexes: Mapping[str, Searched]) -> Iterator[Pairs]:
     """What a group of records matches; RecordsError names the one that makes it fail, as far as it can."""
     try:
         yield from stream_matches(record_batch(records), indexes)
     except Exception as error:
-        raise _blamed(records, indexes, error) from error
+        raise _blamed(partition, records, indexes, error) from error
 
 
-def _blamed(records: Sequence[Record], indexes: Mapping[str, Searched], error: Exception) -> RecordsError:
+def _blamed(
+    partition: int, records: Sequence[Record], indexes: Mapping[str, Searched], error: Exception
+) -> RecordsError:
     """The error that names the records at fault: of a group that fails the half that does, and so on."""
     while len(records) > 1:
         half = len(records) // 2
@@ -111,7 +116,7 @@ def _blamed(records: Sequence[Record], indexes: Mapping[str, Searched], error: E
                 break
         else:
             break  # Each half can be matched: together they are too much.
-    return RecordsError(records[0].offset, records[-1].offset + 1, error)
+    return RecordsError(partition, records[0].offset, records[-1].offset + 1, error)
 
 
 class Indexes(Protocol):
@@ -124,15 +129,15 @@ class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
-        self._log = only_partition(open_event_log(folder.log_url))
-        self._match_log = open_match_log(folder.matches_url).partition(0)
+        self._log = open_event_log(folder.log_url)
+        self._match_log = open_match_log(folder.matches_url)
         self._scratch = folder.matches
         self._indexes: Indexes = IndexCache(open_index_store(folder.index_url))
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
-    def _read(self, start: int, end: int) -> Iterator[Record]:
+    def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """The records of a range that are to be matched."""
-        return self._log.read(start, end)
+        return self._log.partitions[wanted.partition].read(wanted.start, wanted.end)
 
     def open_index(self, manifest: int) -> None:
         """Map what a manifest names before a batch needs it."""
@@ -141,18 +146,19 @@ class RangeMatcher:
     def match(self, wanted: RecordRange) -> dict[str, Any]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
-        if self._log.end() < wanted.end:
+        match_log = self._match_log.partition(wanted.partition)
+        if self._log.partitions[wanted.partition].end() < wanted.end:
             raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
         events = matches = size_bytes = 0
         block = Block(wanted.start, self._scratch)
 
         def finish(block: Block) -> None:
             nonlocal matches, size_bytes
-            written, block_bytes = block.write(self._match_log, self._clock_ms())
+            written, block_bytes = block.write(match_log, self._clock_ms())
             matches += written
             size_bytes += block_bytes
 
-        for records in grouped(self._read(wanted.start, wanted.end)):
+        for records in grouped(self._read(wanted)):
             group_events = sum(record.count for record in records)
             behind = records[-1].offset + 1
             if block.events and (
@@ -161,10 +167,10 @@ class RangeMatcher:
                 finish(block)
                 block = Block(block.end, self._scratch)
             if behind - block.start > MAX_BLOCK_RECORDS:
-                self._match_log.fill(block.start, records[0].offset)
+                match_log.fill(block.start, records[0].offset)
                 block = Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
-            block.add(records, _match(records, indexes))
+            block.add(records, _match(wanted.partition, records, indexes))
             events += group_events
             if block.slots >= BLOCK_SLOTS:
                 finish(block)
@@ -174,8 +180,9 @@ class RangeMatcher:
                 block.pass_over(wanted.end)
             finish(block)
         # No reader is to wait at a hole.
-        self._match_log.fill(block.end, wanted.end)
+        match_log.fill(block.end, wanted.end)
         return {
+            "partition": wanted.partition,
             "start": wanted.start,
             "end": wanted.end,
             "events": events,

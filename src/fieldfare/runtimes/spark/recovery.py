@@ -14,14 +14,16 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from fieldfare.model import Offsets
 from fieldfare.pipeline.suspects import Suspects
-from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, ends_of_batch
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
-from fieldfare.storage import LogPartition, MatchPartition, NewMatchBlock
+from fieldfare.storage import EventReader, MatchLog, NewMatchBlock
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import DIED, Quarantine, SetAside
@@ -41,10 +43,18 @@ _FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]", os.strerror(errno
 _log = logging.getLogger("fieldfare.pipeline")
 
 
-def named_records(report: str) -> tuple[int, int] | None:
-    """The records that a report of a failed query names as those that cannot be matched, start and end."""
-    found = re.search(r"RecordsError: records (\d+) to (\d+) cannot", report)
-    return (int(found[1]), int(found[2]) + 1) if found else None
+class NamedRecords(NamedTuple):
+    """The records that a report of a failed query names as those that cannot be matched."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def named_records(report: str) -> NamedRecords | None:
+    """Which ones, if the report names any."""
+    found = re.search(r"RecordsError: records (\d+) to (\d+) of partition (\d+) cannot", report)
+    return NamedRecords(int(found[3]), int(found[1]), int(found[2]) + 1) if found else None
 
 
 def is_the_records_fault(report: str) -> bool:
@@ -58,8 +68,8 @@ class Recovery:
     Parameters
     ----------
     folder : DataFolder
-    log : LogPartition
-    match_log : MatchPartition
+    log : EventReader
+    match_log : MatchLog
     batches : BatchSettings
         What a batch holds at most.
     clock_ms : callable
@@ -69,8 +79,8 @@ class Recovery:
     def __init__(
         self,
         folder: DataFolder,
-        log: LogPartition,
-        match_log: MatchPartition,
+        log: EventReader,
+        match_log: MatchLog,
         batches: MicroBatchSettings,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -82,23 +92,24 @@ class Recovery:
         self._clock_ms = clock_ms
         self._failures = 0
 
-    def begin(self, *, predecessor_died: bool, told_offset: int | None) -> None:
+    def begin(self, *, predecessor_died: bool, told: Offsets | None) -> None:
         """A process starts.
 
         Parameters
         ----------
         predecessor_died : bool
             Whether the one before it ended otherwise than by being asked to.
-        told_offset : int or None
+        told : Offsets or None
             Up to where that one told others that everything is matched, for good. Broken blocks from there on
             are matched again; before, nobody knows any more what would be needed for that.
         """
-        if told_offset is not None:
-            self._match_log.recover(max(told_offset, self._log.start()))
+        for partition, offset in zip(self._log.partitions, told or (), strict=False):
+            self._match_log.partition(partition.number).recover(max(offset, partition.start()))
         suspects, trying = self._file.load()
-        if suspects is not None and trying:
-            self._note(suspects.died(self._tip(), DIED))
-        elif suspects is None and predecessor_died:
+        if suspects and trying:
+            tried, *others = suspects
+            self._note(tried.died(self._tip(tried.partition), DIED), others)
+        elif not suspects and predecessor_died:
             # Whatever it died of, should it do so again: it is known what it was at.
             self._file.save(self._next_batch())
 
@@ -121,9 +132,7 @@ class Recovery:
         try:
             if is_the_records_fault(report):
                 self._failures = 0
-                suspects = suspects or self._next_batch()
-                if suspects is not None:
-                    self._note(suspects.failed(self._tip(), said, named_records(report)))
+                self._blame(suspects, said, named_records(report))
                 return 0.0
             self._file.save(suspects)
         except (StorageError, OSError) as error:
@@ -135,6 +144,20 @@ class Recovery:
             return None
         return min(PAUSE_S * 2.0 ** (self._failures - 1), PAUSE_MAX_S)
 
+    def _blame(self, suspects: tuple[Suspects, ...], said: str, named: NamedRecords | None) -> None:
+        """Records made what was tried fail: those suspected, or some of a whole batch."""
+        if not suspects:
+            batch = self._next_batch()
+            suspects = tuple(each for each in batch if named and each.partition == named.partition) or batch
+            if len(suspects) > 1:
+                # Which partition's it is, each tells when it is tried without the others.
+                self._file.save(suspects)
+                return
+        if suspects:
+            tried, *others = suspects
+            its_own = named[1:] if named and named.partition == tried.partition else None
+            self._note(tried.failed(self._tip(tried.partition), said, its_own), others)
+
     def works(self) -> None:
         """Something was matched: what failed before has passed."""
         self._failures = 0
@@ -145,45 +168,53 @@ class Recovery:
         if trying:
             self._file.save(suspects)
 
-    def _tip(self) -> int:
-        return self._match_log.end(self._log.start())
+    def _tip(self, partition: int) -> int:
+        return self._match_log.partition(partition).end(self._log.partitions[partition].start())
 
-    def _next_batch(self) -> Suspects | None:
-        tip = self._tip()
-        end = self._log.bound(tip, self._batches.max_bytes, self._batches.max_events)
-        return Suspects(tip, end, end) if end > tip else None
+    def _next_batch(self) -> tuple[Suspects, ...]:
+        """All that a batch holds which begins where everything before is matched."""
+        tips = tuple(self._tip(each.number) for each in self._log.partitions)
+        ends = ends_of_batch(self._log, tips, self._batches)
+        both = enumerate(zip(tips, ends, strict=True))
+        return tuple(Suspects(number, tip, end, end) for number, (tip, end) in both if end > tip)
 
-    def _note(self, found: Suspects | None) -> None:
+    def _note(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
         """Note what a failed attempt leaves to suspect; set aside the record that it proves at fault."""
-        self._file.save(found)
-        if found is not None and found.is_proven(self._died_before(found.start)):
-            self._set_aside(found.start, found.error)
-            self._file.save(found.passed(found.start + 1))
+        self._save(found, others)
+        if found is not None and found.is_proven(self._died_before(found.partition, found.start)):
+            self._set_aside(found.partition, found.start, found.error)
+            self._save(found.passed(found.start + 1), others)
         elif found is not None:
-            _log.warning("records %d to %d are tried next", found.start, found.upto - 1)
+            named = found.start, found.upto - 1, found.partition
+            _log.warning("records %d to %d of partition %d are tried next", *named)
 
-    def _died_before(self, offset: int) -> int:
+    def _save(self, found: Suspects | None, others: Sequence[Suspects]) -> None:
+        self._file.save((*([found] if found is not None else []), *others))
+
+    def _died_before(self, partition: int, offset: int) -> int:
         """How many records directly before this one were set aside for deaths."""
         first = offset
-        while (aside := self._quarantine.get(first - 1)) is not None and aside.error.startswith(DIED):
+        while (aside := self._quarantine.get(partition, first - 1)) and aside.error.startswith(DIED):
             first -= 1
         return offset - first
 
-    def _set_aside(self, offset: int, error: str) -> None:
+    def _set_aside(self, partition: int, offset: int, error: str) -> None:
         """Put a record on the list, and write a block without matches in its place."""
         space, events = "", 0
         try:
-            for record in self._log.read(offset, offset + 1):
+            for record in self._log.partitions[partition].read(offset, offset + 1):
                 space, events = record.space, record.count
             if not events:
                 return  # It is in a hole of the log, over which the tasks go.
         except StorageError as unreadable:
             error = f"{error}; {unreadable}"
         # In this order: killed in between, it comes here again.
-        self._quarantine.add(SetAside(offset, space, events, error, self._clock_ms()))
+        self._quarantine.add(SetAside(offset, space, events, error, self._clock_ms(), partition))
         no_matches = np.zeros(0, np.uint32)
         indptr = np.zeros(events + 1, np.int64)
         counts = np.array([events], np.int32)
         block = NewMatchBlock.by_event(offset, offset + 1, counts, indptr, no_matches, {"set_aside": 1})
-        self._match_log.write(block)
-        _log.error("record %d of the space %r is set aside: %s", offset, space, error)
+        self._match_log.partition(partition).write(block)
+        _log.error(
+            "record %d of partition %d, of the space %r, is set aside: %s", offset, partition, space, error
+        )

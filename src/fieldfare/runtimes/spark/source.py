@@ -5,7 +5,7 @@ the tasks, so it opens nothing before it is asked something). It plans a batch i
 
     wait for the log's end to move ─▶ bound the batch ─▶ read the log's last stamp ─▶ wait for a manifest
                                              │                                        that covers it
-                               {"offset": end of the batch,                                 │
+                               {"ends": end of the batch,                                   │
                                 "manifest": m} ◀────────────────────────────────────────────┘
 
 The last stamp, read after the end of the batch, covers every stamp in it, and so does manifest m, which the
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 SOURCE_NAME = "fieldfare_log"
 
-RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("start", "end", "manifest")])
-RANGES_SQL = "start long, end long, manifest long"
+RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("partition", "start", "end", "manifest")])
+"""Columns of `RecordRange`."""
+RANGES_SQL = ", ".join(f"{name} long" for name in RANGES.names)
 
 
 class LogSource(DataSource):  # type: ignore[misc]
@@ -57,7 +58,7 @@ class LogSource(DataSource):  # type: ignore[misc]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches in the query's own Python process, and hands each task its range."""
+    """Plans batches in the query's own Python process, and hands each task its ranges."""
 
     def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._folder = folder
@@ -74,7 +75,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return self._planner
 
     def initialOffset(self) -> Offset:
-        return {"offset": self._plan().first(), "manifest": 0}
+        return {"ends": self._plan().first(), "manifest": 0}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         return self._plan().next_end(start)
@@ -83,11 +84,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._plan().stop_at_present_end()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        ranges = self._plan().ranges(start["offset"], end["offset"])
-        return [InputPartition((first, last, end["manifest"])) for first, last in ranges]
+        tasks = self._plan().tasks(start["ends"], end["ends"])
+        return [InputPartition([(*each, end["manifest"]) for each in ranges]) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        columns = [pa.array([value], pa.int64()) for value in partition.value]
+        columns = [pa.array(values, pa.int64()) for values in zip(*partition.value, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
 
     def stop(self) -> None:

@@ -1,4 +1,7 @@
-"""Which records are being tried one by one, in a file: a process that they kill cannot remember it."""
+"""Which records are being tried one by one, in a file: a process that they kill cannot remember it.
+
+Of each partition that has some; those of the first are tried, and the others wait for their turn.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fieldfare.pipeline.suspects import Suspects
 
 
 class _Written(msgspec.Struct):
-    suspects: Suspects
+    suspects: tuple[Suspects, ...]
     trying: bool
 
 
@@ -21,17 +24,17 @@ class SuspectsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self) -> tuple[Suspects | None, bool]:
+    def load(self) -> tuple[tuple[Suspects, ...], bool]:
         """The suspects, and whether an attempt was begun whose end nobody has noted."""
         try:
             written = msgspec.json.decode(self._path.read_bytes(), type=_Written)
         except (FileNotFoundError, msgspec.DecodeError):
-            return None, False
+            return (), False
         return written.suspects, written.trying
 
-    def save(self, suspects: Suspects | None, *, trying: bool = False) -> None:
-        """Write them, durably; None when there are none any more."""
-        if suspects is None:
+    def save(self, suspects: tuple[Suspects, ...], *, trying: bool = False) -> None:
+        """Write them, durably; the file goes when there are none any more."""
+        if not suspects:
             self._path.unlink(missing_ok=True)
             return
         document = msgspec.json.encode(_Written(suspects, trying))

@@ -224,17 +224,22 @@ class FileBlock:
     Parameters
     ----------
     path
-        The file.
+        The file; or, with `content`, what to call it.
     partition, block
         Whose matches it is to hold.
+    content
+        What the file holds, where that is in memory.
     """
 
-    def __init__(self, path: Path, partition: int, block: tuple[int, int]) -> None:
+    def __init__(
+        self, path: Path | str, partition: int, block: tuple[int, int], content: bytes | None = None
+    ) -> None:
         self.path = path
         self._partition = partition
         self._block = block
         try:
-            self._reader = pa.ipc.open_file(pa.memory_map(str(path)), options=_READ_OPTIONS)
+            opened = pa.memory_map(str(path)) if content is None else pa.BufferReader(content)
+            self._reader = pa.ipc.open_file(opened, options=_READ_OPTIONS)
             header = msgspec.json.decode(self._reader.schema.metadata[_METADATA_KEY], type=_Header)
         except FileNotFoundError:
             raise
@@ -275,22 +280,43 @@ class FileBlock:
     def matches_of(
         self, number: int, from_offset: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        batch = self._batch(max(0, int(np.searchsorted(self._first_numbers, number, "right")) - 1))
-        place = int(np.searchsorted(batch.numbers, number))
-        if place == batch.numbers.size or batch.numbers[place] != number:
-            return np.zeros(0, np.int64), np.zeros(0, np.int32)
-        matches = slice(batch.starts[place], batch.starts[place + 1])
-        ordinals = match_kernels.ordinals_of(batch.low[matches], batch.high[matches])
-        if ordinals[-1] >= self.events:
-            raise self._broken("an event lies beyond the block")
+        _, offsets, indexes = self.matches_of_each(np.array([number], np.uint32))
         if from_offset is not None and from_offset > self.start:
-            first_event = self._event_starts[min(from_offset, self.end) - self.start]
-            ordinals = ordinals[np.searchsorted(ordinals, first_event) :]
-        records = np.searchsorted(self._event_starts, ordinals, "right") - 1
-        return self.start + records, (ordinals - self._event_starts[records]).astype(np.int32)
+            first = int(np.searchsorted(offsets, from_offset))
+            return offsets[first:], indexes[first:]
+        return offsets, indexes
+
+    def matches_of_each(
+        self, numbers: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+        batches = np.searchsorted(self._first_numbers[1:], numbers, "right")
+        cuts = [0, *(np.flatnonzero(np.diff(batches)) + 1).tolist(), len(numbers)]
+        found = [self._select(int(batches[a]), numbers[a:b]) for a, b in pairwise(cuts) if b > a]
+        if len(found) == 1:
+            return found[0]
+        before = np.cumsum([0, *(len(offsets) for _, offsets, _ in found)])
+        bounds = [each[0][1:] + first for each, first in zip(found, before, strict=False)]
+        none = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return (
+            np.concatenate([np.zeros(1, np.int64), *bounds]),
+            np.concatenate([none[0], *(offsets for _, offsets, _ in found)]),
+            np.concatenate([none[1], *(indexes for _, _, indexes in found)]),
+        )
+
+    def _select(
+        self, index: int, numbers: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+        """The matches of numbers that are in one batch, if they are anywhere."""
+        batch = self._batch(index)
+        lists = batch.numbers, batch.starts, batch.low, batch.high
+        bounds, records, indexes, is_whole = match_kernels.select(numbers, *lists, self._event_starts)
+        if not is_whole:
+            raise self._broken("an event lies beyond the block")
+        records += self.start
+        return bounds, records, indexes
 
     def numbers(self) -> NDArray[np.uint32]:
-        return np.concatenate([batch.numbers for batch in self._all_batches()])
+        return np.concatenate([self._batch(index).numbers for index in range(self._checksums.size)])
 
     def by_event(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         batches = self._all_batches()

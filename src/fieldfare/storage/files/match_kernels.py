@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.matching.compiled import compiled
+from fieldfare.matching.compiled import compiled, inlined
 
 
 @compiled
@@ -67,14 +67,55 @@ def unpack_high(packed: NDArray[np.uint8], more: NDArray[np.uint8], high: NDArra
     return count
 
 
-def ordinals_of(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The ordinals of one number from the planes of its gaps."""
-    steps = low.astype(np.int64)
-    steps += high.astype(np.int64) << 8
-    steps += 1
-    ordinals: NDArray[np.int64] = np.cumsum(steps)
-    ordinals -= 1
-    return ordinals
+@inlined
+def _record_of(event_starts: NDArray[np.int64], ordinal: int, low: int) -> int:
+    """The record that has an event, `low` or a later one."""
+    high = len(event_starts) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if event_starts[middle] <= ordinal:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def select(
+    wanted: NDArray[np.uint32],
+    numbers: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    low: NDArray[np.uint8],
+    high: NDArray[np.uint8],
+    event_starts: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], bool]:
+    """The lists of some numbers, both ascending, from the planes of their gaps.
+
+    Where each one's matches begin, of every match the record and the event's index in it, and whether all of
+    them are events that there are.
+    """
+    bounds = np.zeros(wanted.size + 1, np.int64)
+    places = np.searchsorted(numbers, wanted)
+    for i in range(wanted.size):
+        place = places[i]
+        is_there = place < numbers.size and numbers[place] == wanted[i]
+        bounds[i + 1] = bounds[i] + (starts[place + 1] - starts[place] if is_there else 0)
+    records = np.empty(bounds[-1], np.int64)
+    indexes = np.empty(bounds[-1], np.int32)
+    events = event_starts[-1]
+    for i in range(wanted.size):
+        ordinal: Any = np.int64(-1)
+        record: Any = np.int64(0)
+        for k in range(bounds[i + 1] - bounds[i]):
+            match = starts[places[i]] + k
+            ordinal += (np.int64(high[match]) << 8) + np.int64(low[match]) + 1
+            if ordinal >= events:
+                return bounds, records, indexes, False
+            if event_starts[record + 1] <= ordinal:
+                record = _record_of(event_starts, ordinal, record + 1)
+            records[bounds[i] + k] = record
+            indexes[bounds[i] + k] = ordinal - event_starts[record]
+    return bounds, records, indexes, True
 
 
 @compiled

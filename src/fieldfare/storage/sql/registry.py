@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from fieldfare.model import (
     OPEN_END,
+    Change,
     Cursor,
     DeadLetter,
     DeliverySettings,
@@ -29,7 +30,6 @@ from fieldfare.storage.registry import (
     Held,
     Past,
     Put,
-    RegistryChange,
     Remove,
     StoredSpace,
     Version,
@@ -171,17 +171,16 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return _counter(connection, REVISION)
 
-    def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
+    def changes(self, after: int, to: int) -> Iterator[Change]:
         while after < to:
             page = min(after + _PAGE_ROWS, to)
             with self._read() as connection:
                 self._check_kept(connection, after)
                 puts = [
-                    RegistryChange(*row)
-                    for row in connection.execute(_select_puts, {"after": after, "to": page})
+                    Change(*row) for row in connection.execute(_select_puts, {"after": after, "to": page})
                 ]
                 removals = [
-                    RegistryChange(*row, None, None, None)
+                    Change(*row, None, None, None)
                     for row in connection.execute(_select_removals, {"after": after, "to": page})
                 ]
                 after = page

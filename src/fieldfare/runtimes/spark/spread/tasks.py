@@ -47,17 +47,20 @@ from fieldfare.runtimes.spark.range_task import (
 )
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
-from fieldfare.storage.event_log import Record, only_partition
+from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 
 FINDING_MATCHES = 1 << 22
 """A matcher sends its matches on when it has about so many: 8 MB. One window of events may have more."""
 
+_BLOCK = ("partition", "start", "end")
+"""Which block of the match log something is of."""
 _CONSIGNMENTS = pa.schema(
     [
         pa.field("matcher", pa.int32()),
         pa.field("exit", pa.int32()),
-        *(pa.field(name, pa.int64()) for name in ("start", "end", "oldest_ms", "manifest", "cut")),
+        *(pa.field(name, pa.int64()) for name in _BLOCK),
+        *(pa.field(name, pa.int64()) for name in ("oldest_ms", "manifest", "cut")),
         pa.field("space", pa.string()),
         *(
             pa.field(name, pa.binary())
@@ -69,7 +72,7 @@ _CONSIGNMENTS = pa.schema(
 _FINDINGS = pa.schema(
     [
         pa.field("exit", pa.int32()),
-        *(pa.field(name, pa.int64()) for name in ("start", "end", "oldest_ms")),
+        *(pa.field(name, pa.int64()) for name in (*_BLOCK, "oldest_ms")),
         *(pa.field(name, pa.binary()) for name in ("counts", "numbers", "starts", "ordinals", "given_up")),
         pa.field("work", pa.list_(WORK)),
     ]
@@ -138,26 +141,31 @@ class Dispatch:
         context = TaskContext.get()
         exit_number = context.partitionId() if context is not None else 0
         log = open_event_log(self.folder.log_url)
-        match_log = open_match_log(self.folder.matches_url).partition(0)
+        matches = open_match_log(self.folder.matches_url)
         try:
-            partition = only_partition(log)
             for batch in batches:
                 for row in batch.to_pylist():
                     wanted = RecordRange(**row)
+                    partition = log.partitions[wanted.partition]
+                    match_log = matches.partition(wanted.partition)
                     at = wanted.start
                     if partition.end() < wanted.end:
                         raise RuntimeError(f"the log ends before record {wanted.end}, which is to be matched")
                     for records in grouped(partition.read(wanted.start, wanted.end), BLOCK_EVENTS_MAX):
                         match_log.fill(at, records[0].offset)
                         at = records[-1].offset + 1
-                        yield from self._block(records, wanted.manifest, exit_number)
+                        yield from self._block(wanted, records, exit_number)
                     match_log.fill(at, wanted.end)  # no reader is to wait at a hole
         finally:
             log.close()
 
-    def _block(self, records: list[Record], manifest: int, exit_number: int) -> Iterator[pa.RecordBatch]:
+    def _block(
+        self, wanted: RecordRange, records: list[Record], exit_number: int
+    ) -> Iterator[pa.RecordBatch]:
+        manifest = wanted.manifest
         start, end = records[0].offset, records[-1].offset + 1
-        row: dict[str, Any] = {"exit": exit_number, "start": start, "end": end, "manifest": manifest}
+        row: dict[str, Any] = {"exit": exit_number, "manifest": manifest}
+        row |= {"partition": wanted.partition, "start": start, "end": end}
         counts = np.array(counts_from(start, records), np.int32)
         oldest_ms = min(record.appended_ms for record in records)
         yield _row(
@@ -171,7 +179,7 @@ class Dispatch:
                     for consigned in self._consign(events, slices, start):
                         yield _row(_CONSIGNMENTS, **row, space=events.space, **consigned)
         except Exception as error:
-            raise RecordsError(start, end, error) from error
+            raise RecordsError(wanted.partition, start, end, error) from error
 
     def _consign(self, events: SpaceEvents, slices: Slices, start: int) -> Iterator[dict[str, Any]]:
         paths = slices.partitioning.paths
@@ -226,14 +234,15 @@ class MatchConsignments:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in _rows(batches):
-            block = {name: row[name].as_py() for name in ("exit", "start", "end")}
+            block = {name: row[name].as_py() for name in ("exit", *_BLOCK)}
             if row["space"].is_valid:
                 try:
                     yield from self._match(row, block)
                 except (OSError, IndexStoreError, IndexFileError):
                     raise  # a slice's file, or another cut
                 except Exception as error:
-                    raise RecordsError(block["start"], block["end"], error) from error
+                    number, start, end = (block[name] for name in _BLOCK)
+                    raise RecordsError(number, start, end, error) from error
             else:
                 counts = row["counts"].as_buffer()
                 yield _row(_FINDINGS, **block, counts=counts, oldest_ms=row["oldest_ms"].as_py())
@@ -318,16 +327,16 @@ class WriteBlocks:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log = open_match_log(self.folder.matches_url).partition(0)
+        log = open_match_log(self.folder.matches_url)
         scratch = self.folder.matches
-        blocks: dict[int, Block] = {}
-        work: dict[int, list[dict[str, Any]]] = {}
+        blocks: dict[tuple[int, int], Block] = {}
+        work: dict[tuple[int, int], list[dict[str, Any]]] = {}
         held = 0
         try:
             for row in _rows(batches):
-                start = row["start"].as_py()
-                block = blocks.get(start) or blocks.setdefault(start, Block(start, scratch))
-                work.setdefault(start, []).extend(row["work"].as_py() or [])
+                place = row["partition"].as_py(), row["start"].as_py()
+                block = blocks.get(place) or blocks.setdefault(place, Block(place[1], scratch))
+                work.setdefault(place, []).extend(row["work"].as_py() or [])
                 if row["counts"].is_valid:
                     counts = _array(row, "counts", np.int32).tolist()
                     block.add_records(row["end"].as_py(), counts, row["oldest_ms"].as_py())
@@ -339,25 +348,26 @@ class WriteBlocks:
                         largest = max(blocks.values(), key=lambda block: block.held)
                         held -= largest.held
                         largest.put_away()
-            for start in sorted(blocks):
+            for place in sorted(blocks):
                 started_s = time.perf_counter()
-                block = blocks[start]
-                matches, size_bytes = block.write(log, time.time_ns() / 1e6)
+                block, (number, start) = blocks[place], place
+                matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6)
                 yield pa.RecordBatch.from_pylist(
                     [
                         {
+                            "partition": number,
                             "start": start,
                             "end": block.end,
                             "events": block.events,
                             "matches": matches,
                             "bytes": size_bytes,
                             "seconds": time.perf_counter() - started_s,
-                            "work": work[start],
+                            "work": work[place],
                         }
                     ],
                     schema=SUMMARY,
                 )
-                blocks[start] = Block(start, scratch)  # what was held is in the log now
+                blocks[place] = Block(start, scratch)  # what was held is in the log now
         finally:
             for block in blocks.values():
                 block.close()

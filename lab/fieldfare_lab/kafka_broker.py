@@ -1,0 +1,183 @@
+"""A Kafka broker of one node on loopback, for tests and benchmarks: fetched by Maven once, stopped by its id.
+
+It needs Java and Maven; `why_no_broker` says what is missing. The jars lie in ``.kafka/jars``, which git
+ignores.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+VERSION = "4.3.1"
+READY_S = 60.0
+JARS = Path(__file__).resolve().parents[2] / ".kafka" / "jars"
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion><groupId>fieldfare</groupId><artifactId>broker</artifactId><version>1</version>
+<dependencies><dependency>
+<groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+</dependency></dependencies></project>
+"""
+
+_SETTINGS = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{advertised_port},CONTROLLER://127.0.0.1:{controller_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.min.isr=1
+log.dirs={folder}/log
+"""
+
+_JAVA = (
+    "java",
+    "-Xms256m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+)
+
+
+def why_no_broker() -> str | None:
+    """What is missing here for a broker and its client, or None. The first call may fetch jars."""
+    if find_spec("confluent_kafka") is None:
+        return "confluent-kafka is not installed"
+    if shutil.which("java") is None:
+        return "there is no Java"
+    if not any(JARS.glob("kafka_*.jar")):
+        if shutil.which("mvn") is None:
+            return f"there is no Maven to fetch Kafka's jars to {JARS}"
+        return _fetch()
+    return None
+
+
+def _fetch() -> str | None:
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=JARS.parent) as folder:
+        (Path(folder) / "pom.xml").write_text(_POM)
+        goal = "dependency:copy-dependencies"
+        done = subprocess.run(
+            ["mvn", "-q", "-B", goal, "-DincludeScope=runtime", "-DoutputDirectory=jars"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            return f"Maven could not fetch Kafka's jars: {done.stdout.strip()[:300]}"
+        try:
+            (Path(folder) / "jars").rename(JARS)
+        except OSError:  # Another was quicker.
+            return None if any(JARS.glob("kafka_*.jar")) else f"{JARS} could not be written"
+    return None
+
+
+def find_free_port() -> int:
+    """A port that was free a moment ago: a broker must know its ports before it has them."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+class KafkaBroker:
+    """A broker with an empty log in a folder of its own, which goes when it is closed.
+
+    Parameters
+    ----------
+    port, advertised_port
+        Where it listens, and where it says that it does: another one where something stands between.
+    """
+
+    def __init__(self, port: int | None = None, advertised_port: int | None = None) -> None:
+        self.port = find_free_port() if port is None else port
+        self._held = tempfile.TemporaryDirectory(prefix="kafka-")
+        self.folder = Path(self._held.name)
+        self._settings = self.folder / "server.properties"
+        self._settings.write_text(
+            _SETTINGS.format(
+                port=self.port,
+                advertised_port=advertised_port or self.port,
+                controller_port=find_free_port(),
+                folder=self.folder,
+            )
+        )
+        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        self._run("kafka.tools.StorageTool", "format", "-t", name, "-c", str(self._settings)).wait(READY_S)
+        self._process = self._start()
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        return f"127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """End it as a power failure of its process would."""
+        self._process.kill()
+        self._process.wait(READY_S)
+
+    def stop_answering(self) -> None:
+        """Have it do nothing, with its connections open."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def answer_again(self) -> None:
+        """Let it go on."""
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def start_again(self) -> None:
+        """Start it on what it had written."""
+        self._process = self._start()
+
+    def close(self) -> None:
+        """End it, and remove what it wrote."""
+        if self._process.poll() is None:
+            self.answer_again()
+            self.kill()
+        self._held.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "broker.log").open("ab") as log:
+            return subprocess.Popen(
+                [*_JAVA, "-cp", f"{JARS}/*", program, *arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = self._run("kafka.Kafka", str(self._settings))
+        give_up_s = time.monotonic() + READY_S
+        while time.monotonic() < give_up_s and process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+                return process
+            except OSError:
+                time.sleep(0.05)
+        process.kill()
+        raise RuntimeError(f"the Kafka broker did not start:\n{self._log()}")
+
+    def _log(self) -> str:
+        return (self.folder / "broker.log").read_text(errors="replace")[-2_000:]

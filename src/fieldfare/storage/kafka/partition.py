@@ -1,0 +1,191 @@
+"""One partition of the topic, to be read: of what was not read it goes by what records near by were like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import msgspec
+
+from fieldfare.storage.errors import FormatError, TrimmedError
+from fieldfare.storage.event_log import Record
+from fieldfare.storage.kafka.connections import KafkaConnections
+from fieldfare.storage.kafka.pieces import Assembly, Whole
+
+FORMAT = 1
+
+_SAMPLE_RECORDS = 32
+_SAMPLE_FOR = 1_000
+"""So many offsets farther on another sample is taken."""
+
+
+class RecordHeader(msgspec.Struct, omit_defaults=True):
+    """What a message of the log says of its record."""
+
+    format: int
+    space: str
+    count: int
+    appended_ms: int
+    stamp: int
+    id: str
+    producer: str | None = None
+    sequence: int | None = None
+    piece: int = 0
+    pieces: int = 1
+
+
+class KafkaPartition:
+    """One partition of the topic. Of what was not read it knows how large records were near by."""
+
+    def __init__(self, connections: KafkaConnections, number: int) -> None:
+        self.number = number
+        self._connections = connections
+        self._sampled: tuple[int, float, float] | None = None
+        """Where a sample was taken, and the bytes and events it had to an offset."""
+        self._last_stamp = 0, 0
+        """An end, and the stamp of the last record before it."""
+
+    def start(self) -> int:
+        return self.bounds()[0]
+
+    def end(self) -> int:
+        return self.bounds()[1]
+
+    def read(self, start: int, end: int) -> Iterator[Record]:
+        for whole in self._read(start, end):
+            header = whole.header
+            yield Record(
+                whole.first,
+                header.space,
+                header.count,
+                whole.payload or b"",
+                header.appended_ms,
+                header.stamp,
+            )
+
+    def read_headers(self, start: int, end: int) -> Iterator[tuple[int, RecordHeader, bytes]]:
+        """The offset, header and payload of each record in a range."""
+        for whole in self._read(start, end):
+            yield whole.first, whole.header, whole.payload or b""
+
+    def _read(self, start: int, end: int) -> Iterator[Whole[RecordHeader]]:
+        if start >= end:
+            return
+        assembly = Assembly(RecordHeader)
+        with self._connections.reading(self.number, start) as reader:
+            for message in reader.messages(end):
+                assembly.add(message)
+                for whole in assembly.in_order():
+                    yield self._checked(whole)
+            if not assembly:
+                return
+            # The rest of the last record stands behind the range: it was written with its beginning.
+            for message in reader.messages(reader.bounds()[1]):
+                assembly.add(message, begin=False)
+                if not assembly:
+                    break
+        for whole in assembly.in_order():
+            yield self._checked(whole)
+
+    def _checked(self, whole: Whole[RecordHeader]) -> Whole[RecordHeader]:
+        if whole.header.format > FORMAT:
+            raise FormatError(
+                f"{self._connections.address}, record {whole.first}: format {whole.header.format}"
+                f" is not known here; {FORMAT} is"
+            )
+        return whole
+
+    def first_since(self, time_ms: int) -> int:
+        return self._first(lambda record: record.appended_ms >= time_ms)
+
+    def bound(self, start: int, max_bytes: int, max_events: int) -> int:
+        low, high = self.bounds()
+        if start < low:
+            raise self._trimmed(low, high, start)
+        if start >= high:
+            return start
+        mean_bytes, mean_events = self._means(start, high)
+        fits = min(max_bytes / mean_bytes, max_events / mean_events)
+        return min(high, start + max(1, int(min(fits, high))))
+
+    def split(self, start: int, end: int, pieces: int, piece_bytes: int) -> list[tuple[int, int]]:
+        if pieces == 1 or self._means(start, end)[0] * (end - start) <= piece_bytes:
+            return [(start, end)]
+        cuts = {start + (end - start) * piece // pieces for piece in range(pieces)} | {end}
+        return list(pairwise(sorted(cuts)))
+
+    def backlog_events(self, start: int) -> int:
+        low, high = self.bounds()
+        start = max(start, low)
+        return max(1, int((high - start) * self._means(start, high)[1])) if start < high else 0
+
+    def lowest_stamp(self, start: int) -> int | None:
+        # Stamps never fall, so the first record has it.
+        low, high = self.bounds()
+        first = next(self.read(max(start, low), high), None)
+        return None if first is None else first.stamp
+
+    def first_stamped(self, stamp: int) -> int | None:
+        found = self._first(lambda record: record.stamp >= stamp)
+        low, high = self.bounds()
+        return None if next(self.read(max(found, low), high), None) is None else found
+
+    def last_stamp(self) -> int:
+        low, high = self.bounds()
+        if self._last_stamp[0] != high:
+            back = 4
+            stamp = self._last_stamp[1]
+            while low < high:
+                *_, last = (None, *self.read(max(low, high - back), high))
+                if last is not None:
+                    stamp = last.stamp
+                    break
+                if high - back <= low:
+                    break
+                back *= 4
+            self._last_stamp = high, stamp
+        return self._last_stamp[1]
+
+    def size_bytes(self) -> int:
+        """About how much the payloads kept take."""
+        low, high = self.bounds()
+        return int((high - low) * self._means(low, high)[0]) if low < high else 0
+
+    def _first(self, is_behind: Callable[[Record], bool]) -> int:
+        """The first offset of which it is true of all records on, and of none before."""
+        low, high = self.bounds()
+        end = high
+        while low < high:
+            middle = (low + high) // 2
+            found = next(self.read(middle, end), None)
+            if found is None or is_behind(found):
+                high = middle
+            else:
+                low = found.offset + 1
+        return low
+
+    def _means(self, start: int, end: int) -> tuple[float, float]:
+        """About how many bytes and events there are to an offset from here on."""
+        sampled = self._sampled
+        if sampled is None or abs(start - sampled[0]) > _SAMPLE_FOR:
+            size_bytes = events = offsets = 0
+            for number, record in enumerate(self.read(start, end), 1):
+                size_bytes, events = size_bytes + len(record.payload), events + record.count
+                offsets = record.offset + 1 - start
+                if number == _SAMPLE_RECORDS:
+                    break
+            if not offsets:
+                return 1.0, 1.0
+            sampled = start, max(1.0, size_bytes / offsets), max(0.01, events / offsets)
+            if offsets >= _SAMPLE_RECORDS:  # A few say nothing of those to come.
+                self._sampled = sampled
+        return sampled[1:]
+
+    def bounds(self) -> tuple[int, int]:
+        """Start and end, by one request."""
+        return self._connections.bounds(self.number)
+
+    def _trimmed(self, low: int, high: int, start: int) -> TrimmedError:
+        return TrimmedError(
+            f"{self._connections.address} holds the records from {low} to {high}, not {start}"
+        )

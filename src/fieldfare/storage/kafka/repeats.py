@@ -1,0 +1,139 @@
+"""Which sequences of which producers were appended, and where: so that a repeat appends nothing.
+
+    records ──▶ a table of this process ──now and then──▶ TOPIC.producers, compacted: a message a producer
+                       ▲                                        │
+                       └── the records appended since ◀── read at the start, with the ends it is as of
+
+The table may outgrow memory, so it is a private database of SQLite's, which is on disk where it is large and
+goes with the process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from fieldfare.storage.event_log import Appended
+
+REMEMBERED_SEQUENCES = 1_000
+"""How many of its latest sequences are remembered for a producer."""
+
+_AGES_NOTED = 500
+
+_SCHEMA = """
+CREATE TABLE sequences (space TEXT, producer TEXT, sequence INTEGER, partition INTEGER, offset INTEGER,
+    count INTEGER, stamp INTEGER, digest BLOB, PRIMARY KEY (space, producer, sequence)) WITHOUT ROWID;
+CREATE INDEX by_place ON sequences (partition, offset);
+CREATE TABLE changed (space TEXT, producer TEXT, PRIMARY KEY (space, producer)) WITHOUT ROWID;
+"""
+_FIND = """SELECT offset, count, stamp, partition, digest FROM sequences
+    WHERE space = ? AND producer = ? AND sequence = ?"""
+_OF_PRODUCER = """SELECT sequence, partition, offset, count, stamp, digest FROM sequences
+    WHERE space = ? AND producer = ? ORDER BY sequence"""
+_SURPLUS = """DELETE FROM sequences WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
+    FROM sequences WHERE space = ?1 AND producer = ?2 ORDER BY sequence DESC LIMIT 1 OFFSET ?3)"""
+
+
+class AsOf(msgspec.Struct):
+    """What the table's copy is as of: the log's ends, its last stamp, and ages that were noted."""
+
+    ends: list[int]
+    stamp: int = 0
+    ran_ms: int = 0
+    noted: list[tuple[int, list[int]]] = []
+    """How long a service had run, and where the log ended then."""
+
+
+_Row = tuple[int, int, int, int, int, bytes]
+
+
+def digest_of(payload: bytes) -> bytes:
+    """What tells a payload from others."""
+    return blake2b(payload, digest_size=8).digest()
+
+
+class Repeats:
+    """The table."""
+
+    def __init__(self, partitions: int) -> None:
+        self._table = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._table.execute("PRAGMA journal_mode = OFF")
+        self._table.executescript(_SCHEMA)
+        self.as_of = AsOf([0] * partitions)
+
+    def find(self, space: str, producer: str, sequence: int, digest: bytes) -> Appended | None:
+        """Where a sequence was appended, as the repeat that it is; None when it was not."""
+        row = self._table.execute(_FIND, (space, producer, sequence)).fetchone()
+        if row is None:
+            return None
+        offset, count, stamp, partition, first = row
+        return Appended(offset, count, stamp, duplicate=True, differs=first != digest, partition=partition)
+
+    def add(self, space: str, producer: str, sequence: int, place: Appended, digest: bytes) -> None:
+        """Remember one."""
+        row = (space, producer, sequence, place.partition, place.offset, place.count, place.stamp, digest)
+        self._table.execute("INSERT OR REPLACE INTO sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self._table.execute("INSERT OR IGNORE INTO changed VALUES (?, ?)", (space, producer))
+
+    def advance(self, partition: int, end: int, stamp: int) -> None:
+        """Take down how far the table goes."""
+        self.as_of.ends[partition] = max(self.as_of.ends[partition], end)
+        self.as_of.stamp = max(self.as_of.stamp, stamp)
+
+    def grow_older(self, elapsed_ms: int, keep_ms: int) -> None:
+        """Let what is remembered grow older; it will be asked for no greater age than ``keep_ms``."""
+        known = self.as_of
+        known.ran_ms += max(0, elapsed_ms)
+        every_ms = max(1, keep_ms // _AGES_NOTED)
+        if not known.noted or known.ran_ms - known.noted[-1][0] >= every_ms:
+            known.noted.append((known.ran_ms, list(known.ends)))
+            old = [at_ms for at_ms, _ in known.noted if at_ms <= known.ran_ms - keep_ms]
+            known.noted = known.noted[max(0, len(old) - 1) :]
+
+    def forget(self, age_ms: int) -> None:
+        """Forget what is older than this."""
+        known = self.as_of
+        old = [ends for at_ms, ends in known.noted if at_ms <= known.ran_ms - age_ms]
+        for partition, end in enumerate(old[-1] if old else ()):
+            where = "WHERE partition = ? AND offset < ?"
+            self._table.execute(
+                f"INSERT OR IGNORE INTO changed SELECT DISTINCT space, producer FROM sequences {where}",
+                (partition, end),
+            )
+            self._table.execute(f"DELETE FROM sequences {where}", (partition, end))
+
+    def changed(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """A message for each producer that changed since `saved`, and the last for what they are as of."""
+        for space, producer in self._table.execute("SELECT space, producer FROM changed").fetchall():
+            self._table.execute(_SURPLUS, (space, producer, REMEMBERED_SEQUENCES - 1))
+            rows = self._table.execute(_OF_PRODUCER, (space, producer)).fetchall()
+            yield msgspec.json.encode((space, producer)), msgspec.msgpack.encode(rows) if rows else None
+        yield b"", msgspec.msgpack.encode(self.as_of)
+
+    def saved(self) -> None:
+        """All that `changed` gave is kept for good."""
+        self._table.execute("DELETE FROM changed")
+
+    def load(self, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Take in what was kept, in order."""
+        latest = dict(messages)
+        known = latest.pop(b"", None)
+        if known is None:
+            return
+        as_of = msgspec.msgpack.decode(known, type=AsOf)
+        if len(as_of.ends) != len(self.as_of.ends):
+            return  # The topic has more partitions than it had: the records say it anew.
+        self.as_of = as_of
+        for key, value in latest.items():
+            space, producer = msgspec.json.decode(key, type=tuple[str, str])
+            rows: list[_Row] = [] if value is None else msgspec.msgpack.decode(value, type=list[_Row])
+            self._table.executemany(
+                "INSERT OR REPLACE INTO sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(space, producer, *row) for row in rows],
+            )
+
+    def close(self) -> None:
+        self._table.close()

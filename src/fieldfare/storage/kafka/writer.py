@@ -1,0 +1,323 @@
+"""Who appends to a topic: transactions, repeats, and what becomes of an append whose fate is not known.
+
+    begin ──▶ records to their partitions ──▶ commit ──▶ places
+                         │ error, or no answer
+                         ▼
+      let go of the producer ──▶ a new one of the same name: the broker ends the old one's transaction and
+                                 takes nothing more of it ──▶ read on from what is known: repeats of what
+                                 was committed are known then
+
+So a record is there, once, or it is not, and nobody is told otherwise. A second writer of the same name takes
+over as a new producer does, and the first one, when it appends next, from that: slow, and still exact.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from fieldfare.storage.errors import EventLogError
+from fieldfare.storage.event_log import Appended, NewRecord
+from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
+from fieldfare.storage.kafka.partition import FORMAT, KafkaPartition, RecordHeader
+from fieldfare.storage.kafka.pieces import HEADER, cut, new_id
+from fieldfare.storage.kafka.repeats import Repeats, digest_of
+
+logger = logging.getLogger("fieldfare.storage.kafka")
+
+TABLE = ".producers"
+"""What the name of the topic that holds the table of repeats has more than the log's."""
+TABLE_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+SAVE_RECORDS = 20_000
+SAVE_BYTES = 256 << 20
+"""After so much the table of repeats is saved: a start reads no more than this anew."""
+
+TRANSACTION_MS = 60_000
+"""A transaction that nobody ends is undone by the broker, and read past, after so long."""
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A record that is appended, and where its first piece came to stand."""
+
+    record: NewRecord
+    partition: int
+    digest: bytes
+    offset: int = -1
+    end: int = -1
+
+    def place(self) -> Appended:
+        return Appended(self.offset, self.record.count, self.record.stamp, False, partition=self.partition)
+
+    def delivered(self, piece: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            if not piece:
+                self.offset = message.offset()
+            self.end = message.offset() + 1
+
+
+class KafkaWriter:
+    """Appends to a topic; used by one thread at a time.
+
+    Parameters
+    ----------
+    connections
+        The topic's.
+    partitions
+        The log's.
+    """
+
+    def __init__(self, connections: KafkaConnections, partitions: Sequence[KafkaPartition]) -> None:
+        self._connections = connections
+        self._partitions = partitions
+        address = connections.address
+        self._table_address = replace(address, topic=f"{address.topic}{TABLE}", partitions=1)
+        self._producer: Producer | None = None
+        self._repeats: Repeats | None = None
+        self._unsaved_records = self._unsaved_bytes = 0
+        self._aged = False
+        self._turn = 0
+
+    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+        """Append them, all or none."""
+        with self._connections.explained():
+            producer, repeats = self._ready()
+        if not records:
+            self._connections.bounds(0)
+            return []
+        places: list[Callable[[], Appended]] = []
+        stamp = repeats.as_of.stamp
+        wanted: dict[object, _Wanted] = {}
+        for record in records:
+            digest = digest_of(record.payload)
+            key: object = len(places)
+            if record.producer is not None and record.sequence is not None:
+                found = repeats.find(record.space, record.producer, record.sequence, digest)
+                if found is not None:
+                    places.append(lambda found=found: found)  # type: ignore[misc]
+                    continue
+                key = (record.space, record.producer, record.sequence)
+                if key in wanted:
+                    places.append(_repeat_of(wanted[key], digest))
+                    continue
+            if record.stamp < stamp:
+                raise EventLogError(
+                    f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind"
+                    f" one of {stamp}: the registry is older than the log"
+                )
+            stamp = record.stamp
+            wanted[key] = _Wanted(record, self._partition_of(record), digest)
+            places.append(wanted[key].place)
+        if wanted:
+            self._commit(producer, list(wanted.values()))
+            for each in wanted.values():
+                self._learn(repeats, each.record, each.place(), each.end, each.digest)
+        done = [place() for place in places]
+        if self._unsaved_records >= SAVE_RECORDS or self._unsaved_bytes >= SAVE_BYTES:
+            self._save()
+        return done
+
+    def grow_older(self, elapsed_ms: int, keep_ms: int) -> None:
+        """Let what is remembered of producers grow older."""
+        with self._connections.explained():
+            _, repeats = self._ready()
+        noted = repeats.as_of.noted[-1:]
+        repeats.grow_older(elapsed_ms, keep_ms)
+        self._aged |= repeats.as_of.noted[-1:] != noted
+
+    def forget(self, age_ms: int) -> None:
+        """Forget sequences that are older than this."""
+        with self._connections.explained():
+            _, repeats = self._ready()
+        repeats.forget(age_ms)
+        if self._aged:
+            self._save()
+
+    def close(self) -> None:
+        """Save the table, so that the next start reads nothing anew, and let go."""
+        if self._producer is not None and self._unsaved_records:
+            self._save()
+        self._let_go()
+        if self._repeats is not None:
+            self._repeats.close()
+            self._repeats = None
+
+    def _ready(self) -> tuple[Producer, Repeats]:
+        if self._producer is None or self._repeats is None:
+            producer = self._connections.producer(
+                **{
+                    "transactional.id": f"fieldfare-{self._connections.address.topic}",
+                    "transaction.timeout.ms": TRANSACTION_MS,
+                }
+            )
+            # From here on nothing that the one before has sent is taken any more.
+            producer.init_transactions(ANSWER_S)
+            if self._repeats is None:
+                self._repeats = self._load()
+            self._catch_up(self._repeats)
+            self._producer = producer
+        return self._producer, self._repeats
+
+    def _load(self) -> Repeats:
+        table = KafkaConnections(self._table_address, TABLE_SETTINGS, EventLogError)
+        table.prepare()
+        try:
+            low, high = table.bounds(0)
+            with table.reading(0, low) as reader:
+                messages = [(each.key() or b"", each.value()) for each in reader.messages(high)]
+        finally:
+            table.close()
+        repeats = Repeats(len(self._partitions))
+        repeats.load(messages)
+        return repeats
+
+    def _catch_up(self, repeats: Repeats) -> None:
+        """Learn of all that was appended behind what is known."""
+        for partition in self._partitions:
+            known, (low, high) = repeats.as_of.ends[partition.number], partition.bounds()
+            if known > high:
+                raise EventLogError(
+                    f"{self._connections.address}: partition {partition.number} ends at {high}, and its"
+                    f" producers are known up to {known}: it was made anew; make"
+                    f" {self._table_address.topic} anew, too"
+                )
+            for offset, header, payload in partition.read_headers(max(known, low), high):
+                record = NewRecord(
+                    header.space,
+                    payload,
+                    header.count,
+                    header.producer,
+                    header.sequence,
+                    header.appended_ms,
+                    header.stamp,
+                )
+                place = Appended(offset, header.count, header.stamp, False, partition=partition.number)
+                self._learn(repeats, record, place, offset + 1, digest_of(payload))
+            repeats.advance(partition.number, high, 0)
+
+    def _learn(self, repeats: Repeats, record: NewRecord, place: Appended, end: int, digest: bytes) -> None:
+        if record.producer is not None and record.sequence is not None:
+            repeats.add(record.space, record.producer, record.sequence, place, digest)
+        repeats.advance(place.partition, end, record.stamp)
+        self._unsaved_records += 1
+        self._unsaved_bytes += len(record.payload)
+
+    def _partition_of(self, record: NewRecord) -> int:
+        if record.producer is None:
+            self._turn += 1
+            return self._turn % len(self._partitions)
+        return crc32(f"{record.space}\0{record.producer}".encode()) % len(self._partitions)
+
+    def _commit(self, producer: Producer, wanted: Sequence[_Wanted]) -> None:
+        """Append records in one transaction; EventLogError when that cannot be, or nobody knows."""
+        try:
+            producer.begin_transaction()
+            for each in wanted:
+                self._produce(producer, each)
+            _end(producer)
+            if any(each.offset < 0 for each in wanted):  # Cannot be, and must not be told as a place.
+                raise EventLogError(f"{self._connections.address}: a record was committed, and not where")
+            self._wait_until_visible(wanted)
+        except KafkaException as error:
+            self._let_go()
+            raise EventLogError(
+                f"{self._connections.address}: {error.args[0].str()}; whether it was appended is found out"
+                " before anything else is"
+            ) from error
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _wait_until_visible(self, wanted: Sequence[_Wanted]) -> None:
+        """A commit that counts is marked in the partitions a moment later; readers meet it from then on."""
+        give_up_s = time.monotonic() + ANSWER_S
+        for number, end in {each.partition: each.end for each in wanted}.items():
+            while self._partitions[number].end() < end:
+                if time.monotonic() > give_up_s:
+                    raise EventLogError(
+                        f"{self._connections.address}: a record was committed, and is not seen"
+                    )
+                time.sleep(0.001)
+
+    def _produce(self, producer: Producer, wanted: _Wanted) -> None:
+        record, name = wanted.record, new_id()
+        pieces = list(cut(memoryview(record.payload), self._connections.piece_bytes()))
+        for number, piece in enumerate(pieces):
+            header = RecordHeader(
+                FORMAT,
+                record.space,
+                record.count,
+                record.appended_ms,
+                record.stamp,
+                name,
+                record.producer,
+                record.sequence,
+                number,
+                len(pieces),
+            )
+            self._send(
+                producer,
+                topic=self._connections.address.topic,
+                partition=wanted.partition,
+                value=bytes(piece),
+                headers=[(HEADER, msgspec.json.encode(header))],
+                on_delivery=lambda error, message, number=number: wanted.delivered(number, error, message),
+            )
+
+    def _send(self, producer: Producer, **message: object) -> None:
+        while True:
+            try:
+                producer.produce(**message)
+                return
+            except BufferError:  # Its queue is full.
+                producer.poll(0.05)
+
+    def _save(self) -> None:
+        """Keep the table; when that fails, the next start reads more anew."""
+        producer, repeats = self._producer, self._repeats
+        if producer is None or repeats is None:
+            return
+        try:
+            producer.begin_transaction()
+            for key, value in repeats.changed():
+                self._send(producer, topic=self._table_address.topic, partition=0, key=key, value=value)
+            _end(producer)
+        except KafkaException as error:
+            logger.warning("%s could not be written: %s", self._table_address, error.args[0].str())
+            self._let_go()
+            return
+        repeats.saved()
+        self._unsaved_records = self._unsaved_bytes = 0
+        self._aged = False
+
+    def _let_go(self) -> None:
+        """Forget the producer: the next one's beginning decides what became of what it had sent."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+
+def _repeat_of(first: _Wanted, digest: bytes) -> Callable[[], Appended]:
+    return lambda: replace(first.place(), duplicate=True, differs=first.digest != digest)
+
+
+def _end(producer: Producer) -> None:
+    """Commit, however often it takes within the time that a broker may be away."""
+    give_up_s = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            producer.commit_transaction(max(0.1, give_up_s - time.monotonic()))
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > give_up_s:
+                raise

@@ -1,0 +1,297 @@
+"""What is particular to an event log in Kafka: restarts, brokers that die, records in pieces, retention."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import kafka_rig
+import pytest
+
+from fieldfare.storage import EventLog, open_event_log
+from fieldfare.storage.errors import EventLogError, TrimmedError
+from fieldfare.storage.event_log import Appended, NewRecord, RetentionPolicy, ends_of
+from fieldfare.storage.kafka import connections, writer
+from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare_lab.kafka_broker import KafkaBroker
+
+POLICY = RetentionPolicy(producers_ms=100)
+
+
+@pytest.fixture
+def url() -> str:
+    return kafka_rig.topic(3)
+
+
+@pytest.fixture
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that a test may kill."""
+    if (reason := kafka_rig.why_not()) is not None:
+        pytest.skip(reason)
+    with KafkaBroker() as broker:
+        yield broker
+
+
+def record(sequence: int | None = None, producer: str = "p", stamp: int = 0, width: int = 9) -> NewRecord:
+    payload = b'"' + f"{sequence}".encode() * width + b'"\n'
+    return NewRecord("birds", payload, 1, None if sequence is None else producer, sequence, stamp=stamp)
+
+
+def payloads(log: EventLog) -> list[bytes]:
+    return [
+        each.payload
+        for partition in log.partitions
+        for each in partition.read(partition.start(), partition.end())
+    ]
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["after a clean end", "after a kill"])
+def test_repeats_are_known_after_a_restart(url: str, saved: bool) -> None:
+    """A client got no answer, the gateway was restarted, and the client sends its batch again."""
+    log = open_event_log(url)
+    first = log.append([record(number, producer) for number in range(5) for producer in "pqr"])
+    if saved:
+        log.close()
+    later = log.append([record(7)])
+    again = open_event_log(url)
+    repeats = [record(number, producer) for number in range(5) for producer in "pqr"] + [record(7)]
+    assert again.append(repeats) == [replace(each, duplicate=True) for each in first + later]
+    assert again.append([record(7, width=2)])[0].differs
+    assert len(payloads(again)) == 16
+
+
+def test_a_start_reads_only_what_was_appended_since_the_table_was_saved(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SAVE_RECORDS", 40)
+    log = open_event_log(url)
+    for number in range(100):
+        log.append([record(number)])
+    partition = log.append([record(99)])[0].partition
+    began: list[int] = []
+    read = writer.KafkaPartition.read_headers
+
+    def noted(self: writer.KafkaPartition, start: int, end: int) -> object:
+        began.append(start)
+        return read(self, start, end)
+
+    monkeypatch.setattr(writer.KafkaPartition, "read_headers", noted)
+    again = open_event_log(url)
+    assert all(each.duplicate for each in again.append([record(number) for number in range(100)]))
+    assert began[partition] >= 80
+
+
+def test_sequences_that_were_forgotten_stay_so_after_a_restart(url: str) -> None:
+    log = open_event_log(url)
+    log.append([record(1, "old")])
+    for _ in range(3):
+        log.grow_older(60, POLICY)
+    log.append([record(1, "new")])
+    log.retain(POLICY, ends_of(log))
+    log.close()
+    again = open_event_log(url)
+    done = again.append([record(1, "new"), record(1, "old")])
+    assert [each.duplicate for each in done] == [True, False]
+
+
+def test_who_appends_takes_over_from_another_and_nothing_is_lost_or_doubled(url: str) -> None:
+    """A gateway hung, another was started in its place, and then it went on."""
+    one, other = open_event_log(url), open_event_log(url)
+    kept: dict[int, Appended] = {}
+    for number in range(0, 20, 2):
+        for log, sequence in ((one, number), (other, number + 1)):
+            for _ in range(3):
+                try:
+                    (kept[sequence],) = log.append([record(sequence)])
+                    break
+                except EventLogError:
+                    """It finds that it was replaced, and takes over in turn."""
+    assert sorted(kept) == list(range(20))
+    assert sorted(payloads(one)) == sorted(record(number).payload for number in range(20))
+    repeats = other.append([record(number) for number in range(20)])
+    assert [(each.partition, each.offset) for each in repeats] == [
+        (kept[number].partition, kept[number].offset) for number in range(20)
+    ]
+
+
+def test_a_record_larger_than_a_message_may_be_is_one_record(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_DEFAULT_PIECE_BYTES", 100)
+    log = open_event_log(url)
+    chance = random.Random(1)
+    wanted = [record(number, width=chance.choice((1, 80, 800))) for number in range(30)]
+    places = log.append(wanted)
+    partition = log.partitions[places[0].partition]
+    offsets = [place.offset for place in places]
+    assert max(after - before for before, after in itertools.pairwise(offsets)) > 10
+    for _ in range(60):
+        start, end = sorted(chance.choices(range(partition.end() + 1), k=2))
+        found = [(each.offset, each.payload) for each in partition.read(start, end)]
+        assert found == [
+            (place.offset, each.payload)
+            for place, each in zip(places, wanted, strict=True)
+            if start <= place.offset < end
+        ]
+    large = NewRecord("birds", b'"' + b"x" * (20 << 20) + b'"\n', 1)
+    monkeypatch.undo()
+    (place,) = open_event_log(url).append([large])
+    (found,) = log.partitions[place.partition].read(place.offset, place.offset + 1)
+    assert found.payload == large.payload
+
+
+def test_a_record_whose_beginning_retention_has_cut_is_no_record(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_DEFAULT_PIECE_BYTES", 100)
+    log = open_event_log(url)
+    first, second = log.append([record(1, width=900), record(2, width=900)])
+    kafka_rig.remove_before(url, first.partition, first.offset + 3)
+    partition = log.partitions[first.partition]
+    assert partition.start() == first.offset + 3
+    assert [each.offset for each in partition.read(partition.start(), partition.end())] == [second.offset]
+    with pytest.raises(
+        TrimmedError, match=rf"holds the records from {first.offset + 3} to \d+, not {first.offset}$"
+    ):
+        list(partition.read(first.offset, partition.end()))
+    with pytest.raises(TrimmedError):
+        partition.bound(first.offset, 100, 100)
+
+
+def test_what_others_write_to_the_topic_is_a_hole(url: str) -> None:
+    log = open_event_log(url)
+    (before,) = log.append([record(1)])
+    foreign = connections.KafkaConnections(KafkaAddress.parse(url, "log"), {}, EventLogError).producer()
+    for headers in None, [("fieldfare", b"no JSON")], [("fieldfare", b"{}")]:
+        foreign.produce(
+            KafkaAddress.parse(url, "log").topic, b"{}", partition=before.partition, headers=headers
+        )
+    foreign.flush(10)
+    (after,) = log.append([record(2)])
+    assert after.offset > before.offset + 3
+    assert payloads(log) == [record(1).payload, record(2).payload]
+
+
+def test_a_stamp_that_falls_is_refused(url: str) -> None:
+    """The registry was put back from before, and goes on below the stamps that records carry."""
+    log = open_event_log(url)
+    log.append([record(1, stamp=7)])
+    for each in log, open_event_log(url):
+        with pytest.raises(EventLogError, match="the registry is older than the log"):
+            each.append([record(2, stamp=6)])
+    assert len(payloads(log)) == 1
+
+
+def test_a_topic_that_was_made_anew_is_told_from_the_one_that_is_known(url: str) -> None:
+    log = open_event_log(url)
+    with pytest.raises(EventLogError, match="others know offsets up to 5"):
+        log.raise_ends((5, 5, 5))
+    log.raise_ends((0, 0, 0))
+
+
+def test_a_log_travels_to_another_process_as_its_address(url: str) -> None:
+    log = open_event_log(url)
+    log.append([record(1)])
+    copy = pickle.loads(pickle.dumps(log))
+    assert copy.url == log.url == url
+    assert payloads(copy) == payloads(log)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if payloads(log) == [record(1).payload] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_no_broker_and_no_topic_are_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_S", 0.5)
+    address = kafka_rig.broker().address
+    with pytest.raises(EventLogError, match="there is no such topic; make it, or add"):
+        open_event_log(f"kafka://{address}/absent")
+    with pytest.raises(EventLogError, match=r"kafka://127.0.0.1:1/t: no broker answers"):
+        open_event_log("kafka://127.0.0.1:1/t")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("kafka://host:9092", "is kafka://HOST:PORT/TOPIC, not"),
+        ("kafka:///topic", "is kafka://HOST:PORT/TOPIC, not"),
+        ("kafka://host/a b", "is kafka://HOST:PORT/TOPIC, not"),
+        ("kafka://me:secret@host/topic", "without a password: name a file of properties"),
+        ("kafka://host/topic?sasl.password=secret", "options config, partitions, replication"),
+        ("kafka://host/topic?partitions=0", "partitions is a number from 1 on, not '0'"),
+        ("kafka://host/topic?config=/absent", "the properties in /absent cannot be read"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_without_its_secrets(url: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        open_event_log(url)
+    assert "secret@" not in str(caught.value) and "=secret" not in str(caught.value)
+
+
+def test_properties_come_from_a_file_and_secrets_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kafka.properties"
+    path.write_text("# ours\nsasl.username = me\nsasl.password=${env:BROKER_PASSWORD}=\n\n")
+    address = KafkaAddress.parse(f"kafka://a:1,b:2/t?config={path}", "log")
+    assert KafkaAddress.parse(address.url, "log") == address
+    with pytest.raises(ValueError, match="line 3: BROKER_PASSWORD is not in the environment"):
+        address.properties()
+    monkeypatch.setenv("BROKER_PASSWORD", "hush")
+    assert address.properties() == {"sasl.username": "me", "sasl.password": "hush="}
+    assert "hush" not in address.url + str(address) + repr(address)
+    path.write_text("security.protocol")
+    with pytest.raises(ValueError, match="line 1: expected name=value"):
+        address.properties()
+
+
+def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:
+    """As a client does that repeats what was not answered, until it is."""
+    for number in sequences:
+        give_up_s = time.monotonic() + 90
+        while True:
+            try:
+                log.append([record(number)])
+                break
+            except EventLogError as error:
+                met.append(str(error))
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "hung"])
+def test_a_broker_that_dies_in_mid_append_loses_and_doubles_nothing(
+    own_broker: KafkaBroker, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_event_log(kafka_rig.topic(3, own_broker))
+    log.append([])
+    monkeypatch.setattr(writer, "ANSWER_S", 1.0)
+    monkeypatch.setattr(connections, "ANSWER_S", 2.0)
+    met: list[str] = []
+    appending = threading.Thread(target=append_until_taken, args=(log, list(range(800)), met))
+    appending.start()
+    chance = random.Random(7)
+    for _ in range(3):
+        time.sleep(chance.uniform(0.3, 1.0))
+        if how == "killed":
+            own_broker.kill()
+            time.sleep(chance.choice((0.0, 1.5)))
+            own_broker.start_again()
+        else:
+            own_broker.stop_answering()
+            time.sleep(3)
+            own_broker.answer_again()
+    appending.join(200)
+    assert not appending.is_alive()
+    assert met, "no append met the broker's death"
+    assert sorted(payloads(log)) == sorted(record(number).payload for number in range(800))
+    again = open_event_log(log.url)
+    assert all(each.duplicate for each in again.append([record(number) for number in range(800)]))
