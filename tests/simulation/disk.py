@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,7 +26,6 @@ from fieldfare.storage.errors import BrokenBlockError, IndexStoreError
 from fieldfare.storage.event_log import RetentionPolicy
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import BlockRange, LostBlock, NewMatchBlock
-from fieldfare.storage.registry import Past
 
 from .steps import Now, pause
 
@@ -69,11 +68,11 @@ class Stepped:
 
 
 class SteppedLog(Stepped):
-    """An event log, or one of its partitions as if it were all."""
+    """An event log."""
 
-    def __init__(self, log: MemoryEventLog, partitions: Sequence[Any]) -> None:
+    def __init__(self, log: MemoryEventLog) -> None:
         super().__init__(log)
-        self.partitions = partitions
+        self.partitions = tuple(map(Stepped, log.partitions))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -187,29 +186,6 @@ class Matches:
     @property
     def is_empty(self) -> bool:
         return not any(each.blocks for each in self.all)
-
-
-class OneOfMatches:
-    """One partition of a match log as if it were all."""
-
-    def __init__(self, matches: Matches, number: int) -> None:
-        self._partition = matches.partition(number)
-
-    def partition(self, number: int) -> Any:
-        return self._partition
-
-
-class OneOfPasts(Stepped):
-    """A registry for who knows one partition."""
-
-    def __init__(self, registry: MemoryRegistry, number: int) -> None:
-        super().__init__(registry)
-        self._number = number
-
-    def pasts(self, *, only_open: bool = False) -> list[Past]:
-        pause()
-        found = self.inner.pasts(only_open=only_open)
-        return [replace(past, starts=(past.starts[self._number],)) for past in found]
 
 
 class IndexFile:
@@ -367,8 +343,7 @@ class Folder(DataFolder):
 
     @property
     def suspects(self) -> Any:
-        fiber = Now.steps.fiber
-        return SmallFile(self.disk, f"suspects-{fiber.partition if fiber is not None else None}")
+        return SmallFile(self.disk, "suspects")
 
     @property
     def run(self) -> Any:
@@ -399,41 +374,28 @@ class Disk:
         self.index = Index()
         self.small: dict[str, bytes] = {}
         self.synced: dict[str, bytes] = {}
-        self.aside: dict[int, Any] = {}
+        self.aside: dict[tuple[int, int], Any] = {}
         self.on_trim: Callable[[int, int, int], None] = lambda number, before, start: None
         self.folder = Folder(Path("/simulated"), self)
-        each = tuple(Stepped(partition) for partition in self.log.partitions)
-        self._logs = {None: SteppedLog(self.log, each)}
-        self._logs |= {number: SteppedLog(self.log, (one,)) for number, one in enumerate(each)}
-        self._registries: dict[int | None, Any] = {None: Stepped(self.registry)}
-        self._registries |= {n: OneOfPasts(self.registry, n) for n in range(partitions)}
+        self._log = SteppedLog(self.log)
+        self._registry = Stepped(self.registry)
         self._index = Stepped(self.index)
         self._index.__dict__["path"] = self.index.path
 
-    @property
-    def partitions(self) -> range:
-        return range(len(self.log.partitions))
-
-    def _whose(self) -> int | None:
-        fiber = Now.steps.fiber
-        return None if fiber is None else fiber.partition
-
     def open_event_log(self, url: str) -> Any:
-        return self._logs[self._whose()]
+        return self._log
 
     def open_registry(self, url: str) -> Any:
-        return self._registries[self._whose()]
+        return self._registry
 
     def open_index_store(self, url: str) -> Any:
         return self._index
 
     def open_match_log(self, url: str) -> Any:
-        matches = self.matches
         if url.startswith("past "):
-            name = url.removeprefix("past ")
-            matches = self.pasts.setdefault(name, Matches(len(self.partitions)))
-        whose = self._whose()
-        return matches if whose is None else OneOfMatches(matches, whose)
+            partitions = len(self.log.partitions)
+            return self.pasts.setdefault(url.removeprefix("past "), Matches(partitions))
+        return self.matches
 
     def past_folders(self) -> set[str]:
         """The pasts of which something is there."""
@@ -468,19 +430,22 @@ class MemoryQuarantine:
 
     def add(self, record: Any) -> None:
         pause()
-        self._aside[record.offset] = record
+        self._aside[record.partition, record.offset] = record
 
-    def get(self, offset: int) -> Any:
-        return self._aside.get(offset)
+    def get(self, partition: int, offset: int) -> Any:
+        return self._aside.get((partition, offset))
 
-    def offsets(self) -> list[int]:
+    def places(self) -> list[tuple[int, int]]:
         pause()
         return sorted(self._aside)
 
-    def remove(self, offset: int) -> None:
-        self._aside.pop(offset, None)
+    def offsets(self, partition: int) -> list[int]:
+        return [offset for number, offset in self.places() if number == partition]
 
-    def forget_before(self, offset: int) -> None:
-        pause()
-        for old in [each for each in self._aside if each < offset]:
-            self.remove(old)
+    def remove(self, partition: int, offset: int) -> None:
+        self._aside.pop((partition, offset), None)
+
+    def forget_before(self, starts: Offsets) -> None:
+        for partition, offset in self.places():
+            if offset < starts[partition]:
+                self.remove(partition, offset)

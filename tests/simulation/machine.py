@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,6 @@ from fieldfare.pipeline.placing import SlicesBuilder
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
-from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.spark import batch_planner, heartbeat, past_planner, past_task, range_task, recovery
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.storage.errors import StorageError
@@ -339,12 +338,12 @@ def run_indexer(machine: Machine, process: Process) -> None:
 class Task:
     """A fiber that does one piece of a batch."""
 
-    def __init__(self, machine: Machine, process: Process, work: Callable[[], Any], partition: int) -> None:
+    def __init__(self, machine: Machine, process: Process, work: Callable[[], Any]) -> None:
         self.error: BaseException | None = None
         self.is_over = False
         self._over = Event()
         self._work = work
-        self._fiber = process.spawn(self._run, "task", partition)
+        self._fiber = process.spawn(self._run, "task")
         machine.tasks.append(self)
 
     def _run(self) -> None:
@@ -371,9 +370,9 @@ class Task:
         self._over.wait()
 
 
-def run_tasks(machine: Machine, process: Process, works: list[Callable[[], Any]], partition: int) -> None:
+def run_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> None:
     """What Spark does with a batch: all pieces at a time; the first that fails is told of."""
-    tasks = [Task(machine, process, work, partition) for work in works]
+    tasks = [Task(machine, process, work) for work in works]
     for task in tasks:
         task.join()
     machine.tasks = [task for task in machine.tasks if not task.is_over]
@@ -383,34 +382,25 @@ def run_tasks(machine: Machine, process: Process, works: list[Callable[[], Any]]
 
 
 def run_driver(machine: Machine, process: Process) -> None:
-    """The driver's process: a query for each partition, as there is one for a log of one partition."""
-    disk, fiber = machine.disk, machine.steps.fiber
-    assert fiber is not None
-    beat = heartbeat.PipelineHeartbeat(disk.folder, disk.open_event_log(""), disk.open_match_log(""))
-    told = read_beat(disk.folder.heartbeat).get("matched")
-    recoveries = []
-    for number in disk.partitions:
-        fiber.partition = number
-        log, matches = disk.open_event_log("").partitions[0], disk.open_match_log("").partition(0)
-        recoveries.append(recovery.Recovery(disk.folder, log, matches, BATCHES, lambda: 0))
-        recoveries[-1].begin(
-            predecessor_died=beat.predecessor_died, told_offset=told[number] if told else beat.told_offset
-        )
-    fiber.partition = None
+    """The driver's process."""
+    disk = machine.disk
+    log, matches = disk.open_event_log(""), disk.open_match_log("")
+    recovers = recovery.Recovery(disk.folder, log, matches, BATCHES, lambda: 0)
+    beat = heartbeat.PipelineHeartbeat(disk.folder, log, matches)
+    recovers.begin(predecessor_died=beat.predecessor_died, told=beat.told)
     beat.beat("starting")
-    for number in disk.partitions:
-        process.spawn(partial(_run_queries, machine, process, recoveries[number], number), "query", number)
-        process.spawn(partial(_run_pasts, machine, process, number), "pasts", number)
+    process.spawn(partial(_run_queries, machine, process, recovers), "query")
+    process.spawn(partial(_run_pasts, machine, process), "pasts")
     while True:
         Time.sleep(BEAT_S)
         beat.beat("running")
 
 
-def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery, number: int) -> None:
+def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
     """One query after the other, as the driver does."""
     while True:
         try:
-            _run_query(machine, process, number, recovers)
+            _run_query(machine, process, recovers)
         except (TaskError, StorageError, OSError) as error:
             pause_s = recovers.failed(str(error), str(error))
             if pause_s is None:
@@ -418,30 +408,33 @@ def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery
             Time.sleep(pause_s)
 
 
-def _run_query(machine: Machine, process: Process, number: int, recovers: recovery.Recovery) -> None:
+def _run_query(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
     planner = batch_planner.BatchPlanner(machine.disk.folder, BATCHES)
-    start = {"offset": planner.first(), "manifest": 0}
     matcher = range_task.RangeMatcher(machine.disk.folder, lambda: 0.0)
+    start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
+
+    def match(ranges: list[tuple[int, int, int]], manifest: int) -> None:
+        for each in ranges:
+            matcher.match(range_task.RecordRange(*each, manifest))
+
     while True:
         end = planner.next_end(start)
-        if end["offset"] == start["offset"]:
+        if end["ends"] == start["ends"]:
             continue
-        ranges = planner.ranges(start["offset"], end["offset"])
-        works = [partial(matcher.match, range_task.RecordRange(*each, end["manifest"])) for each in ranges]
-        run_tasks(machine, process, works, number)  # type: ignore[arg-type]
+        tasks = planner.tasks(start["ends"], end["ends"])
+        run_tasks(machine, process, [partial(match, ranges, end["manifest"]) for ranges in tasks])
         recovers.works()
         start = end
 
 
-def _run_pasts(machine: Machine, process: Process, number: int) -> None:
+def _run_pasts(machine: Machine, process: Process) -> None:
     """What `runtimes.spark.pasts` does: rounds of pieces for those that began in the past."""
     planner = past_planner.PastPlanner(machine.disk.folder, Time.monotonic)
     while True:
         Time.sleep(PAST_LOOK_S)
         try:
             pieces = planner.next_round(2, 1 << 20)
-            works = [partial(_match_past, machine, piece) for piece in pieces]
-            run_tasks(machine, process, works, number)  # type: ignore[arg-type]
+            run_tasks(machine, process, [partial(_match_past, machine, piece) for piece in pieces])
         except TaskError as error:
             if TASK_DIED not in str(error):
                 raise
@@ -452,7 +445,7 @@ def _run_pasts(machine: Machine, process: Process, number: int) -> None:
 
 def _match_past(machine: Machine, piece: past_task.Piece) -> None:
     matcher = past_task.PastMatcher(machine.disk.folder, piece.past, lambda: 0.0)
-    matcher.match(range_task.RecordRange(piece.start, piece.end, 0))
+    matcher.match(range_task.RecordRange(piece.partition, piece.start, piece.end, 0))
 
 
 PROCESSES: dict[str, Callable[[Machine, Process], None]] = {

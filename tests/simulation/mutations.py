@@ -20,12 +20,12 @@ from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.writer import _Appends, _Changes
 from fieldfare.matching import part
-from fieldfare.model import Cursor
+from fieldfare.model import Cursor, Offsets
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage.event_log import ends_of
+from fieldfare.storage.event_log import ends_of, starts_of
 
 Patch = tuple[Any, str, Any]
 
@@ -58,9 +58,10 @@ def _stamp_is_read_early(self: Any, group: Any) -> None:
 real_append = _Appends._write
 
 
-def _first_behind_all(self: BatchPlanner) -> int:
+def _first_behind_all(self: BatchPlanner) -> Offsets:
     """A query begins behind the last block, whether or not those before it are there."""
-    return max(self.log.start(), self._match_log.greatest_end())
+    ends = (self._match_log.partition(each.number).greatest_end() for each in self.log.partitions)
+    return tuple(map(max, starts_of(self.log), ends))
 
 
 def _cursor_behind_what_was_given(self: Lane) -> bool:

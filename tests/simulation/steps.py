@@ -49,9 +49,9 @@ class Process:
         self.loops: list[Loop] = []
         self.failures: list[BaseException] = []
 
-    def spawn(self, work: Callable[[], Any], name: str, partition: int | None = None) -> Fiber:
+    def spawn(self, work: Callable[[], Any], name: str) -> Fiber:
         """A thread that does some work."""
-        return Fiber(self, work, name, partition)
+        return Fiber(self, work, name)
 
     def kill(self) -> None:
         """End it between two steps."""
@@ -67,10 +67,9 @@ class Process:
 class Fiber:
     """A thread of a process; see `Process.spawn`."""
 
-    def __init__(self, process: Process, work: Callable[[], Any], name: str, partition: int | None) -> None:
+    def __init__(self, process: Process, work: Callable[[], Any], name: str) -> None:
         self.process = process
         self.name = name
-        self.partition = partition
         self.is_alive = True
         self.waits = 0
         self._work = work

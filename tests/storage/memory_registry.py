@@ -9,6 +9,7 @@ from typing import Any
 
 from fieldfare.model import (
     OPEN_END,
+    Change,
     Cursor,
     DeadLetter,
     Offsets,
@@ -25,7 +26,6 @@ from fieldfare.storage.registry import (
     Held,
     Past,
     Put,
-    RegistryChange,
     Remove,
     StoredSpace,
     Version,
@@ -171,16 +171,16 @@ class MemoryRegistry:
     def revision(self) -> int:
         return self._revision
 
-    def changes(self, after: int, to: int) -> Iterator[RegistryChange]:
+    def changes(self, after: int, to: int) -> Iterator[Change]:
         self._check_kept(after)
         found = []
         for row in self._versions.values():
             of = row["space"], row["number"]
             if after < row["revision"] <= to:
                 filter = row["filter"], row["dialect"], row["compiled"]
-                found.append(RegistryChange(row["revision"], *of, *filter))
+                found.append(Change(row["revision"], *of, *filter))
             if row["removed"] and after < row["closed_revision"] <= to:
-                found.append(RegistryChange(row["closed_revision"], *of, None, None, None))
+                found.append(Change(row["closed_revision"], *of, None, None, None))
         yield from sorted(found, key=lambda change: change.revision)
 
     def versions(self, revision: int, floor: int) -> Iterator[Version]:
