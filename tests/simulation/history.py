@@ -44,6 +44,8 @@ class Record:
     space: str
     events: list[Event]
     stamp: int
+    asked_s: float
+    answered_s: float
 
 
 @dataclass
@@ -156,6 +158,8 @@ class History:
         """All that were ever sent, with their spaces."""
         self.records: dict[tuple[int, int], Record] = {}
         self.readings: list[Reading] = []
+        self._changes: dict[str, list[tuple[int, float]]] = {}
+        """By space, revisions that answers gave, and when."""
         self.starts: dict[int, int] = {}
         """What retention has taken ends here, by partition."""
 
@@ -163,6 +167,20 @@ class History:
         """A publish call was answered."""
         hold((partition, offset) not in self.records, f"wrong: two became record {partition}-{offset}")
         self.records[partition, offset] = record
+        for revision, answered_s in self._changes.get(record.space, ()):
+            hold(
+                revision <= record.stamp or answered_s > record.asked_s,
+                f"wrong: record {partition}-{offset} was published after revision {revision} was answered",
+            )
+
+    def change(self, space: str, revision: int, asked_s: float, answered_s: float) -> None:
+        """A change was answered: what is published from now on meets it, what was there before does not."""
+        self._changes.setdefault(space, []).append((revision, answered_s))
+        for (partition, offset), record in self.records.items():
+            hold(
+                record.space != space or record.stamp < revision or record.answered_s > asked_s,
+                f"wrong: record {partition}-{offset} was there before revision {revision} was asked for",
+            )
 
     def heard(self, reading: Reading, event: str) -> None:
         """Whatever a subscription is given is of its space."""

@@ -10,7 +10,6 @@ from unittest import mock
 
 from fieldfare.delivery.delivery import Delivery
 from fieldfare.delivery.frontier import _Fronts
-from fieldfare.delivery.lane import Lane
 from fieldfare.delivery.mark import Mark
 from fieldfare.gateway.delivery import pasts
 from fieldfare.gateway.delivery.pump import Pump
@@ -64,23 +63,6 @@ def _first_behind_all(self: BatchPlanner) -> Offsets:
     return tuple(map(max, starts_of(self.log), ends))
 
 
-def _cursor_behind_what_was_given(self: Lane) -> bool:
-    """The cursor moves when messages are given, not when they are settled."""
-    moved = real_advance(self)
-    if self.wants_feed and self.cursor_key < self.read_to:
-        self.cursor_key = self.read_to
-        return True
-    return moved
-
-
-real_advance = Lane.advance
-
-
-def _no_early_runs(self: Lane) -> tuple[Any, ...]:
-    """What is acked beyond the cursor is not saved."""
-    return ()
-
-
 def _seam_too_soon(log: Any, revision: int, floor: Callable[[], int]) -> int | None:
     """The last record of the past is taken for one that met the subscription."""
     found = real_seam(log, revision, floor)
@@ -98,15 +80,12 @@ def _keep_nothing(self: Maintenance) -> None:
 
 def _matched_unsynced(self: PipelineHeartbeat) -> Any:
     """What is told as matched is there, and a power failure may take it."""
-    figures = dict(real_figures(self))
-    ends = [
-        self._match_log.partition(n).end(max(before, partition.start()))
-        for n, (before, partition) in enumerate(zip(self._matched, self._log.partitions, strict=True))
-    ]
-    return figures | {"matched": ends, "offset": sum(ends)}
-
-
-real_figures = PipelineHeartbeat.figures
+    self._matched = tuple(
+        self._match_log.partition(number).end(max(before, partition.start()))
+        for number, (before, partition) in enumerate(zip(self._matched, self._log.partitions, strict=True))
+    )
+    self._figures |= {"offset": self.offset, "matched": self._matched, "indexed": True}
+    return self._figures
 
 
 def _ack_before_it_is_saved(self: Pump, delivery: Delivery) -> Any:
@@ -188,8 +167,6 @@ MUTATIONS: dict[str, list[Patch]] = {
     "a change is answered before the stamp": [(_Changes, "_write", _stamp_of_the_change_before)],
     "records get an old stamp": [(_Appends, "_write", _stamp_is_read_early)],
     "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
-    "the cursor moves when messages are given": [(Lane, "advance", _cursor_behind_what_was_given)],
-    "acks beyond the cursor are forgotten": [(Lane, "runs", _no_early_runs)],
     "the past ends too soon": [(pasts, "seam_of", _seam_too_soon)],
     "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],
     "matched is told before it is synced": [(PipelineHeartbeat, "figures", _matched_unsynced)],

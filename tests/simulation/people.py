@@ -161,10 +161,11 @@ class People:
                 headers: tuple[Any, ...] = ((b"content-type", b"application/x-ndjson"),)
                 headers += ((b"fieldfare-producer", producer.encode()),)
                 headers += ((b"fieldfare-sequence", str(sequence).encode()),)
+                asked_s = self.now_s()
                 answer = await self.line.sure("POST", space.path + "/events", body=body, headers=headers)
                 hold(answer.status == 200, f"wrong: publishing was answered {answer.document}")
                 place = answer.document
-                record = Record(space.key, events, place["stamp"])
+                record = Record(space.key, events, place["stamp"], asked_s, self.now_s())
                 self.history.publish(place["partition"], place["offset"], record)
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
         except Gone:
@@ -226,6 +227,7 @@ class People:
             document["start"] = "earliest"
         path = f"{space.path}/subscriptions/{id}"
         while True:
+            asked_s = self.now_s()
             answer = await self.line.sure("PUT", path, document)
             if answer.status in (200, 201):
                 break
@@ -243,6 +245,7 @@ class People:
             not shared,
         )
         reading.lives = self.line.machine.crashes
+        self.history.change(space.key, found["revision"], asked_s, self.now_s())
         self.history.readings.append(reading)
         return reading
 
@@ -333,12 +336,14 @@ class People:
     async def _replace(self, space: Space, reading: Reading) -> None:
         text = self.random.choice(FILTERS)
         path = f"{space.path}/subscriptions/{reading.id}"
+        asked_s = self.now_s()
         answer = await self.line.sure("PUT", path, {"filter": text})
         hold(answer.status in (200, 201), f"wrong: a filter was answered {answer.document}")
         hold(answer.status == 200, f"lost: {path} was there no more")
         revision = answer.document["revision"]
         if revision != reading.versions[-1][0]:
             reading.versions.append((revision, text))
+            self.history.change(space.key, revision, asked_s, self.now_s())
 
     async def _seek(self, space: Space, reading: Reading) -> None:
         to = self.random.choice(("earliest", "latest", *map(str, list(reading.given)[:2])))
