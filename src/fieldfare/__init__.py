@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Message,
         OutboxSettings,
         PublishError,
+        QueueSettings,
         RetrySettings,
         SubscriptionInfo,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "Position",
     "PublishError",
     "PushSettings",
+    "QueueSettings",
     "RetrySettings",
     "SubscriptionInfo",
     "__version__",

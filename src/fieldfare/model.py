@@ -203,6 +203,9 @@ class DeliverySettings:
         the one before it is settled. None: messages that fail come later than younger ones.
     push
         Where messages are sent by HTTP. None: they are fetched.
+    expires_unused_s
+        Seconds of the service's running time after which the subscription is removed if nobody has used it
+        meanwhile: read, settled or changed. None: it stays.
     paused_because
         Why the service itself has paused it; nobody else sets it.
     """
@@ -216,6 +219,7 @@ class DeliverySettings:
     paused: bool = False
     order_by: str | None = None
     push: PushSettings | None = None
+    expires_unused_s: float | None = None
     paused_because: str | None = None
 
     def changed(self) -> dict[str, Any]:

@@ -196,7 +196,15 @@ def test_quotas_are_shown_and_some_of_them_set(fieldfare: Fieldfare) -> None:
         "events_per_s": 0.5,
         "subscriptions": None,
     }
-    for wrong in ("subscriptions", "subscriptions=", "subscriptions=many", "=", "events_per_s:5"):
+    for wrong in (
+        "subscriptions",
+        "subscriptions=",
+        "subscriptions=many",
+        "=",
+        "events_per_s:5",
+        "x=nan",
+        "x=-inf",
+    ):
         result = fieldfare("spaces", "quotas", "default", wrong)
         assert result.exit_code == 1 and "sets no quota" in result.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -155,3 +156,10 @@ def test_bulk_calls_are_cut_by_number_and_by_size() -> None:
 def test_a_bulk_item_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="a subscription has a filter"):
         list(cut_bulk([{"id": "x", "filtre": "a"}]))
+
+
+@pytest.mark.parametrize("quota", [math.nan, math.inf])
+def test_a_quota_that_is_no_number_does_not_lift_the_bound(quota: float) -> None:
+    """JSON has neither, and what was sent was null: the space had no bound any more."""
+    with pytest.raises(ValueError, match="events_per_s"):
+        protocol.set_quotas("a", {"subscriptions": None, "events_per_s": quota})

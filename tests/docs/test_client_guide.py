@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from test_documentation import DEFAULT_URL, ENVIRONMENT, ROOT, blocks
 
-from fieldfare import AutoBatching, BatchSettings, OutboxSettings, RetrySettings
-from fieldfare.client.dispatch import MAX_QUEUED_BYTES
+from fieldfare import AutoBatching, BatchSettings, OutboxSettings, QueueSettings, RetrySettings
 from fieldfare.client.retry import FAULTY_REQUEST_STATUSES
 from fieldfare.publishing.requests import RequestKnobs
 
@@ -24,7 +23,7 @@ GUIDE = (ROOT / "docs" / "client.md").read_text()
 
 def test_the_examples_run(gateway_url: str, tmp_path: Path) -> None:
     examples = [text for language, text in blocks("docs/client.md") if language == "python"]
-    assert len(examples) == 5
+    assert len(examples) == 6
     run = [sys.executable, "-c", "\n".join(examples).replace(DEFAULT_URL, gateway_url)]
     environment = ENVIRONMENT | {"FIELDFARE_URL": gateway_url}
     result = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -43,7 +42,7 @@ def test_every_knob_is_listed_with_its_default() -> None:
         assert (shown == "none") if default is None else (float(shown) == default), name
 
 
-@pytest.mark.parametrize("settings", [BatchSettings, RetrySettings, OutboxSettings])
+@pytest.mark.parametrize("settings", [BatchSettings, RetrySettings, OutboxSettings, QueueSettings])
 def test_settings_are_shown_with_their_defaults(settings: type) -> None:
     shown = re.search(rf"`(?:outbox=)?({settings.__name__}\([^`]*\))`", GUIDE)
     assert shown is not None
@@ -54,5 +53,5 @@ def test_settings_are_shown_with_their_defaults(settings: type) -> None:
 def test_what_is_final_and_what_waits_is_as_in_the_code() -> None:
     listed = ", ".join(map(str, sorted(FAULTY_REQUEST_STATUSES)))
     assert listed in " ".join(GUIDE.split())
-    assert f"{MAX_QUEUED_BYTES >> 20} MiB" in GUIDE
+    assert f"{QueueSettings().max_bytes >> 20} MiB" in GUIDE
     assert set(inspect.signature(AutoBatching).parameters) == {"latency_bound_ms", "max_in_flight", "knobs"}

@@ -12,6 +12,7 @@ from test_dead_letters import letters, make, post, retry
 from test_delivery_settings import FILTER, A, change, positions, some
 from test_keys import admin_file
 from test_publish_http import problem as problem_of
+from token_support import sign, token_settings
 
 from fieldfare.delivery import delivery as delivery_machine
 from fieldfare.gateway import subscriptions
@@ -125,18 +126,26 @@ def test_who_must_wait_is_not_told_how_many_others_do(tmp_path, monkeypatch):
     run(work)
 
 
-@pytest.mark.parametrize("key", ["wrong", "ff_0123456789ab_" + "0" * 64])
+@pytest.mark.parametrize(
+    "key",
+    [None, "wrong", "ff_0123456789ab_" + "0" * 64, sign(exp=1), sign(kid="two")],
+    ids=["none", "made up", "of nobody", "expired", "of a foreign key"],
+)
 def test_a_page_that_may_ask_sees_that_its_key_is_not_valid(tmp_path, key):
-    """Without the header of CORS its browser tells it only that the network failed."""
+    """Without the header of CORS its browser tells it only that the network failed; and it must see whether
+    its token is the matter, for then it fetches another."""
 
     async def work() -> None:
         origin = "https://app.example.com"
-        settings = {"admin_key_file": admin_file(tmp_path), "cors_origins": origin}
+        settings = token_settings(tmp_path) | {"admin_key_file": admin_file(tmp_path), "cors_origins": origin}
         async with running(tmp_path / "data", **settings) as r:
-            headers = {"origin": origin, "authorization": f"Bearer {key}"}
+            headers = {"origin": origin} | ({} if key is None else {"authorization": f"Bearer {key}"})
             answer = await r.client.get("/v1/spaces", headers=headers)
             problem(answer, 401, "unauthorised")
             assert answer.headers["access-control-allow-origin"] == origin
+            assert "WWW-Authenticate" in answer.headers["access-control-expose-headers"]
+            is_token = key is not None and "." in key
+            assert ("invalid_token" in answer.headers["www-authenticate"]) is is_token
 
     run(work)
 

@@ -163,7 +163,7 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
             assert await r.ack("a", *positions(await r.pull("a"))) == "0-2-0"
             go_on.set()
             assert (await late).json() == {"cursor": "0-2-0"}
-            saved = r.gateway.registry.load_cursor(number_of(r.gateway, "a"))
+            saved = r.gateway.registry.load_cursors([n := number_of(r.gateway, "a")]).get(n)
             assert saved is not None and str(saved.positions[0]) == "0-2-0"
 
     run(work)

@@ -169,7 +169,7 @@ def test_a_cursor_moves_over_what_does_not_match_and_is_saved_without_an_ack(tmp
             assert await r.pull("a") == []
             number = r.gateway.registry.get("default", "a").number
             await r.gateway.pump.save_progress()
-            cursor = r.gateway.registry.load_cursor(number)
+            cursor = r.gateway.registry.load_cursors([number]).get(number)
             assert isinstance(cursor, Cursor) and str(cursor.positions[0]) == "0-3-0"
 
     run(work)

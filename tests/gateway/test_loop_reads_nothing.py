@@ -112,6 +112,8 @@ def requests() -> Iterator[tuple[str, str, Any, int]]:
     yield "PUT", "/v1/spaces/market/quotas", {"subscriptions": 1}, 200
     for id, status in (("a", 201), ("b", 409), ("a", 200)):
         yield "PUT", f"/v1/spaces/market/subscriptions/{id}", {"filter": "data.x = 2"}, status
+    yield "GET", "/v1/spaces/market/delayed", None, 200
+    yield "DELETE", "/v1/spaces/market/delayed/1", None, 404
     yield "DELETE", "/v1/spaces/market", None, 204
     yield "DELETE", "/v1/spaces/market", None, 404
     yield "GET", SUBSCRIPTIONS, None, 200

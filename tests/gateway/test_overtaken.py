@@ -85,7 +85,7 @@ def test_an_ack_is_not_saved_over_by_what_maintenance_knew_before(tmp_path, monk
             await progress
             assert await asyncio.gather(*acks) == ["0-2-1", "0-2-1"]
             for number in numbers:
-                assert str(r.gateway.registry.load_cursor(number).positions[0]) == "0-2-1"
+                assert str(r.gateway.registry.load_cursors([number]).get(number).positions[0]) == "0-2-1"
 
     run(work)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_publish_http import problem
 
 from doses import drawn
-from fieldfare.gateway.admission.quotas import BURST_S, Bucket, Quotas
+from fieldfare.gateway.admission.quotas import BURST_S, NAMES, RETRY_MAX_S, Bucket, Quotas
 from fieldfare.gateway.problems import HttpProblem
 
 STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 500)), max_size=60)
@@ -41,6 +41,25 @@ def test_spaces_do_not_pay_for_each_other() -> None:
     assert caught.value.headers["Retry-After"] == "5" and caught.value.place["quota"] == "events_per_s"
     quotas.check("b", 5.0)
     quotas.check("a", 10.0)
+
+
+@pytest.mark.parametrize("rate", [1e-9, 5e-324])
+def test_however_small_a_rate_is_one_is_told_when_to_come_again(rate: float) -> None:
+    """A typing error in a quota answered every event of the space with 500."""
+    quotas = Quotas({})
+    quotas.configure("a", {"events_per_s": rate})
+    quotas.spend("a", 0.0, events_per_s=100)
+    with pytest.raises(HttpProblem) as caught:
+        quotas.check("a", 1.0)
+    assert int(caught.value.headers["Retry-After"]) == RETRY_MAX_S
+
+
+def test_a_quota_that_is_lifted_while_somebody_is_refused_for_it_is_no_trouble() -> None:
+    quotas = Quotas({})
+    quotas.configure("a", {})
+    for name in NAMES:
+        problem = quotas.problem("a", name)
+        assert "was lifted" in problem.detail and problem.place["limit"] is None
 
 
 def test_a_space_that_floods_is_told_to_wait_and_another_is_not(tmp_path):

@@ -264,6 +264,12 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
             r.client.headers["authorization"] = "Bearer " + "k" * 40
             key = (await r.client.post("/v1/keys", json={"rights": ["watch"]})).json()["id"]
             await r.publish(event())
+            wait = {"content-type": "application/cloudevents+json", "fieldfare-deliver-after": "900"}
+            kept = await r.client.post(EVENTS, content=encode(event()), headers=wait)
+            described = DOCUMENT["paths"]["/v1/spaces/{space}/events"]["post"]["responses"]["202"]
+            assert kept.status_code == 202
+            assert fits(kept.json(), described["content"]["application/json"]["schema"])
+            waits = kept.json()["id"]
             Quarantine(DataFolder(tmp_path / "data").quarantine).add(SetAside(0, "default", 1, "odd", 1))
             order = sorted(
                 ((method, path) for path, item in DOCUMENT["paths"].items() for method in item),
@@ -277,7 +283,7 @@ def test_the_gateway_answers_as_it_is_described(tmp_path):
                     continue
                 operation = DOCUMENT["paths"][path][method]
                 space = "market" if path == "/v1/spaces/{space}" else "default"
-                url = path.format(space=space, id="cheap-yahoo", position="0-0-0", key=key)
+                url = path.format(space=space, id="cheap-yahoo", position="0-0-0", key=key, delayed=waits)
                 contents = operation.get("requestBody", {}).get("content", {"": {}})
                 for media, content in contents.items():
                     if media and "example" not in content:

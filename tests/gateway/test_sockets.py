@@ -80,7 +80,7 @@ def test_acks_on_a_socket_are_durable_when_they_are_answered(tmp_path):
             assert answer["type"] == "fieldfare.done"
             assert answer["data"] == {"said": "first", "cursor": "0-0-2"}
             assert answer["source"] == f"{SUBSCRIPTIONS}/a/websocket"
-            cursor = gateway.registry.load_cursor(gateway.registry.get("default", "a").number)
+            cursor = gateway.registry.load_cursors([1]).get(1)
             assert [str(place) for place in cursor.positions] == ["0-0-2"]
         until(lambda: gateway.pump.connected == 0)
         with opened(client, "a") as found:

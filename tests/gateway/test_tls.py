@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from gateway_support import until
 from typer.testing import CliRunner
 
 from fieldfare import Client, ConnectionFailed
 from fieldfare.cli.app import app
 from fieldfare.client.asynchronous.client import AsyncClient
-from fieldfare.gateway.admission.tls import TlsError, server_context
+from fieldfare.gateway.admission.tls import Certificates, TlsError, server_context
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.runtimes.service.serve import gateway_ready
 
@@ -174,6 +175,53 @@ def test_files_that_are_wrong_are_named_at_the_start(
     shown = CliRunner().invoke(app, ["serve", "--data", str(files / "data"), *options])
     assert shown.exit_code == 1 and not (files / "data").exists()
     assert re.search(message, shown.stderr)
+
+
+def shown_by(gateway: RealGateway) -> str:
+    """The certificate that who connects now is shown."""
+    to = urlsplit(gateway.url)
+    return ssl.get_server_certificate((str(to.hostname), int(to.port or 0)), timeout=10)
+
+
+def test_a_renewed_certificate_is_shown_without_a_new_start(files: Path, tmp_path: Path) -> None:
+    """Certificates that last for weeks are renewed by a program, at night; streams of before go on."""
+    shutil.copy(files / "server.both", tmp_path / "own.pem")
+    trusted = [files / "server.pem", files / "client.pem"]
+    with running_gateway(tmp_path / "data", tls_cert=str(tmp_path / "own.pem")) as gateway:
+        with (
+            Client(gateway.url, ca_file=files / "ca.pem") as client,
+            client.subscribe("a", "TRUE") as messages,
+        ):
+            assert shown_by(gateway).split() == trusted[0].read_text().split()
+            (tmp_path / "own.pem").write_text(trusted[1].read_text())  # its key comes later
+            log = tmp_path / "data" / "gateway.log"
+            until(lambda: "the new certificate is not used" in log.read_text())
+            assert shown_by(gateway).split() == trusted[0].read_text().split()
+            shutil.copy(files / "client.both", tmp_path / "own.pem")
+            until(lambda: shown_by(gateway).split() == trusted[1].read_text().split())
+            client.publish({"source": "/s", "type": "t"}).result(20)
+            next(messages).ack()
+        with Client(gateway.url, ca_file=files / "ca.pem") as later:
+            assert later.spaces() == ["default"]
+
+
+def test_an_authority_that_is_trusted_no_more_lets_nobody_in(files: Path, tmp_path: Path) -> None:
+    shutil.copy(files / "ca.pem", tmp_path / "clients.pem")
+    named = {"tls_cert": files / "server.both", "tls_client_ca": tmp_path / "clients.pem"}
+    certificates = Certificates.open(GatewaySettings.model_validate(named))
+    assert certificates is not None
+    first = certificates.context
+    certificates.renew()
+    assert certificates.context is first, "nothing has changed"
+    (tmp_path / "clients.pem").unlink()
+    certificates.renew()
+    assert certificates.context is first, "what is missing is not taken for nothing"
+    shutil.copy(files / "other-ca.pem", tmp_path / "clients.pem")
+    certificates.renew()
+    (authority,) = certificates.context.get_ca_certs()
+    assert authority["subject"] == ((("commonName", "other-ca"),),)
+    assert certificates.context.verify_mode is ssl.CERT_REQUIRED
+    assert Certificates.open(GatewaySettings()) is None
 
 
 def test_a_client_names_the_file_that_is_wrong(files: Path) -> None:

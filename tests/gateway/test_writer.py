@@ -168,7 +168,7 @@ def test_the_newest_cursor_of_a_group_stays_and_closing_finishes_what_waits(stor
         await asyncio.sleep(0)
         log.gate.set()
         await asyncio.gather(blocked, *saves, closing)
-        assert registry.load_cursor(5) == Cursor((Position(0, 2, 0),))
+        assert registry.load_cursors([5]).get(5) == Cursor((Position(0, 2, 0),))
         with pytest.raises(WriterClosed):
             await writer.append(record())
 
@@ -195,8 +195,8 @@ def test_a_cursor_that_cannot_be_stored_does_not_fail_the_acks_beside_it(stores)
         await blocked
         first, bad, last = await asyncio.gather(*saves, return_exceptions=True)
         assert first is last is None and isinstance(bad, ValueError)
-        assert registry.load_cursor(1) == registry.load_cursor(3) == good
-        assert registry.load_cursor(2) is None
+        assert registry.load_cursors([1]).get(1) == registry.load_cursors([3]).get(3) == good
+        assert registry.load_cursors([2]).get(2) is None
         await writer.close()
 
     run(work)
@@ -314,7 +314,7 @@ def test_acks_do_not_starve_beside_changes_without_end(stores):
             await asyncio.wait_for(writer.save_cursors([(7, Cursor((Position(0, offset, 0),)))]), 30)
         changing = False
         await changes
-        assert registry.load_cursor(7) == Cursor((Position(0, 19, 0),))
+        assert registry.load_cursors([7]).get(7) == Cursor((Position(0, 19, 0),))
         await writer.close()
 
     run(work)

@@ -35,7 +35,7 @@ READS = frozenset(
         *("last_stamp", "start", "end", "sizes", "size_bytes", "block_at", "next_start", "greatest_end"),
         *("unfinished_spaces", "spaces", "has_space", "key_of_space", "stored_spaces", "get", "list"),
         *("pushed", "count", "held", "costs", "revision", "changes", "versions", "pasts", "past"),
-        *("count_open_pasts", "load_cursor", "letters", "count_letters", "known_ends", "newest", "manifest"),
+        *("count_open_pasts", "load_cursors", "letters", "count_letters", "known_ends", "newest", "manifest"),
         *("greatest_number",),
     )
 )
@@ -376,7 +376,7 @@ class Disk:
         self.synced: dict[str, bytes] = {}
         self.aside: dict[tuple[int, int], Any] = {}
         self.on_trim: Callable[[int, int, int], None] = lambda number, before, start: None
-        self.folder = Folder(Path("/simulated"), self)
+        self.folder = Folder(Path("/simulated"), disk=self)
         self._log = SteppedLog(self.log)
         self._registry = Stepped(self.registry)
         self._index = Stepped(self.index)

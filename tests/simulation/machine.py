@@ -76,6 +76,22 @@ class NoKeys:
     def close(self) -> None: ...
 
 
+class NothingDelayed:
+    """Nobody has events wait for their time."""
+
+    def held(self) -> dict[str, Any]:
+        return {}
+
+    def cancel_some(self, space: str, limit: int) -> list[Any]:
+        return []
+
+    def next_due_ms(self) -> int | None:
+        return None
+
+    def forget(self, before_ms: int, limit: int) -> int:
+        return 0
+
+
 class OneGateway(Gateway):
     """A gateway that sends to no address."""
 
@@ -152,13 +168,17 @@ def _write_file(path: SmallFile, write: Callable[[Any], object]) -> int:
 
 OPENERS = ("open_event_log", "open_registry", "open_index_store", "open_match_log")
 STANDING_IN: dict[str, dict[str, Any]] = {
-    "gateway.context": {"open_keys": lambda url: NoKeys(), "make_folder": lambda folder: None},
+    "gateway.context": {
+        "open_keys": lambda url: NoKeys(), "open_delayed": lambda url: NothingDelayed(),
+        "make_folder": lambda folder: None,
+    },
     "gateway.writer": {"threading": Threading, "queue": Queue, "time": Time},
     "gateway.delivery.match_tail": {"threading": Threading, "time": Time, "ThreadPoolExecutor": Executor},
     "gateway.delivery.pasts": {"ThreadPoolExecutor": Executor},
     "gateway.delivery.records": {"threading": Threading, "ThreadPoolExecutor": Executor},
     "gateway.delivery.pump": {"time": Time},
     "gateway.places": {"time": Time},
+    "gateway.publishing.delayed": {"time": Time},
     "gateway.routes.events": {"time": Time},
     "gateway.routes.settling": {"time": Time},
     "gateway.routes.filters": {"ThreadPoolExecutor": Executor},
@@ -174,6 +194,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
         "shutil": SimpleNamespace(rmtree=lambda path, ignore_errors: Now.machine.disk.remove_past(path.name))
     },
     "gateway.upkeep.restored": {},
+    "gateway.upkeep.unused": {"time": Time},
     "runtimes.indexer.following": {"time": Time, "LOOK_S": 0.3, "PACE_S": 0.6, "KEPT_S": 1.0},
     "runtimes.indexer.index_writer": {
         "time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)

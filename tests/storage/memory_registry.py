@@ -60,6 +60,7 @@ class MemoryRegistry:
         self._gone: list[tuple[str, str]] = []
         self._unfinished: list[str] = []
         self._standing: dict[tuple[str, str], Subscription] = {}
+        self._unused: dict[tuple[str, str], int] = {}
         self._versions: dict[int, dict[str, Any]] = {}
         self._cursors: dict[int, dict[int, _Place]] = {}
         self._letters: dict[int, dict[Position, _Letter]] = {}
@@ -125,6 +126,8 @@ class MemoryRegistry:
 
     def _write(self, batch: ChangeBatch) -> None:
         self._standing = batch.standing
+        for key in batch.touched:
+            self._unused.pop(key, None)
         for closing in batch.closings:
             self._versions[closing["ended"]] |= closing
         self._versions |= batch.versions
@@ -153,6 +156,19 @@ class MemoryRegistry:
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
         found = [each for key, each in sorted(self._standing.items()) if key > after]
         return [each for each in found if each.delivery.push is not None][:limit]
+
+    def expiring(
+        self, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> Sequence[tuple[Subscription, int]]:
+        found = [each for key, each in sorted(self._standing.items()) if key > after]
+        expires = [each for each in found if each.delivery.expires_unused_s is not None][:limit]
+        return [(each, self._unused.get((each.space, each.id), 0)) for each in expires]
+
+    def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
+        for noted, seconds in notes:
+            standing = self._standing.get((noted.space, noted.id))
+            if standing is not None and standing.number == noted.number:
+                self._unused[noted.space, noted.id] = seconds
 
     def count(self, space: str | None = None) -> int:
         return sum(space is None or owner == space for owner, _ in self._standing)
@@ -219,7 +235,11 @@ class MemoryRegistry:
     def forget_past(self, number: int) -> None:
         self._pasts.pop(number, None)
 
-    def load_cursor(self, number: int) -> Cursor | None:
+    def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
+        found = {number: self._cursor(number) for number in numbers}
+        return {number: cursor for number, cursor in found.items() if cursor is not None}
+
+    def _cursor(self, number: int) -> Cursor | None:
         rows = self._cursors.get(number)
         if not rows:
             return None
@@ -267,8 +287,10 @@ class MemoryRegistry:
         found = [each.letter for at, each in listed if not each.again and (after is None or at > after)]
         return found[:limit]
 
-    def count_letters(self, number: int) -> int:
-        return sum(not letter.again for letter in self._letters.get(number, {}).values())
+    def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        listed = {number: self._letters.get(number, {}).values() for number in numbers}
+        counts = {number: sum(not each.again for each in letters) for number, letters in listed.items()}
+        return {number: count for number, count in counts.items() if count}
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
         listed = self._letters.get(number, {})

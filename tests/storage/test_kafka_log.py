@@ -15,6 +15,8 @@ from pathlib import Path
 import kafka_rig
 import pytest
 
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import Appended, NewRecord, RetentionPolicy, ends_of

@@ -12,6 +12,8 @@ import kafka_rig
 import pytest
 from storage_support import block_of, of_number, read_on, some_matches, write_in_blocks
 
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_match_log
 from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.kafka import connections, match_log

@@ -279,20 +279,37 @@ def test_cursors_are_kept_by_number_and_go_when_their_subscription_went(
         (Position(0, 5, 2), Position(1, 0, 0)),
         ((Position(0, 5, 4), Position(0, 6, 1)), (Position(1, 7, 0), Position(1, 7, 0))),
     )
-    assert registry.load_cursor(1) is None
+    assert registry.load_cursors([1]).get(1) is None
     registry.save_cursors([(1, Cursor((Position(0, 1, 0),))), (2, cursor), (1, cursor)])
     registry.save_cursors([(2, Cursor((Position(0, 9, 0),)))])
     registry.save_cursors([])
     other = open_the_registry()
-    assert other.load_cursor(1) == cursor
-    assert other.load_cursor(2) == Cursor((Position(0, 9, 0),))
+    assert other.load_cursors([1]).get(1) == cursor
+    assert other.load_cursors([2]).get(2) == Cursor((Position(0, 9, 0),))
     registry.apply([Remove("birds", "x")], (2,), 0)
     registry.purge(before=2)
-    assert other.load_cursor(1) == cursor
+    assert other.load_cursors([1]).get(1) == cursor
     registry.purge(before=99)
-    assert other.load_cursor(1) is None
-    assert other.load_cursor(2) is not None
+    assert other.load_cursors([1]).get(1) is None
+    assert other.load_cursors([2]).get(2) is not None
     assert [change.revision for change in registry.changes(3, 3)] == []
+
+
+def test_cursors_of_many_are_read_together_each_with_what_is_its_own(registry: Registry) -> None:
+    """A gateway that starts with thousands of pushed subscriptions asks for all of them."""
+    saved = {
+        number: Cursor((Position(0, number, 0),), attempts=((Position(0, number, 1), 7),) * (number % 3 == 0))
+        for number in range(1, 1_202)
+    }
+    letters = (DeadLetter(Position(0, 1, 0), 1, "bad"), DeadLetter(Position(0, 1, 1), 2, "bad"))
+    marks = {number: replace(each, letters=letters[: number % 3]) for number, each in saved.items()}
+    registry.save_cursors(list(marks.items()))
+    registry.retry_letters(800, [Position(0, 1, 1)])
+    saved[800] = replace(saved[800], retried=(Position(0, 1, 1),))
+    assert registry.load_cursors(range(3_000)) == saved
+    counts = {number: number % 3 for number in saved if number % 3} | {800: 1}
+    assert registry.count_letters(range(3_000)) == counts
+    assert registry.load_cursors([]) == registry.count_letters([]) == {}
 
 
 def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_anybody_has_read(
@@ -302,9 +319,9 @@ def test_delivery_begins_where_the_subscription_did_when_it_is_replaced_before_a
     registry.save_cursors([(2, Cursor((Position(0, 4, 1),)))])
     registry.apply([put("x", "a = 2"), put("y", "a = 2"), put("z"), put("z", "a = 2")], (7,), 0)
     registry.apply([put("x", "a = 3")], (9,), 0)
-    assert registry.load_cursor(1) == Cursor((Position(0, 3, 0),))
-    assert registry.load_cursor(2) == Cursor((Position(0, 4, 1),))
-    assert registry.load_cursor(3) in (None, Cursor((Position(0, 7, 0),)))
+    assert registry.load_cursors([1]).get(1) == Cursor((Position(0, 3, 0),))
+    assert registry.load_cursors([2]).get(2) == Cursor((Position(0, 4, 1),))
+    assert registry.load_cursors([3]).get(3) in (None, Cursor((Position(0, 7, 0),)))
 
 
 def test_those_with_a_push_address_are_found_in_pages(registry: Registry) -> None:
@@ -375,7 +392,7 @@ def test_a_cursor_that_cannot_be_stored_is_an_error_that_names_it_and_changes_no
         for cursor in (Cursor((bad,)), Cursor((Position(0, 0, 0),), ((Position(0, 0, 0), bad),))):
             with pytest.raises(ValueError, match="subscription 2 cannot be stored"):
                 registry.save_cursors([(1, Cursor((Position(0, 1, 0),))), (2, cursor)])
-    assert registry.load_cursor(1) is registry.load_cursor(2) is None
+    assert registry.load_cursors([1]).get(1) is registry.load_cursors([2]).get(2) is None
 
 
 def test_cursors_that_were_saved_position_by_position_are_still_read(
@@ -387,7 +404,9 @@ def test_cursors_that_were_saved_position_by_position_are_still_read(
         blob = msgspec.msgpack.encode([(0, 3, 2), (0, 9, 1)])
         connection.execute(sa.text("UPDATE cursors SET acked = :acked"), {"acked": blob})
     first, second = Position(0, 3, 2), Position(0, 9, 1)
-    assert stored_registry.load_cursor(7) == Cursor((Position(0, 3, 0),), ((first, first), (second, second)))
+    assert stored_registry.load_cursors([7]).get(7) == Cursor(
+        (Position(0, 3, 0),), ((first, first), (second, second))
+    )
 
 
 def test_several_partitions_have_a_place_each(registry: Registry, open_the_registry: OpenRegistry) -> None:
@@ -399,18 +418,20 @@ def test_several_partitions_have_a_place_each(registry: Registry, open_the_regis
     assert other.list("birds") == [first, second]
     assert registry.known_ends() == (5, 0, 7)
     registry.apply([put("x", "a = 2")], (6, 1, 7), 0)
-    assert other.load_cursor(1) == Cursor((Position(0, 5, 0), Position(1, 0, 0), Position(2, 7, 0)))
+    assert other.load_cursors([1]).get(1) == Cursor((Position(0, 5, 0), Position(1, 0, 0), Position(2, 7, 0)))
     acked = ((Position(0, 6, 1), Position(0, 6, 4)), (Position(2, 9, 0), Position(2, 9, 0)))
     cursor = Cursor((Position(0, 6, 0), Position(1, 3, 1), Position(2, 8, 0)), acked)
     registry.save_cursors([(2, cursor)])
-    assert other.load_cursor(2) == cursor
+    assert other.load_cursors([2]).get(2) == cursor
     assert other.known_ends() == (6, 1, 7)
     registry.apply([Remove("birds", "y")], (6, 9, 6), 0)
     assert other.known_ends() == (6, 9, 7), "an end that was known stays known"
     assert registry.set_cursors_back((6, 1, 99)) == 1
-    assert other.load_cursor(2) == Cursor((Position(0, 6, 0), Position(1, 1, 0), Position(2, 8, 0)), acked)
+    assert other.load_cursors([2]).get(2) == Cursor(
+        (Position(0, 6, 0), Position(1, 1, 0), Position(2, 8, 0)), acked
+    )
     registry.purge(99)
-    assert other.load_cursor(2) is None
+    assert other.load_cursors([2]).get(2) is None
 
 
 def test_how_messages_are_given_is_set_without_a_revision(registry: Registry) -> None:
@@ -432,6 +453,27 @@ def test_how_messages_are_given_is_set_without_a_revision(registry: Registry) ->
     assert isinstance(fresh, Subscription) and fresh.delivery == DeliverySettings()
 
 
+def test_for_how_long_nobody_used_what_expires_is_kept_until_it_is_changed(
+    registry: Registry, open_the_registry: OpenRegistry
+) -> None:
+    expires = DeliverySettings(expires_unused_s=60.0)
+    x, y, z = registry.apply(
+        [replace(put("x"), delivery=expires), put("y"), replace(put("z"), delivery=expires)], (1,), 0
+    )
+    assert isinstance(x, Subscription) and isinstance(y, Subscription) and isinstance(z, Subscription)
+    assert list(registry.expiring()) == [(x, 0), (z, 0)]
+    registry.note_unused([(x, 45), (y, 7), (replace(z, number=99), 12)])
+    registry.note_unused([])
+    other = open_the_registry()
+    assert list(other.expiring()) == [(x, 45), (z, 0)], "none of another number, and none that stays"
+    assert list(other.expiring(("birds", "x"))) == [(z, 0)] and len(other.expiring(limit=1)) == 1
+    [x] = registry.apply([Configure("birds", "x", replace(expires, paused=True))], (1,), 0)
+    assert list(other.expiring()) == [(x, 0), (z, 0)], "to change it is to use it"
+    registry.apply([Remove("birds", "z"), Configure("birds", "x", DeliverySettings())], (1,), 0)
+    registry.note_unused([(z, 50)])
+    assert list(other.expiring()) == []
+
+
 def test_what_was_given_up_is_saved_with_its_cursor_and_goes_with_its_subscription(
     registry: Registry, open_the_registry: OpenRegistry
 ) -> None:
@@ -446,23 +488,23 @@ def test_what_was_given_up_is_saved_with_its_cursor_and_goes_with_its_subscripti
     registry.save_cursors([(1, replace(cursor, letters=letters[:2])), (2, Cursor((places[0],)))], 50)
     registry.save_cursors([(1, replace(cursor, letters=letters))], 60)
     other = open_the_registry()
-    assert other.load_cursor(1) == cursor
+    assert other.load_cursors([1]).get(1) == cursor
     assert list(other.letters(1)) == [replace(each, dead_ms=60) for each in letters]
     assert [each.position for each in other.letters(1, places[0], 1)] == [places[1]]
-    assert list(other.letters(2)) == [] and other.count_letters(1) == 3
+    assert list(other.letters(2)) == [] and other.count_letters([1]) == {1: 3}
     assert registry.retry_letters(1, [places[1], Position(0, 9, 9), places[1]]) == [places[1]]
     assert registry.retry_letters(2, [places[0]]) == []
     cursor = replace(cursor, retried=(places[1],))
-    assert other.load_cursor(1) == cursor and other.count_letters(1) == 2
+    assert other.load_cursors([1]).get(1) == cursor and other.count_letters([1]) == {1: 2}
     for bad in (
         replace(cursor, letters=(DeadLetter(Position(0, -1, 0), 1, ""),)),
         Cursor((Position(0, -1, 0),)),
     ):
         with pytest.raises(ValueError, match="cannot be stored"):
             registry.save_cursors([(1, replace(bad, settled=(places[1],)))])
-    assert other.load_cursor(1) == cursor, "neither or both"
+    assert other.load_cursors([1]).get(1) == cursor, "neither or both"
     registry.save_cursors([(1, replace(cursor, settled=(places[1],)))], 70)
-    assert other.load_cursor(1) == replace(cursor, retried=())
+    assert other.load_cursors([1]).get(1) == replace(cursor, retried=())
     assert registry.retry_letters(1, places[:1]) == places[:1]
     registry.save_cursors([(1, replace(cursor, letters=letters[:1]))], 80)
     assert [each.dead_ms for each in other.letters(1)] == [80, 60], "it was given up again"
@@ -470,7 +512,7 @@ def test_what_was_given_up_is_saved_with_its_cursor_and_goes_with_its_subscripti
     assert registry.clear_letters(1) == 1, "but what is to be given all the same"
     registry.apply([Remove("birds", "x")], (6,), 0)
     registry.purge(99)
-    assert other.load_cursor(1) is None and registry.retry_letters(1, places) == []
+    assert other.load_cursors([1]).get(1) is None and registry.retry_letters(1, places) == []
 
 
 def test_a_cursor_that_is_set_back_knows_nothing_of_what_was_given_beyond(registry: Registry) -> None:
@@ -479,7 +521,7 @@ def test_a_cursor_that_is_set_back_knows_nothing_of_what_was_given_beyond(regist
         [(1, Cursor((far,), given=(Position(0, 12, 0),), attempts=((Position(0, 10, 0), 3),)))]
     )
     assert registry.set_cursors_back((6,)) == 1
-    assert registry.load_cursor(1) == Cursor((Position(0, 6, 0),))
+    assert registry.load_cursors([1]).get(1) == Cursor((Position(0, 6, 0),))
 
 
 def in_the_past(id: str, *start: Position) -> Put:
@@ -491,7 +533,7 @@ def test_what_begins_in_the_past_has_a_cursor_there_and_its_first_filter_is_kept
     assert isinstance(made, Subscription)
     assert made.start == (Position(0, 3, 2), Position(1, 9, 0))
     assert registry.get("birds", "x") == made
-    assert registry.load_cursor(1) == Cursor((Position(0, 3, 2), Position(1, 9, 0)))
+    assert registry.load_cursors([1]).get(1) == Cursor((Position(0, 3, 2), Position(1, 9, 0)))
     past = Past(1, 1, "birds", (3, 9), "a = 1", "sql", put("x").compiled)
     assert (registry.past(1), registry.pasts(only_open=True)) == (past, [past])
     [replaced] = registry.apply([put("x", "a = 2")], (7, 9), 0)

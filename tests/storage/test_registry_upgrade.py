@@ -14,7 +14,15 @@ from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import Held, Remove, StoredSpace
 
-FORMAT_1 = """
+FORMAT_4 = """
+ALTER TABLE subscriptions DROP COLUMN unused_s;
+UPDATE counters SET value = 4 WHERE name = 'format';
+"""
+"""What makes of today's tables those of the fourth format."""
+
+FORMAT_1 = (
+    FORMAT_4
+    + """
 CREATE TABLE cursors_1 (number BIGINT NOT NULL PRIMARY KEY, "partition" BIGINT NOT NULL,
     "offset" BIGINT NOT NULL, "index" BIGINT NOT NULL, acked BLOB NOT NULL);
 INSERT INTO cursors_1 SELECT number, "partition", "offset", "index", acked FROM cursors;
@@ -32,9 +40,12 @@ ALTER TABLE subscriptions DROP COLUMN further;
 DELETE FROM counters WHERE name LIKE 'end %';
 UPDATE counters SET value = 1 WHERE name = 'format';
 """
-"""What makes of today's tables those of the first format."""
+)
+"""The same for the first format."""
 
-FORMAT_2 = """
+FORMAT_2 = (
+    FORMAT_4
+    + """
 DROP TABLE letters;
 DROP TABLE pasts;
 ALTER TABLE subscriptions DROP COLUMN start;
@@ -46,9 +57,12 @@ ALTER TABLE subscriptions DROP COLUMN cost;
 ALTER TABLE subscriptions DROP COLUMN delivery;
 UPDATE counters SET value = 2 WHERE name = 'format';
 """
+)
 """The same for the second."""
 
-FORMAT_3 = """
+FORMAT_3 = (
+    FORMAT_4
+    + """
 DROP TABLE pasts;
 ALTER TABLE subscriptions DROP COLUMN start;
 ALTER TABLE spaces DROP COLUMN quotas;
@@ -57,10 +71,11 @@ DROP TABLE gone_spaces;
 ALTER TABLE subscriptions DROP COLUMN cost;
 UPDATE counters SET value = 3 WHERE name = 'format';
 """
+)
 """And for the third."""
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3], ids=["first", "second", "third"])
+@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4], ids=["first", "second", "third", "fourth"])
 def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
@@ -77,7 +92,9 @@ def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 
 def check_upgraded(registry: Registry) -> None:
-    assert registry.load_cursor(1) == Cursor((Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),))
+    assert registry.load_cursors([1]).get(1) == Cursor(
+        (Position(0, 4, 1),), ((Position(0, 5, 0), Position(0, 6, 2)),)
+    )
     assert [each.valid_from for each in registry.list("birds")] == [(3,), (3,)]
     assert (registry.known_ends(), registry.revision(), registry.count()) == ((8,), 4, 2)
     assert [change.revision for change in registry.changes(0, 9)] == [1, 2, 3, 4]
@@ -94,7 +111,7 @@ def test_a_registry_of_an_older_format_is_upgraded_and_loses_nothing(old_registr
     assert open_registry(old_registry).known_ends() == (9, 2)
 
 
-@pytest.mark.parametrize("steps", range(18))
+@pytest.mark.parametrize("steps", range(20))
 def test_an_upgrade_can_be_killed_between_any_two_steps(
     old_registry: str, run_program: Callable[[str], tuple[int, str]], steps: int
 ) -> None:
@@ -104,6 +121,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         from fieldfare.storage.sql import tables
         tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
         tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
+        tables._FROM_4 = tables._FROM_4[:max(0, {steps} - 16)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -114,7 +132,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 5 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 6 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 4"):
+    with pytest.raises(RegistryError, match="not a registry of format 5"):
         open_registry(old_registry)

@@ -30,6 +30,7 @@ from fieldfare.arrow_events.sizes import json_sizes
 
 REQUIRED = ("specversion", "id", "source", "type")
 OPTIONAL_TEXTS = ("subject", "datacontenttype", "dataschema")
+TIMES = ("time", "expirytime")
 _NAME = re.compile(r"[a-z0-9]+")
 _TIME = (
     r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt ]([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?"
@@ -126,10 +127,10 @@ def _columns(events: pa.RecordBatch, budget: SizeBudget) -> dict[str, pa.Array]:
 def _check_type(name: str, came: pa.DataType, kept: pa.DataType) -> None:
     if name == "data" or (pa.types.is_null(kept) and name not in REQUIRED):
         return
-    if name == "time":
+    if name in TIMES:
         if pa.types.is_timestamp(kept) and kept.tz is None:
             raise TableRefused(
-                "the column time has timestamps without a time zone",
+                f"the column {name} has timestamps without a time zone",
                 name,
                 hint='A type such as timestamp("us", tz="UTC") has one.',
             )
@@ -164,8 +165,9 @@ def _bad_rows(columns: dict[str, pa.Array]) -> Iterator[BadRow]:
         if name in columns:
             detail = f"{name} must be a non-empty string, not an empty string"
             yield from _refuse(pc.equal(columns[name], ""), name, detail)
-    if "time" in columns:
-        yield from _bad_times(columns["time"])
+    for name in TIMES:
+        if name in columns:
+            yield from _bad_times(name, columns[name])
     if "data_base64" in columns:
         yield from _bad_base64(columns["data_base64"], columns.get("data"))
     for name, values in columns.items():
@@ -175,7 +177,7 @@ def _bad_rows(columns: dict[str, pa.Array]) -> Iterator[BadRow]:
             yield from _refuse(beyond, name, detail)
 
 
-_KNOWN = frozenset((*REQUIRED, *OPTIONAL_TEXTS, "time", "data", "data_base64"))
+_KNOWN = frozenset((*REQUIRED, *OPTIONAL_TEXTS, *TIMES, "data", "data_base64"))
 
 
 def _rows(wrong: pa.BooleanArray) -> list[int]:
@@ -190,7 +192,7 @@ def _refuse(wrong: pa.BooleanArray, column: str, detail: str) -> Iterator[BadRow
     return (BadRow(row, column, detail) for row in _rows(wrong))
 
 
-def _bad_times(values: pa.Array) -> Iterator[BadRow]:
+def _bad_times(name: str, values: pa.Array) -> Iterator[BadRow]:
     if values.type != pa.string():
         return
     wrong = pc.invert(pc.match_substring_regex(values, _TIME))
@@ -201,8 +203,8 @@ def _bad_times(values: pa.Array) -> Iterator[BadRow]:
         rows |= set(_rows(pc.is_in(days, pa.array(unknown, pa.string()))))
     for row in sorted(rows):
         shown = repr(values[row].as_py())[:60]
-        detail = f"time must be an RFC 3339 timestamp such as 2013-01-01T05:00:00Z, not {shown}"
-        yield BadRow(row, "time", detail)
+        detail = f"{name} must be an RFC 3339 timestamp such as 2013-01-01T05:00:00Z, not {shown}"
+        yield BadRow(row, name, detail)
 
 
 def _is_day(text: str) -> bool:

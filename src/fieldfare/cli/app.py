@@ -39,6 +39,7 @@ COMMANDS = {
     "seek": ("delivery:seek", "Let a subscription go on from another place: a time, a position, an end."),
     "pause": ("delivery:pause", "Give a subscription's readers nothing for the time being."),
     "resume": ("delivery:resume", "Give a subscription's readers messages again."),
+    "delayed": ("delayed:app", "Events that wait for their time: list them, take them back."),
     "spaces": (
         "spaces:app",
         "Create, list and delete spaces (a space is a tenant's world); their quotas.",

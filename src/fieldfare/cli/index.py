@@ -49,7 +49,7 @@ def explain(
 
     name = space or "default"
     try:
-        reader = IndexReader(DataFolder(data))
+        reader = IndexReader(DataFolder.at(data))
         if id is None:
             _print_index(name, reader.explain(name), as_json)
             return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -20,10 +21,12 @@ from fieldfare.cli.event_files import open_lines
 from fieldfare.cli.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_USAGE,
     JsonOption,
     SpaceOption,
     UrlOption,
     err,
+    fail,
     out,
     print_json,
     report_error,
@@ -33,6 +36,7 @@ from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchSettings
 from fieldfare.client.encoding import encode_event
 from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
 from fieldfare.client.retry import RetrySettings
+from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.tables import as_data, as_table
 from fieldfare.model import Position
@@ -48,6 +52,20 @@ CompressionOption = Annotated[
         metavar="zstd|gzip",
         help="Pack what is sent: for a slow network, or one that is paid for.",
     ),
+]
+
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        min=1,
+        max=MAX_RECORD_EVENTS,
+        help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
+    ),
+]
+LaterOption = Annotated[
+    float | None,
+    typer.Option("--deliver-after", min=0, help="Seconds until the events are to come; not of tables."),
 ]
 
 
@@ -121,19 +139,12 @@ def publish(
     source: Annotated[
         str, typer.Option("--source", "-s", help="The source of events wrapped with --type.")
     ] = "fieldfare-publish",
-    batch_events: Annotated[
-        int | None,
-        typer.Option(
-            "--batch",
-            min=1,
-            max=MAX_RECORD_EVENTS,
-            help="Events in one request: 1000 by default, 10,000 of a Parquet or Arrow file.",
-        ),
-    ] = None,
+    batch_events: BatchOption = None,
     retry_s: Annotated[
         float,
         typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
     ] = 30.0,
+    deliver_after_s: LaterOption = None,
     compression: CompressionOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,
@@ -153,6 +164,8 @@ def publish(
     tail -f quotes.log | fieldfare publish - --type quote --source /quotes
     ```
     """
+    if deliver_after_s is not None and is_table(file):
+        fail("events of a table cannot wait for their time: publish them as JSON lines", EXIT_USAGE)
     lines, total_bytes = (None, None) if is_table(file) else open_lines(file)
     settings = BatchSettings(max_events=batch_events or LINES_BATCH_EVENTS)
     tally = Tally()
@@ -164,7 +177,10 @@ def publish(
         publisher = client.publisher(settings, retry)
         try:
             with _progress(total_bytes, tally) as advance:
-                if lines is None:
+                if deliver_after_s is not None and lines is not None:
+                    prepared = _prepared(lines, type, source, tally)
+                    _publish_later(client, prepared, deliver_after_s, settings, tally, advance)
+                elif lines is None:
                     _publish_table(publisher, file, batch_events, type, source, tally, advance)
                 else:
                     _publish_lines(publisher, lines, type, source, tally, advance)
@@ -187,18 +203,49 @@ def _publish_lines(
     tally: Tally,
     advance: Any,
 ) -> None:
+    for number, event in _prepared(lines, type, source, tally):
+        publisher.publish(event).add_done_callback(partial(tally.settle, number))
+        advance(len(event))
+
+
+def _prepared(
+    lines: Iterator[bytes], type: str | None, source: str, tally: Tally
+) -> Iterator[tuple[int, bytes]]:
+    """The events of lines, with the number of each, until something is wrong for all."""
     for number, line in enumerate(lines, start=1):
         if tally.fatal is not None:
             return
         if not line.strip():
             continue
         try:
-            event = _prepare(line, type, source)
+            yield number, _prepare(line, type, source)
         except (InvalidEvent, msgspec.DecodeError) as error:
             tally.refuse(number, _describe_bad_line(error, type))
-            continue
-        publisher.publish(event).add_done_callback(partial(tally.settle, number))
-        advance(len(line))
+
+
+def _publish_later(
+    client: Client,
+    events: Iterator[tuple[int, bytes]],
+    deliver_after_s: float,
+    settings: BatchSettings,
+    tally: Tally,
+    advance: Any,
+) -> None:
+    while some := list(islice(events, settings.max_events)):
+        try:
+            kept = client.publish_later([event for _, event in some], deliver_after_s)
+            refused = kept.refused
+            tally.published += kept.count
+        except PublishError as error:
+            refused = error.refused
+        except FieldfareError as error:
+            tally.fatal = error
+            tally.failed += len(some)
+            return
+        for refusal in refused:
+            place = f" (at {refusal.place})" if refusal.place else ""
+            tally.refuse(some[refusal.index][0], refusal.detail + place)
+        advance(sum(len(event) for _, event in some))
 
 
 def _publish_table(

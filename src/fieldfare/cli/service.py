@@ -11,7 +11,57 @@ import typer
 from fieldfare.cli.output import EXIT_FAILED, err, fail, need_packages
 
 SERVER_PACKAGES = ("uvicorn", "starlette", "sqlalchemy", "pydantic_settings", "prometheus_client")
+TOKEN_PACKAGES = ("jwt", "cryptography")
 SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow", "numba")
+
+LogUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        envvar="FIELDFARE_LOG",
+        metavar="URL",
+        help="Keep events and matches in Kafka: kafka://HOST:PORT/TOPIC?partitions=N. A directory has one"
+        " log for good; a later start need not name it.",
+    ),
+]
+TlsCert = Annotated[
+    str | None,
+    typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
+]
+TlsKey = Annotated[
+    str | None,
+    typer.Option("--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's key."),
+]
+TlsClientCa = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-client-ca",
+        envvar="FIELDFARE_TLS_CLIENT_CA",
+        metavar="FILE",
+        help="Let in only who has a certificate of these authorities.",
+    ),
+]
+JwtIssuer = Annotated[
+    str | None,
+    typer.Option(
+        "--jwt-issuer", envvar="FIELDFARE_JWT_ISSUER", metavar="URL", help="Let in who has its tokens (JWT)."
+    ),
+]
+JwtAudience = Annotated[
+    str | None,
+    typer.Option(
+        "--jwt-audience", envvar="FIELDFARE_JWT_AUDIENCE", metavar="NAME", help="For whom tokens must be."
+    ),
+]
+JwtJwks = Annotated[
+    str | None,
+    typer.Option(
+        "--jwt-jwks",
+        envvar="FIELDFARE_JWT_JWKS",
+        metavar="FILE|URL",
+        help="The keys that tokens are signed with (JWKS).",
+    ),
+]
 
 
 def serve(
@@ -27,23 +77,13 @@ def serve(
             "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
         ),
     ] = 7737,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option("--tls-key", envvar="FIELDFARE_TLS_KEY", metavar="FILE", help="The certificate's key."),
-    ] = None,
-    tls_client_ca: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-client-ca",
-            envvar="FIELDFARE_TLS_CLIENT_CA",
-            metavar="FILE",
-            help="Let in only who has a certificate of these authorities.",
-        ),
-    ] = None,
+    log: LogUrl = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    jwt_issuer: JwtIssuer = None,
+    jwt_audience: JwtAudience = None,
+    jwt_jwks: JwtJwks = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -62,12 +102,15 @@ def serve(
     fieldfare serve --data ./fieldfare-data --port 7737
     ```
     """
-    missing = find_missing((*SERVER_PACKAGES, *SPARK_PACKAGES))
+    missing = find_missing(
+        (*SERVER_PACKAGES, *SPARK_PACKAGES, *(TOKEN_PACKAGES if jwt_issuer is not None else ()))
+    )
     if missing:
         need_packages("serve", "server", missing)
     from fieldfare.runtimes.service.serve import serve as run_service
 
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
+    given |= {"jwt_issuer": jwt_issuer, "jwt_audience": jwt_audience, "jwt_jwks": jwt_jwks}
     given = {name: value for name, value in given.items() if value is not None}
     if insecure:
         given["insecure"] = True
@@ -76,6 +119,7 @@ def serve(
         data,
         host,
         port,
+        log=log,
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         stall_s=stall_s,
@@ -88,18 +132,23 @@ def check_settings(given: dict[str, Any]) -> float:
     """End the command where the gateway could not start with its settings; else what the supervisor needs."""
     from pydantic import ValidationError
 
-    from fieldfare.gateway.admission.keyring import AdminKeyError, read_admin_key
-    from fieldfare.gateway.admission.tls import TlsError, server_context
-    from fieldfare.gateway.settings import GatewaySettings, wrong_setting
+    from fieldfare.gateway.admission.keyring import read_admin_key
+    from fieldfare.gateway.admission.tls import server_context
+    from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 
     try:
         settings = GatewaySettings(**given)
         server_context(settings)
         if settings.admin_key_file is not None:
             read_admin_key(settings.admin_key_file)
+        if settings.jwt_jwks is not None:
+            from fieldfare.gateway.admission.token_keys import is_url, open_source
+
+            if not is_url(settings.jwt_jwks):
+                open_source(settings.jwt_jwks, settings.jwt_refresh_s).read()
     except ValidationError as error:
         fail(wrong_setting(error))
-    except (AdminKeyError, TlsError) as error:
+    except UnusableFile as error:
         fail(str(error))
     return settings.pipeline_stall_s
 

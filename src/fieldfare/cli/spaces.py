@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -79,7 +80,12 @@ def quotas(
 
 def _change(text: str) -> tuple[str, float | None]:
     name, is_set, value = text.partition("=")
+    if is_set and value == BY_ITSELF:
+        return name, None
     try:
-        return name, None if is_set and value == BY_ITSELF else float(value)
+        quota = float(value)
     except ValueError:
+        quota = math.nan
+    if not math.isfinite(quota):
         fail(f"{text!r} sets no quota: write QUOTA=VALUE, such as subscriptions=10000, or QUOTA={BY_ITSELF}")
+    return name, quota

@@ -191,6 +191,10 @@ def change(
             metavar="ATTRIBUTE", help="Give one event at a time of those with the same value there."
         ),
     ] = None,
+    expires_unused: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Seconds after which it is removed if nobody has used it."),
+    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="URL", help="An address that messages are sent to by HTTP.")
     ] = None,
@@ -215,13 +219,12 @@ def change(
     settings = {
         "ack_deadline_s": _number(ack_deadline),
         "max_attempts": _number(max_attempts),
-        "retry_delays_s": None
-        if retry_delays is None
-        else _none(retry_delays) or list(map(_read_number, retry_delays.split(","))),
+        "retry_delays_s": _numbers(retry_delays),
         "max_in_flight": _number(max_in_flight),
         "max_in_flight_bytes": _number(max_in_flight_bytes),
         "dead_letter": dead_letter,
         "order_by": None if order_by is None else _none(order_by) or order_by,
+        "expires_unused_s": _number(expires_unused),
         "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
     }
     given = {name: None if value == _NONE else value for name, value in settings.items() if value is not None}
@@ -273,6 +276,10 @@ def _none(text: str) -> str | None:
 
 def _number(text: str | None) -> Any:
     return None if text is None else _none(text) or _read_number(text)
+
+
+def _numbers(text: str | None) -> Any:
+    return None if text is None else _none(text) or list(map(_read_number, text.split(",")))
 
 
 def _read_number(text: str) -> int | float:

@@ -4,7 +4,7 @@ from fieldfare.client.asynchronous.client import AsyncClient
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.auto_batching import AutoBatching
-from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings
+from fieldfare.client.batching import BatchPolicy, BatchReport, BatchSettings, QueueSettings
 from fieldfare.client.dispatch import PublisherStats
 from fieldfare.client.errors import (
     ApiError,
@@ -19,6 +19,7 @@ from fieldfare.client.errors import (
     OutboxFull,
     OutboxInUse,
     PublishError,
+    QueueFull,
     Refusal,
     SubscriptionDeleted,
     SubscriptionsRefused,
@@ -73,6 +74,8 @@ __all__ = [
     "Publisher",
     "PublisherStats",
     "PulledMessage",
+    "QueueFull",
+    "QueueSettings",
     "Refusal",
     "RefusedEvent",
     "RetrySettings",

@@ -7,10 +7,11 @@ may change its mind while events flow; `BatchSettings` is the policy that never 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fieldfare.client.errors import FieldfareError, PublishError, Refusal
 from fieldfare.client.protocol import PublishAnswer
@@ -83,6 +84,34 @@ class BatchSettings:
 
     def observe(self, report: BatchReport) -> None:
         """Fixed settings learn nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How much may wait in a publisher's memory, and what `publish` does when that is full.
+
+    Attributes
+    ----------
+    max_events : int, optional
+        Events that wait for a request; as many as there are bytes for, if None.
+    max_bytes : int
+        Their bytes. Up: longer pauses of the service are bridged, more memory.
+    when_full : "block", "raise" or "drop"
+        "block" waits for room (an asyncio program awaits `drain` instead). "raise" raises `QueueFull`: for
+        who has something better to do than to wait. "drop" does neither: the event is not sent, its
+        future fails with `QueueFull`, and `PublisherStats.dropped_events` counts it; for readings of which
+        the next one comes soon.
+    """
+
+    max_events: int | None = None
+    max_bytes: int = 64 << 20
+    when_full: Literal["block", "raise", "drop"] = "block"
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1 or (self.max_events is not None and self.max_events < 1):
+            raise ValueError("max_events and max_bytes are at least 1")
+        if self.when_full not in ("block", "raise", "drop"):
+            raise ValueError(f'when_full is "block", "raise" or "drop", not {self.when_full!r}')
 
 
 class Receiver(Protocol):
@@ -248,12 +277,15 @@ class EventQueue:
         Asked how large a batch is, and when it is due.
     producer : str
         The id under which the service recognises repeated batches.
-    max_bytes : int
-        Beyond so many bytes of waiting events there is no room.
+    max_bytes, max_events : int
+        With so many bytes of waiting events, or so many of them, there is no room.
     """
 
-    def __init__(self, policy: BatchPolicy, producer: str, max_bytes: int) -> None:
+    def __init__(
+        self, policy: BatchPolicy, producer: str, max_bytes: int, max_events: int = sys.maxsize
+    ) -> None:
         self.max_bytes = max_bytes
+        self.max_events = max_events
         self.size_bytes = 0
         self._policy = policy
         self._producer = producer
@@ -270,7 +302,7 @@ class EventQueue:
 
     def has_room(self) -> bool:
         """Whether more events should be added now."""
-        return self.size_bytes < self.max_bytes
+        return self.size_bytes < self.max_bytes and len(self._lines) < self.max_events
 
     def add(
         self, lines: Sequence[bytes], size_bytes: int, receiver: Receiver, start: int, now_s: float

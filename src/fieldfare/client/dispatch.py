@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -16,7 +17,14 @@ from pathlib import Path
 from typing import Literal
 
 from fieldfare.client.auto_batching import choose_policy, find_estimates
-from fieldfare.client.batching import Batch, BatchPolicy, BatchSettings, EventQueue, Runs
+from fieldfare.client.batching import (
+    Batch,
+    BatchPolicy,
+    BatchSettings,
+    EventQueue,
+    QueueSettings,
+    Runs,
+)
 from fieldfare.client.encoding import Publishable, encode_event
 from fieldfare.client.errors import (
     ApiError,
@@ -27,6 +35,7 @@ from fieldfare.client.errors import (
     InvalidEvent,
     KeptInOutbox,
     OutboxError,
+    QueueFull,
 )
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats
 from fieldfare.client.protocol import ApiCall, PublishAnswer, publish_lines
@@ -36,11 +45,11 @@ from fieldfare.publishing.requests import RequestEstimates
 
 logger = logging.getLogger("fieldfare.client")
 
-MAX_QUEUED_BYTES = 64 << 20
-"""Encoded events that may wait in a publisher's memory; beyond it, publishing waits (back-pressure)."""
-
 HAND_OVER_EVENTS = 500
 """`publish_many` encodes and hands over so many at a time, so that sending starts before encoding ends."""
+
+DROPS_TOLD_S = 10.0
+"""How often the log says that events are dropped, while they are."""
 
 FIRST_WARNING_S = 10.0
 """When events have waited so long for the service, the log says so; then each time it is twice as long."""
@@ -55,7 +64,8 @@ class PublisherStats:
 
     `limits` are the settings that hold at the moment, `estimates` what they were derived from; fixed settings
     have none. `trouble` is the error of the last attempt, and None when that succeeded. `outbox` is None
-    without one.
+    without one. `dropped_events` are those that found the queue full and were to be dropped then; they are
+    not among the failed ones.
     """
 
     acknowledged_events: int
@@ -68,6 +78,7 @@ class PublisherStats:
     estimates: RequestEstimates | None
     trouble: str | None = None
     outbox: OutboxStats | None = None
+    dropped_events: int = 0
 
 
 class PublisherQueue:
@@ -80,7 +91,12 @@ class PublisherQueue:
         batch: BatchPolicy | Literal["auto"],
         retry: RetrySettings | None,
         outbox: str | Path | OutboxSettings | None,
+        queue: QueueSettings | None,
     ) -> None:
+        if outbox is not None and queue is not None:
+            raise ValueError("an outbox has bounds of its own: outbox=OutboxSettings(path, max_bytes=...)")
+        held = queue if queue is not None else QueueSettings()
+        self.when_full = held.when_full
         self.space = space
         self.policy = choose_policy(batch)
         self.retry = retry if retry is not None else RetrySettings()
@@ -90,7 +106,8 @@ class PublisherQueue:
         # A new id each time, also with an outbox: see there.
         producer = uuid.uuid4().hex
         if outbox is None:
-            self.queue = EventQueue(self.policy, producer, MAX_QUEUED_BYTES)
+            most = sys.maxsize if held.max_events is None else held.max_events
+            self.queue = EventQueue(self.policy, producer, held.max_bytes, most)
         else:
             self.outbox = Outbox(outbox, url, space)
             self.queue = StoredQueue(self.policy, producer, self.outbox, time.monotonic())
@@ -101,6 +118,8 @@ class PublisherQueue:
         self.in_flight_events = 0
         self.requests = 0
         self.repeated_requests = 0
+        self.dropped_events = 0
+        self._drops_told_s = float("-inf")
         self.trouble: str | None = None
         self.is_parked = False
         """Whether what is left waits in the outbox for the next opening."""
@@ -146,7 +165,19 @@ class PublisherQueue:
             find_estimates(self.policy),
             self.trouble,
             None if self.outbox is None else self.outbox.stats(),
+            self.dropped_events,
         )
+
+    def turn_away(self, now_s: float) -> QueueFull:
+        """An event finds the queue full, and is not to wait: what it fails with. Drops are counted."""
+        waiting, size_bytes = len(self.queue), self.queue.size_bytes
+        error = QueueFull(f"{waiting:,} events of {size_bytes:,} bytes wait already; this one is not sent")
+        if self.when_full == "drop":
+            self.dropped_events += 1
+            if now_s - self._drops_told_s >= DROPS_TOLD_S:
+                self._drops_told_s = now_s
+                logger.warning("events are dropped, %s so far: %s", f"{self.dropped_events:,}", error)
+        return error
 
     def take_rest(self) -> Runs:
         """Everybody who waits for an event that this publisher will not send any more."""

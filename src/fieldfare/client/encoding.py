@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from fieldfare.client.errors import InvalidEvent
+from fieldfare.client.tracing import add_context
 
 Publishable = Mapping[str, Any] | bytes | bytearray | memoryview | str
 """What can be published: a CloudEvent as a mapping, or its JSON text already encoded."""
@@ -25,11 +26,11 @@ _decoder = msgspec.json.Decoder()
 def encode_event(event: Publishable) -> bytes:
     """Turn an event into one line of JSON, complete as a CloudEvent.
 
-    A mapping must have ``source`` and ``type``; ``specversion``, ``id`` (a random UUID) and ``time``
-    (now) are filled in where missing. Values may be anything that JSON has, and also datetime, date,
-    time, UUID, Decimal (an exact number), enums, dataclasses and msgspec structs; NaN and infinite
-    floats become null, for JSON has no such numbers. Text that is already encoded is taken as it is: the
-    service checks it.
+    A mapping must have ``source`` and ``type``; ``specversion``, ``id`` (a random UUID), ``time`` (now) and,
+    in a span of OpenTelemetry, ``traceparent`` are filled in where missing. Values may be anything that JSON
+    has, and also datetime, date, time, UUID, Decimal (an exact number), enums, dataclasses and msgspec
+    structs; NaN and infinite floats become null, for JSON has no such numbers. Text that is already encoded
+    is taken as it is: the service checks it.
 
     Raises
     ------
@@ -59,6 +60,7 @@ def _encode_mapping(event: Mapping[str, Any]) -> bytes:
         complete["id"] = str(uuid.uuid4())
     if "time" not in complete:
         complete["time"] = datetime.now(UTC)
+    add_context(complete)
     try:
         line = _encoder.encode(complete)
     except (TypeError, ValueError, RecursionError) as error:

@@ -71,6 +71,10 @@ class OutboxFull(OutboxError):
     """There is no room for more events in the outbox, and waiting is not possible or would not help."""
 
 
+class QueueFull(FieldfareError):
+    """So much waits in the publisher's memory already that the event was not taken; it will not be sent."""
+
+
 class KeptInOutbox(FieldfareError):
     """The publisher was closed before the service took the event: it stays in the outbox, and is sent when
     that is opened again."""

@@ -23,6 +23,7 @@ PREFIX = "fieldfare_publisher"
 COUNTERS = {
     "acknowledged_events": "Events that are durable in the service's log.",
     "failed_events": "Events that were refused or given up.",
+    "dropped_events": "Events that found the queue full, and were to be dropped then.",
     "requests": "Requests, repeated ones with them.",
     "repeated_requests": "Requests that were repeated.",
 }
@@ -88,6 +89,7 @@ def _read(stats: PublisherStats) -> dict[str, float | None]:
     return {
         "acknowledged_events": stats.acknowledged_events,
         "failed_events": stats.failed_events,
+        "dropped_events": stats.dropped_events,
         "requests": stats.requests,
         "repeated_requests": stats.repeated_requests,
         "queued_events": stats.queued_events,

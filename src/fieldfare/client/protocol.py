@@ -6,6 +6,7 @@ verb's path, body and errors are written once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -181,7 +182,10 @@ def read_quotas(space: str) -> ApiCall[dict[str, Any]]:
 
 
 def set_quotas(space: str, quotas: Mapping[str, float | None]) -> ApiCall[dict[str, Any]]:
-    """Set all quotas of a space."""
+    """Set all quotas of a space; ValueError for what is no number: JSON has none of these, and says null."""
+    for name, value in quotas.items():
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"the quota {name} is {value}; 0 is no bound")
     return ApiCall("PUT", f"{_space_path(space)}/quotas", _read_object, *_json(dict(quotas)))
 
 

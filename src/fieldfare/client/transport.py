@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +12,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from fieldfare.client.credentials import AsyncGiveKey, Bearer
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError
 from fieldfare.client.protocol import Answer, ApiCall, Result, read_error
 from fieldfare.model import DEFAULT_SPACE
 
 Loaded = TypeVar("Loaded")
-
-logger = logging.getLogger("fieldfare.client")
 
 DEFAULT_URL = "http://127.0.0.1:7737"
 
@@ -28,10 +25,6 @@ STREAM_SILENCE_S = 35.0
 """A stream that says nothing for so long is broken: the service sends a heartbeat every 10 seconds."""
 
 STREAM_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"}
-
-
-_KEY = re.compile(r"[\x21-\x7e]{1,512}")
-_OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 def choose_url(url: str | None) -> str:
@@ -46,32 +39,6 @@ def choose_url(url: str | None) -> str:
 def choose_space(space: str | None) -> str:
     """The space: the argument, else FIELDFARE_SPACE, else "default"."""
     return space or os.environ.get("FIELDFARE_SPACE") or DEFAULT_SPACE
-
-
-def choose_key(key: str | None, url: str) -> str | None:
-    """The API key: the argument, else FIELDFARE_API_KEY, else the file that FIELDFARE_API_KEY_FILE names.
-
-    No error says what a key is, only where it came from.
-    """
-    source = "key"
-    if not key:
-        source = "FIELDFARE_API_KEY"
-        key = os.environ.get(source)
-    if not key:
-        path = os.environ.get("FIELDFARE_API_KEY_FILE")
-        if not path:
-            return None
-        source = f"FIELDFARE_API_KEY_FILE={path}"
-        try:
-            key = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise ValueError(f"{source} cannot be read: {reason}") from None
-    if not _KEY.fullmatch(key):
-        raise ValueError(f"{source} holds no API key: that is one line of visible characters")
-    if url.startswith("http:") and urlsplit(url).hostname not in _OF_THIS_MACHINE:
-        logger.warning("an API key goes to %s in the clear: whoever is on the way can use it", url)
-    return key
 
 
 Certificate = str | Path | tuple[str | Path, str | Path]
@@ -107,11 +74,12 @@ def _loaded(load: Callable[[], Loaded], files: str) -> Loaded:
 
 
 def _make_options(
-    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
 ) -> dict[str, object]:
     return {
         "base_url": url,
-        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
+        "headers": {"authorization": f"Bearer {key}"} if isinstance(key, str) else {},
+        "auth": Bearer(key, url) if callable(key) else None,
         "timeout": httpx.Timeout(timeout_s),
         # Subscribers hold a connection each, so the pool must not be what bounds them.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
@@ -119,13 +87,15 @@ def _make_options(
     }
 
 
-def make_http(url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool) -> httpx.Client:
+def make_http(
+    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
+) -> httpx.Client:
     """The httpx client behind a `Client`."""
     return httpx.Client(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]
 
 
 def make_async_http(
-    url: str, timeout_s: float, key: str | None, tls: ssl.SSLContext | bool
+    url: str, timeout_s: float, key: str | AsyncGiveKey | None, tls: ssl.SSLContext | bool
 ) -> httpx.AsyncClient:
     """The httpx client behind an `AsyncClient`."""
     return httpx.AsyncClient(**_make_options(url, timeout_s, key, tls))  # type: ignore[arg-type]

@@ -16,11 +16,9 @@ import uvicorn
 from pydantic import ValidationError
 
 from fieldfare.gateway.admission.connections import server_config
-from fieldfare.gateway.admission.keyring import AdminKeyError
-from fieldfare.gateway.admission.tls import TlsError, server_context
 from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
-from fieldfare.gateway.settings import GatewaySettings, wrong_setting
+from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 from fieldfare.gateway.upkeep.garbage import Garbage
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
@@ -90,16 +88,18 @@ def main(arguments: list[str] | None = None) -> int:
         settings.folder.run.mkdir(parents=True, exist_ok=True)
         lock = settings.folder.lock_of("gateway")
         FileLock(lock, settings.predecessor_wait_s, end_holder=inherited is not None).acquire()
-        tls = server_context(settings)
         gateway = Gateway(settings)
     except LockTimeoutError:
         print(f"fieldfare gateway: another gateway works on {settings.data}", file=sys.stderr)
         return EXIT_STORAGE if inherited is None else EXIT_LATER
-    except (StorageError, OSError, AdminKeyError, TlsError) as error:
+    except (FormatError, UnusableFile) as error:
         print(f"fieldfare gateway: {error}", file=sys.stderr)
-        # A full disk passes, a file of another format does not.
-        return EXIT_STORAGE if isinstance(error, FormatError | AdminKeyError | TlsError) else EXIT_LATER
+        return EXIT_STORAGE
+    except (StorageError, OSError) as error:  # a full disk passes
+        print(f"fieldfare gateway: {error}", file=sys.stderr)
+        return EXIT_LATER
     host, port = listener.getsockname()[:2]
+    tls = gateway.certificates
     # While filters are compiled on a thread, requests should not wait long for the interpreter.
     sys.setswitchinterval(0.001)
     config = server_config(create_app(gateway), settings, tls, timeout_graceful_shutdown=SHUTDOWN_S)

@@ -29,6 +29,7 @@ from fieldfare.gateway.problems import (
     problem_response,
 )
 from fieldfare.gateway.publishing.events import Limits
+from fieldfare.gateway.routes.delayed import DelayedRoutes
 from fieldfare.gateway.routes.deliveries import DeliveryFinder
 from fieldfare.gateway.routes.delivery import DeliveryRoutes
 from fieldfare.gateway.routes.events import EventRoutes
@@ -55,13 +56,17 @@ def create_app(gateway: Gateway) -> Starlette:
     g, settings = gateway, gateway.settings
     limits = Limits(settings.event_max_bytes, settings.batch_max_events)
     filters = FilterRoutes(g.subscriptions, g.log, g.bodies, settings.filter_max_bytes)
-    deliveries = DeliveryFinder(g.subscriptions, g.pump)
+    deliveries = DeliveryFinder(g.subscriptions, g.pump, g.unused)
     positions = Positions(g.log, lambda: g.writer.log_ends, g.tail)
     settling = Settling(deliveries, g.pump, positions, g.metrics, settings.ack_deadline_s)
     routes = routes_of(
-        EventRoutes(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, limits),
+        EventRoutes(
+            *(g.subscriptions, g.writer, g.records, g.bodies, g.load, g.quotas, g.metrics, g.delayed),
+            *(limits, settings.delay_max_s),
+        ),
+        DelayedRoutes(g.subscriptions, g.delayed),
         SubscriptionRoutes(
-            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.metrics, g.bodies, g.space_removal),
+            *(g.subscriptions, g.pump, g.pasts, g.pushes, g.unused, g.metrics, g.bodies, g.space_removal),
             settings.bulk_max_subscriptions,
         ),
         MessageRoutes(
@@ -103,7 +108,7 @@ def create_app(gateway: Gateway) -> Starlette:
     app.router.redirect_slashes = False
     app.add_middleware(Timed, metrics=gateway.metrics, bodies=gateway.bodies)
     app.add_middleware(Audited, audit=gateway.audit)
-    app.add_middleware(Identified, keyring=gateway.keyring)
+    app.add_middleware(Identified, keyring=gateway.keyring, key_watch=gateway.key_watch)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -111,7 +116,7 @@ def create_app(gateway: Gateway) -> Starlette:
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=(ANY,),
             allow_private_network=True,
-            expose_headers=("Location", "Retry-After"),
+            expose_headers=("Location", "Retry-After", "WWW-Authenticate"),
         )
     app.add_middleware(Door, settings=settings)
     return app
@@ -119,6 +124,7 @@ def create_app(gateway: Gateway) -> Starlette:
 
 def routes_of(
     events: EventRoutes,
+    delayed: DelayedRoutes,
     subscriptions: SubscriptionRoutes,
     messages: MessageRoutes,
     delivery: DeliveryRoutes,
@@ -158,6 +164,8 @@ def routes_of(
         GuardedRoute(subscription + "/stream", messages.stream, ["GET"], subscribe, lasting=True),
         GuardedRoute(subscription + SOCKET, messages.no_socket, ["GET"], subscribe),
         GuardedSocket(subscription + SOCKET, messages.socket, subscribe),
+        GuardedRoute(space + "/delayed", delayed.list_delayed, ["GET"], publish),
+        GuardedRoute(space + "/delayed/{delayed}", delayed.cancel_delayed, ["DELETE"], publish),
         GuardedRoute(space, subscriptions.delete_space, ["DELETE"], admin),
         GuardedRoute(space + "/quotas", quotas.get_quotas, ["GET"], manage),
         GuardedRoute(space + "/quotas", quotas.put_quotas, ["PUT"], admin),

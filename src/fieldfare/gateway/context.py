@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
 from fieldfare.files import make_folder
 from fieldfare.gateway.admission.audit import Audit
 from fieldfare.gateway.admission.bodies import Bodies
 from fieldfare.gateway.admission.keyring import Keyring, read_admin_key
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import NAMES, Quotas
-from fieldfare.gateway.admission.tls import caller_context
+from fieldfare.gateway.admission.tls import Certificates, caller_context
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.places import LogPlaces
+from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.push.addresses import CallRules, Names, Target
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.push.sender import Sender
@@ -25,10 +30,23 @@ from fieldfare.gateway.upkeep.background import Background
 from fieldfare.gateway.upkeep.figures import Figures
 from fieldfare.gateway.upkeep.maintenance import Maintenance
 from fieldfare.gateway.upkeep.restored import make_consistent
+from fieldfare.gateway.upkeep.unused import Unused
 from fieldfare.gateway.writer import Writer
 from fieldfare.model import DEFAULT_SPACE
-from fieldfare.storage import EventLog, Registry, open_event_log, open_keys, open_match_log, open_registry
+from fieldfare.storage import (
+    Registry,
+    open_delayed,
+    open_event_log,
+    open_keys,
+    open_match_log,
+    open_registry,
+)
+from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.admission.token_keys import KeyWatch
+    from fieldfare.gateway.admission.tokens import WebTokens
 
 
 class Gateway:
@@ -42,6 +60,7 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
+        self.certificates = Certificates.open(settings)
         data = settings.folder
         for folder in (data.root, data.matches, data.run, data.logs):
             make_folder(folder)
@@ -51,7 +70,11 @@ class Gateway:
             self.registry.create_space(DEFAULT_SPACE)
         self._keys = open_keys(data.registry_url)
         first_key = settings.admin_key_file
-        self.keyring = Keyring(self._keys, None if first_key is None else read_admin_key(first_key))
+        admin_digest = None if first_key is None else read_admin_key(first_key)
+        tokens, self.key_watch = _tokens(
+            settings, self._keys, lambda name: self.subscriptions.has_space(name)
+        )
+        self.keyring = Keyring(self._keys, admin_digest, tokens)
         self.audit = Audit(data.audit_log)
         self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
@@ -59,7 +82,7 @@ class Gateway:
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
-        self.quotas = _quotas(settings, self.registry, self.log)
+        self.quotas = _quotas(settings, self.registry)
         self.bodies = Bodies(settings.body_max_bytes, settings.bodies_max_bytes, self.load)
 
         self.writer = Writer(self.log, self.registry, queue_max_bytes=settings.queue_max_bytes)
@@ -92,22 +115,33 @@ class Gateway:
         )
 
         self.pushes = self._make_pushes()
+        self.delayed = Delayed(
+            *(open_delayed(data.delayed_url), writer, self.records, metrics, self.subscriptions.is_there),
+            max_bytes=settings.delayed_max_bytes,
+        )
+        self.quotas.count_stored(self._stored_bytes)
         matches, quarantine, tail = self.match_log, self.quarantine, self.tail
         self.maintenance = Maintenance(
             *(settings, log, registry, matches, quarantine, tail, self.pasts, writer.floor, broken, metrics),
-            self.quotas,
+            *(self.quotas, self._stored_bytes, self.delayed),
         )
         self.figures = Figures(
             *(settings, log, quarantine, tail, writer, self.subscriptions),
             *(self.pump, self.pushes, self.maintenance, self.load, metrics),
         )
-        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump)
-        self.background = Background(settings, self.figures, self.maintenance, self.pump)
+        self.unused = Unused(registry, self.subscriptions, self.pump, self.pushes, self.audit, metrics)
+        self.space_removal = SpaceRemoval(registry, self.subscriptions, self.keyring, self.pump, self.delayed)
+        self.background = Background(
+            *(settings, self.figures, self.maintenance, self.pump, self.unused), self.certificates
+        )
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""
         self.audit.start()
+        if self.key_watch is not None:
+            self.key_watch.start()
         self.writer.start()
+        self.delayed.start()
         self.pump.start()
         self.space_removal.start()
         self.pushes.start()
@@ -116,10 +150,13 @@ class Gateway:
     async def close(self) -> None:
         """End the sessions, finish what is queued, save the cursors."""
         await self.background.close()
+        if self.key_watch is not None:
+            await self.key_watch.close()
         await self.pushes.close()
         self.names.close()
         await self.space_removal.close()
         await self.pump.close()
+        await self.delayed.close()
         await self.writer.close()
         self.subscriptions.close()
         self.records.close()
@@ -128,6 +165,12 @@ class Gateway:
         self.registry.close()
         self._keys.close()
         self.audit.close()
+
+    def _stored_bytes(self) -> Mapping[str, int]:
+        """How many bytes of events each space has, in the log and waiting for it."""
+        stored = Counter(self.delayed.stored_bytes())
+        stored.update(self.log.sizes())
+        return stored
 
     def _make_pushes(self) -> Pushes:
         settings = self.settings
@@ -155,10 +198,34 @@ class Gateway:
         return self.rules.first_look(Target.parse(url))
 
 
-def _quotas(settings: GatewaySettings, registry: Registry, log: EventLog) -> Quotas:
+def _tokens(
+    settings: GatewaySettings, keys: KeyStore, has_space: Callable[[str], bool]
+) -> tuple[WebTokens | None, KeyWatch | None]:
+    """Who finds those who come with tokens, and what keeps the keys that those are signed with."""
+    if settings.jwt_issuer is None:
+        return None, None
+    # Cryptography takes a quarter of a second to load.
+    from fieldfare.gateway.admission.token_keys import KeyWatch, is_url, open_source
+    from fieldfare.gateway.admission.tokens import WebTokens
+
+    assert settings.jwt_audience is not None and settings.jwt_jwks is not None
+    tokens = WebTokens(
+        settings.jwt_issuer,
+        settings.jwt_audience,
+        has_space=has_space,
+        claim=settings.jwt_claim,
+        leeway_s=settings.jwt_leeway_s,
+        ended=keys.ended_spaces(),
+    )
+    watch = KeyWatch(open_source(settings.jwt_jwks, settings.jwt_refresh_s), tokens.use, tokens.sweep)
+    if not is_url(settings.jwt_jwks):
+        watch.read_now()
+    return tokens, watch
+
+
+def _quotas(settings: GatewaySettings, registry: Registry) -> Quotas:
     """What spaces may, and how much they keep."""
     quotas = Quotas({name: getattr(settings, f"quota_{name}") for name in NAMES})
     for space in registry.stored_spaces():
         quotas.configure(space.key, space.quotas)
-    quotas.count_stored(log.sizes)
     return quotas

@@ -14,6 +14,8 @@ from fieldfare.gateway.push.signing import SECRET_RULE, key_of
 from fieldfare.model import DeliverySettings, PushMode, PushSettings
 
 DEADLINE_MAX_S = 86_400.0
+UNUSED_MIN_S = 60.0
+UNUSED_MAX_S = 10 * 365 * 86_400.0
 ATTEMPTS_MAX = 1_000
 DELAYS_MAX = 20
 IN_FLIGHT_MAX = 20_000
@@ -98,13 +100,17 @@ _BAD = object()
 _DEFAULTS = {field.name: field.default for field in fields(DeliverySettings)}
 
 
-def _seconds(value: Any, least_s: float = 0.0) -> Any:
+def _seconds(value: Any, least_s: float = 0.0, most_s: float = DEADLINE_MAX_S) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and least_s <= value <= DEADLINE_MAX_S else _BAD
+    return float(value) if is_number and least_s <= value <= most_s else _BAD
 
 
 def _deadline(value: Any) -> Any:
     return _seconds(value, math.ulp(0.0))
+
+
+def _unused(value: Any) -> Any:
+    return _seconds(value, UNUSED_MIN_S, UNUSED_MAX_S)
 
 
 def _count(most: int) -> Callable[[Any], Any]:
@@ -182,6 +188,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "paused": _flag,
     "order_by": _path,
     "push": _text,
+    "expires_unused_s": _unused,
 }
 
 RULES = {
@@ -194,5 +201,6 @@ RULES = {
     "paused": "true or false",
     "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",
     "push": "an object with a url",
+    "expires_unused_s": f"a number of seconds from {UNUSED_MIN_S:g} to {UNUSED_MAX_S:.0f}",
 }
 """What each of them may be."""

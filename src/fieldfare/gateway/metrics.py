@@ -48,10 +48,19 @@ class Metrics:
             "Messages given up: after their last attempt, or because a reader said so.",
             registry=registry,
         )
+        self.over = Counter(
+            "fieldfare_expired_messages", "Messages not given: the event's time was over.", registry=registry
+        )
+        self.expired_subscriptions = Counter(
+            "fieldfare_expired_subscriptions", "Subscriptions removed: nobody used them.", registry=registry
+        )
         self.push = PushMetrics(registry)
         self.lag = Gauge("fieldfare_lag_events", "Events appended and not matched yet.", registry=registry)
         self.subscriptions = Gauge("fieldfare_subscriptions", "Standing subscriptions.", registry=registry)
         self.connected = Gauge("fieldfare_connected_streams", "Open streams.", registry=registry)
+        self.delayed = Gauge(
+            "fieldfare_delayed_records", "Records that wait for their time.", registry=registry
+        )
         self.queued_bytes = Gauge(
             "fieldfare_append_queue_bytes", "Bytes of events waiting for the log's disk.", registry=registry
         )

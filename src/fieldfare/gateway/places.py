@@ -15,6 +15,9 @@ from fieldfare.storage.event_log import EventReader, starts_of
 AHEAD_MAX_MS = 1_000
 """A clock that is ahead of this one's by no more is not said to speak of the future."""
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d", re.ASCII)
+_MEANT_AS_TIME = re.compile(r"(\d{4})-\d\d-\d\d([Tt ]|$)", re.ASCII)
+
 
 class LogPlaces:
     """Finds them; every verb but `log_ends` reads the log: it is not to be called on the event loop.
@@ -61,6 +64,13 @@ class LogPlaces:
                 )
                 raise HttpProblem(400, "bad-position", detail, pointer=pointer)
             return keys_at(tuple(partition.first_since(time_ms) for partition in self._log.partitions))
+        meant = _MEANT_AS_TIME.match(text)
+        if meant is not None and int(meant[1]) >= len(starts):
+            detail = (
+                f"{name} is {text[:40]!r}; a time has a date that there is, seconds and a zone, such as"
+                " 2026-07-01T12:00:00Z or 2026-07-01T14:00:00+02:00."
+            )
+            raise HttpProblem(400, "bad-position", detail, pointer=pointer)
         if not text[:1].isdigit():
             detail = f"{name} must be earliest, latest, a position, or a time such as 2026-07-01T12:00:00Z."
             raise HttpProblem(400, "bad-position", detail, pointer=pointer)
@@ -92,7 +102,7 @@ class LogPlaces:
 
 def _time_ms(text: str) -> int | None:
     """A time as RFC 3339 writes it, in milliseconds since 1970; None for what is none."""
-    if not re.match(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d", text, re.ASCII) or len(text) > 40:
+    if not _TIME.match(text) or len(text) > 40:
         return None
     try:
         moment = datetime.fromisoformat(text.upper())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -50,6 +52,39 @@ class GatewaySettings(BaseSettings):
         None,
         description="A file with the first admin key, one line of 32 characters or more. With it every "
         "request needs an API key; without, whoever reaches the port may do everything.",
+    )
+    jwt_issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="Whose tokens (JWT) are taken beside API keys: what their claim iss says, to the letter.",
+    )
+    jwt_audience: str | None = Field(
+        None, min_length=1, description="What is to be in the claim aud of a token for this service."
+    )
+    jwt_jwks: str | None = Field(
+        None,
+        min_length=1,
+        description="The keys that tokens are signed with, as a JSON Web Key Set: a file, read again when it "
+        "has changed, or an https URL.",
+    )
+    jwt_claim: str = Field(
+        "scope",
+        min_length=1,
+        description="The claim with the rights: publish:SPACE, subscribe:SPACE, manage:SPACE, watch, admin, "
+        "with spaces between them or as a list.",
+    )
+    jwt_leeway_s: float = Field(
+        30.0,
+        ge=0,
+        le=600,
+        description="Seconds that the issuer's clock and this machine's may be apart. Up: patience with "
+        "wrong clocks, tokens last longer. Down: tokens end on time.",
+    )
+    jwt_refresh_s: float = Field(
+        300.0,
+        ge=5,
+        description="Seconds between looks at the keys, where they are at a URL. Up: fewer requests, a key "
+        "that was withdrawn counts for longer. Down: the opposite.",
     )
     insecure: bool = Field(
         False, description="Listen on other addresses than loopback although no key is asked for."
@@ -313,6 +348,17 @@ class GatewaySettings(BaseSettings):
         ge=MIB,
         description="Bytes of the event log above which its oldest matched records go, whatever their age.",
     )
+    delay_max_s: int = Field(
+        30 * 86400,
+        ge=0,
+        le=3650 * 86400,
+        description="Seconds for which events may wait for their time, at most.",
+    )
+    delayed_max_bytes: int = Field(
+        4 * GIB,
+        ge=0,
+        description="Bytes of events that wait for their time, of all spaces together; 0: none are taken.",
+    )
     maintenance_s: float = Field(
         10.0,
         gt=0,
@@ -343,10 +389,10 @@ class GatewaySettings(BaseSettings):
         "Down: one that hangs is noticed sooner.",
     )
 
-    @property
+    @cached_property
     def folder(self) -> DataFolder:
         """Where in the data directory everything lies."""
-        return DataFolder(self.data)
+        return DataFolder.at(self.data)
 
     @property
     def callable_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
@@ -365,13 +411,32 @@ class GatewaySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_open_to_itself_only(self) -> Self:
-        if not (is_loopback(self.host) or self.admin_key_file is not None or self.insecure):
+        asks = self.admin_key_file is not None or self.jwt_issuer is not None
+        if not (is_loopback(self.host) or asks or self.insecure):
             raise ValueError(
                 f"at {self.host} others than this machine reach the service, and may do everything: name a"
-                " file with an admin key in FIELDFARE_ADMIN_KEY_FILE, or say --insecure"
+                " file with an admin key in FIELDFARE_ADMIN_KEY_FILE, an issuer of tokens, or say --insecure"
                 " (FIELDFARE_INSECURE=1)"
             )
         return self
+
+    @model_validator(mode="after")
+    def _says_all_of_tokens(self) -> Self:
+        given = (self.jwt_issuer, self.jwt_audience, self.jwt_jwks)
+        if any(given) and not all(given):
+            raise ValueError("--jwt-issuer, --jwt-audience and --jwt-jwks go together: one is missing")
+        return self
+
+    @field_validator("jwt_jwks")
+    @classmethod
+    def _is_trusted(cls, place: str | None) -> str | None:
+        """Who is on the way to a URL without TLS could have the service believe any token."""
+        parts = urlsplit(place or "")
+        if parts.scheme in ("http", "https") and (parts.username or not parts.hostname):
+            raise ValueError("that is no URL such as https://login.example.com/keys.json")
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            raise ValueError("keys are read from https, or from this machine")
+        return place
 
     @field_validator("cors_origins")
     @classmethod
@@ -380,6 +445,10 @@ class GatewaySettings(BaseSettings):
             if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s,*]+", origin.lower()):
                 raise ValueError(f"{origin!r} is no origin such as https://app.example.com, nor *")
         return tuple(origin.lower() for origin in origins)
+
+
+class UnusableFile(ValueError):
+    """What a setting names cannot be used; the text names it, and holds nothing of what is in it."""
 
 
 def wrong_setting(error: ValidationError) -> str:

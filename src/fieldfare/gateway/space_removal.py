@@ -1,6 +1,7 @@
 """Spaces are deleted: gone at once and for good, and what is left of them bit by bit.
 
     the registry forgets the name, and revokes the keys ──▶ nobody gets in, streams of keys end
+    what it published for later goes ──────────────────────▶ nothing more of it comes
     its subscriptions go, some hundred a transaction ─────▶ their streams and pulls end, the index drops them
     the registry notes that all is done
 
@@ -17,6 +18,7 @@ import logging
 
 from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.writer import WriterClosed
 from fieldfare.storage.errors import StorageError
@@ -34,17 +36,23 @@ class SpaceRemoval:
     ----------
     registry
         Says what an earlier gateway has left.
-    subscriptions, keyring, pump
+    subscriptions, keyring, pump, delayed
         Have what belongs to a space.
     """
 
     def __init__(
-        self, registry: Registry, subscriptions: Subscriptions, keyring: Keyring, pump: Pump
+        self,
+        registry: Registry,
+        subscriptions: Subscriptions,
+        keyring: Keyring,
+        pump: Pump,
+        delayed: Delayed,
     ) -> None:
         self._unfinished = registry.unfinished_spaces()
         self._subscriptions = subscriptions
         self._keyring = keyring
         self._pump = pump
+        self._delayed = delayed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -78,6 +86,8 @@ class SpaceRemoval:
     async def _finish(self, key: str) -> None:
         while True:
             try:
+                if await self._delayed.cancel_some(key):
+                    continue
                 removed = await self._subscriptions.remove_some(key)
             except WriterClosed:
                 return

@@ -128,6 +128,19 @@ def remove(registry: Registry, quotas: Quotas, space: str, id: str, ends: Offset
     return removed
 
 
+def remove_unused(
+    registry: Registry, quotas: Quotas, subscription: Subscription, ends: Offsets
+) -> Subscription | None:
+    """Remove a subscription that nobody uses; None when it was changed or removed meanwhile."""
+    existing = registry.get(subscription.space, subscription.id)
+    if existing is None or (existing.revision, existing.delivery) != (
+        subscription.revision,
+        subscription.delivery,
+    ):
+        return None
+    return remove(registry, quotas, subscription.space, subscription.id, ends)
+
+
 def pause(registry: Registry, subscription: Subscription, because: str, ends: Offsets) -> Subscription | None:
     """Pause what is sent to a subscription's address; None when it is not sent there any more."""
     existing = registry.get(subscription.space, subscription.id)

@@ -29,6 +29,7 @@ from fieldfare.gateway.subscription_store import (
     make_up_id,
     pause,
     remove,
+    remove_unused,
     store,
 )
 from fieldfare.gateway.turns import SharedRoom
@@ -165,6 +166,10 @@ class Subscriptions:
             await self._quotas.hold(refused)
             raise
 
+    def has_space(self, name: str) -> bool:
+        """Whether there is a space of that name."""
+        return name in self._spaces
+
     def is_there(self, key: str) -> bool:
         """Whether a space has not been deleted."""
         return self._spaces.get(space_name(key)) == key
@@ -267,6 +272,7 @@ class Subscriptions:
             page = await asyncio.to_thread(self._registry.pushed, after)
             for each in page:
                 if changes == self._changes and self.is_there(each.space):
+                    self._hold(each)  # whoever begins with it asks at once how it stands
                     yield each
                     continue
                 now = await self.standing(each)
@@ -425,6 +431,15 @@ class Subscriptions:
         if removed is None:
             raise await self._unknown(key, id)
         self.count -= 1
+        return removed
+
+    async def remove_unused(self, subscription: Subscription) -> Subscription | None:
+        """Remove a subscription that nobody uses; None when it was changed or removed meanwhile."""
+        work = partial(remove_unused, self._registry, self._quotas, subscription)
+        removed = await self._writer.change(work, subscription.space)
+        if removed is not None:
+            self._let_go(subscription.space, subscription.id)
+            self.count -= 1
         return removed
 
     async def configure(self, space: str, id: str, changes: Any) -> Subscription:

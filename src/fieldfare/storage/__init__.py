@@ -1,8 +1,8 @@
 """What is durable: event log, registry, match log and index files; contracts, opened by address.
 
-``event_log``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it; the folders
-are those who do: `sqlite` an event log, `sql` the registry, `files` match log and index store, `kafka` both
-logs.
+``event_log``, ``delayed``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it;
+the folders are those who do: `sqlite` an event log and what waits to be in it, `sql` the registry, `files`
+match log and index store, `kafka` both logs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
+    from fieldfare.storage.delayed import DelayedRecords
     from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
     from fieldfare.storage.index_store import IndexStore
     from fieldfare.storage.keys import KeyStore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fieldfare.storage.registry import Registry
 
 __all__ = [
+    "DelayedRecords",
     "EventLog",
     "EventReader",
     "EventRetention",
@@ -32,6 +34,7 @@ __all__ = [
     "MatchPartition",
     "NewMatchBlock",
     "Registry",
+    "open_delayed",
     "open_event_log",
     "open_index_store",
     "open_keys",
@@ -44,6 +47,7 @@ _MODULES = {
         ("EventLog", "EventReader", "EventRetention", "EventWriter", "LogPartition"), "event_log"
     ),
     **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
+    "DelayedRecords": "delayed",
     "IndexStore": "index_store",
     "KeyStore": "keys",
     "Registry": "registry",
@@ -78,6 +82,22 @@ def open_event_log(url: str) -> EventLog:
     from fieldfare.storage.sqlite.log import SqliteEventLog
 
     return SqliteEventLog(path)
+
+
+def open_delayed(url: str) -> DelayedRecords:
+    """Open the records that wait for their time at an address, ``sqlite:///path``; created if not there.
+
+    Raises
+    ------
+    ValueError
+        The address is of no kind that is known.
+    StorageError
+        The file cannot be opened, or holds something else.
+    """
+    path = _path(url, "delayed records", "sqlite")
+    from fieldfare.storage.sqlite.delayed import SqliteDelayed
+
+    return SqliteDelayed(path)
 
 
 def open_registry(url: str) -> Registry:

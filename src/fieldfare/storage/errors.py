@@ -56,5 +56,9 @@ class BrokenBlockError(MatchLogError):
         self.block = block
 
 
+class DelayedError(StorageError):
+    """Records that wait for their time could not be read or written."""
+
+
 class IndexStoreError(StorageError):
     """A manifest or an index file could not be read or written."""

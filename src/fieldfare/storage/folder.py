@@ -4,13 +4,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from fieldfare.storage.errors import FormatError
+
+
+class _Addresses(msgspec.Struct):
+    log: str
+    match_log: str
 
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The data directory of one service, as ``fieldfare serve --data`` lays it out."""
+    """The data directory of one service, as ``fieldfare serve --data`` lays it out.
+
+    Parameters
+    ----------
+    root
+        The directory.
+    log, match_log
+        The addresses of logs that are elsewhere, see `addresses`.
+    """
 
     root: Path
+    log: str | None = None
+    match_log: str | None = None
+
+    @classmethod
+    def at(cls, root: Path) -> Self:
+        """The directory, and the logs that are noted there; FormatError when that cannot be understood."""
+        folder = cls(root)
+        try:
+            noted = msgspec.json.decode(folder.addresses.read_bytes(), type=_Addresses)
+        except FileNotFoundError:
+            return folder
+        except msgspec.DecodeError as error:
+            raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
+        return cls(root, noted.log, noted.match_log)
+
+    @property
+    def addresses(self) -> Path:
+        """What says where the logs are, if they are not here."""
+        return self.root / "logs.json"
 
     @property
     def log_path(self) -> Path:
@@ -18,7 +55,7 @@ class DataFolder:
 
     @property
     def log_url(self) -> str:
-        return f"sqlite:///{self.log_path}"
+        return self.log or f"sqlite:///{self.log_path}"
 
     @property
     def registry_path(self) -> Path:
@@ -29,13 +66,18 @@ class DataFolder:
         return f"sqlite:///{self.registry_path}"
 
     @property
+    def delayed_url(self) -> str:
+        """Records that wait for their time."""
+        return f"sqlite:///{self.root / 'delayed.db'}"
+
+    @property
     def matches(self) -> Path:
-        """The match log."""
+        """The match log, if it is not elsewhere; and what a task has no room for in memory."""
         return self.root / "matches"
 
     @property
     def matches_url(self) -> str:
-        return self.matches.absolute().as_uri()
+        return self.match_log or self.matches.absolute().as_uri()
 
     @property
     def pasts(self) -> Path:

@@ -57,6 +57,13 @@ class KeyStore(Protocol):
         """Note that a key lets nobody in any more, if it did; durable on return."""
         ...
 
+    def ended_spaces(self) -> dict[str, int]:
+        """When a space of a name was last deleted, in milliseconds since 1970: by then its keys were revoked.
+
+        What was signed before, and is kept nowhere, has no rights in a later space of that name.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of this process's connections; they are opened again when needed."""
         ...

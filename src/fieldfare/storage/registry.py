@@ -210,6 +210,19 @@ class Registry(Protocol):
         """Up to ``limit`` subscriptions that have a push address, sorted by space and id, behind these."""
         ...
 
+    def expiring(
+        self, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> Sequence[tuple[Subscription, int]]:
+        """Up to ``limit`` subscriptions that expire when nobody uses them, as `pushed` gives those.
+
+        With each, for how many seconds nobody had, as was noted since it was changed last.
+        """
+        ...
+
+    def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
+        """Note for how many seconds nobody has used subscriptions; of those that are not there, nothing."""
+        ...
+
     def count(self, space: str | None = None) -> int:
         """How many subscriptions there are, in one space or in all."""
         ...
@@ -274,8 +287,8 @@ class Registry(Protocol):
         """Retention has taken all of it."""
         ...
 
-    def load_cursor(self, number: int) -> Cursor | None:
-        """The cursor last saved for a subscription's number, or None."""
+    def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
+        """The cursors last saved for some subscriptions' numbers; of those that have one."""
         ...
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
@@ -302,8 +315,8 @@ class Registry(Protocol):
         """
         ...
 
-    def count_letters(self, number: int) -> int:
-        """How many there are in all."""
+    def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        """How many there are in all, of some subscriptions; of those that have any."""
         ...
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import time
+import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fieldfare.client import protocol
-from fieldfare.client.asynchronous.concurrency import AsyncFuture, AsyncGuard, off_the_loop, open_early
+from fieldfare.client import later, protocol
+from fieldfare.client.asynchronous.concurrency import (
+    AsyncFlag,
+    AsyncFuture,
+    AsyncGuard,
+    off_the_loop,
+    open_early,
+)
 from fieldfare.client.asynchronous.publisher import AsyncPublisher
 from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
-from fieldfare.client.encoding import Publishable
-from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
+from fieldfare.client.credentials import AsyncGiveKey, choose_key
+from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
+from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
@@ -25,13 +36,12 @@ from fieldfare.client.records import (
     PulledMessage,
     SubscriptionInfo,
 )
-from fieldfare.client.retry import RetrySettings
+from fieldfare.client.retry import Backoff, RetrySettings
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     PACKED_FROM_BYTES,
     Certificate,
     Compression,
-    choose_key,
     choose_packing,
     choose_space,
     choose_tls,
@@ -59,9 +69,11 @@ class AsyncClient:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
-    key : str, optional
-        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
-        FIELDFARE_API_KEY_FILE names.
+    key : str or callable, optional
+        An API key or a token, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the
+        file that FIELDFARE_API_KEY_FILE names. A callable is called before each request and gives what is
+        valid then: it fetches a new token when the one that it has is about to expire. In an asyncio program
+        it may give an awaitable.
     ca_file : str or Path, optional
         Certificates of authorities (PEM) by which the service is known, in place of those that the system
         knows; else FIELDFARE_CA_FILE. For https.
@@ -73,6 +85,8 @@ class AsyncClient:
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    queue : QueueSettings, optional
+        How much may wait in memory to be sent, and what `publish` does when that is full.
     compression : "zstd" or "gzip", optional
         Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
         packs better; it needs Python 3.14 or the extra ``zstd``.
@@ -94,11 +108,12 @@ class AsyncClient:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
-        key: str | None = None,
+        key: str | AsyncGiveKey | None = None,
         ca_file: str | Path | None = None,
         certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        queue: QueueSettings | None = None,
         compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
@@ -106,6 +121,7 @@ class AsyncClient:
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
+        self._queue = queue
         self._packed = choose_packing(compression)
         tls = choose_tls(self.url, ca_file, certificate)
         self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url), tls)
@@ -160,24 +176,71 @@ class AsyncClient:
         """Publish an Arrow table and wait until all rows are durable. See `AsyncPublisher.publish_table`."""
         return await self._default_publisher().publish_table(events, max_events=max_events)
 
+    async def publish_later(self, events: Iterable[Publishable], when: When) -> DelayedEvents:
+        """Have events appended when their time has come, and not before; they are durable on return.
+
+        They are matched as of then, against the subscriptions that there are. One request with at most
+        10,000 events, repeated while it fails in passing, as `AsyncPublisher` does: it is kept once.
+
+        Parameters
+        ----------
+        events
+            As `publish_many` takes them.
+        when : float, timedelta or datetime
+            Seconds from when the service has them, or the moment; a datetime needs a time zone.
+
+        Raises
+        ------
+        PublishError
+            All were refused; where only some are, the result says which.
+        """
+        self._check_open()
+        lines = [encode_event(event) for event in events]
+        call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
+        backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
+        while True:
+            try:
+                return await self._perform(call)
+            except (ApiError, ConnectionFailed) as error:
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+                if wait_s is None:
+                    raise
+            await AsyncFlag().wait(wait_s)
+
+    async def delayed(self, page_size: int = 1000) -> AsyncIterator[DelayedEvents]:
+        """What waits for its time, soonest first, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = await self._perform(later.list_delayed(self.space, after, page_size))
+            for each in page:
+                yield each
+            if after is None:
+                return
+
+    async def cancel_delayed(self, id: str) -> None:
+        """Have events not come that wait for their time; ApiError (404) where that has come."""
+        await self._perform(later.cancel_delayed(self.space, id))
+
     def publisher(
         self,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
+        queue: QueueSettings | None = None,
     ) -> AsyncPublisher:
         """A publisher with a queue, an order and a producer id of its own.
 
         Parameters
         ----------
-        batch, retry
+        batch, retry, queue
             As for the client.
         outbox : str, Path or OutboxSettings, optional
             A file that keeps the events until the service has them: they survive the end of the program, and
-            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
+            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then, and
+            there is no ``queue``.
         """
         with self._guard:
-            return self._make_publisher(batch, retry, outbox)
+            return self._make_publisher(batch, retry, outbox, queue)
 
     # Subscriptions
 
@@ -489,17 +552,20 @@ class AsyncClient:
             with self._guard:
                 publisher = self._own_publisher
                 if publisher is None:
-                    publisher = self._own_publisher = self._make_publisher(self._batch, self._retry)
+                    publisher = self._own_publisher = self._make_publisher(
+                        self._batch, self._retry, None, self._queue
+                    )
         return publisher
 
     def _make_publisher(
         self,
         batch: BatchPolicy | Literal["auto"],
         retry: RetrySettings | None,
-        outbox: str | Path | OutboxSettings | None = None,
+        outbox: str | Path | OutboxSettings | None,
+        queue: QueueSettings | None,
     ) -> AsyncPublisher:
         self._check_open()
-        publisher = AsyncPublisher(self._perform, self.url, self.space, batch, retry, outbox)
+        publisher = AsyncPublisher(self._perform, self.url, self.space, batch, retry, outbox, queue)
         self._publishers.add(publisher)
         return publisher
 

@@ -31,6 +31,7 @@ from fieldfare.client.message import Message
 from fieldfare.client.protocol import ApiCall, stream_path
 from fieldfare.client.retry import STAY_CONNECTED, Backoff, is_passing
 from fieldfare.client.session import AckBatch, AckBuffer, SeenPositions, describe_acks
+from fieldfare.client.tracing import handling
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     STREAM_HEADERS,
@@ -246,7 +247,12 @@ class AsyncSubscriber:
         if self._ack_deadline_s is None:
             self._ack_deadline_s = PROCESSED_DEADLINE_S
         await self.open()
-        processing = AsyncProcessing(self, self.close, handler, concurrency, self._ack_deadline_s)
+
+        async def traced(message: Message) -> None:
+            with handling(message, self.space, self.id):
+                await handler(message)
+
+        processing = AsyncProcessing(self, self.close, traced, concurrency, self._ack_deadline_s)
         await processing.run(drain_on)
 
     async def open(self) -> None:

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import random
+import time
+import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fieldfare.client import protocol
-from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy
-from fieldfare.client.encoding import Publishable
-from fieldfare.client.errors import ApiError, ClientClosed, SubscriptionsRefused
+from fieldfare.client import later, protocol
+from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
+from fieldfare.client.credentials import GiveKey, choose_key
+from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
+from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
 from fieldfare.client.protocol import ApiCall, Result
 from fieldfare.client.records import (
@@ -23,8 +28,14 @@ from fieldfare.client.records import (
     PulledMessage,
     SubscriptionInfo,
 )
-from fieldfare.client.retry import RetrySettings
-from fieldfare.client.synchronous.concurrency import Future, Guard, off_the_loop, open_early
+from fieldfare.client.retry import Backoff, RetrySettings
+from fieldfare.client.synchronous.concurrency import (
+    Flag,
+    Future,
+    Guard,
+    off_the_loop,
+    open_early,
+)
 from fieldfare.client.synchronous.publisher import Publisher
 from fieldfare.client.synchronous.subscriber import Subscriber
 from fieldfare.client.transport import (
@@ -32,7 +43,6 @@ from fieldfare.client.transport import (
     PACKED_FROM_BYTES,
     Certificate,
     Compression,
-    choose_key,
     choose_packing,
     choose_space,
     choose_tls,
@@ -60,9 +70,11 @@ class Client:
         Whose events and subscriptions; else FIELDFARE_SPACE, else "default".
     timeout_s : float
         How long the service may take to answer a call.
-    key : str, optional
-        An API key, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the file that
-        FIELDFARE_API_KEY_FILE names.
+    key : str or callable, optional
+        An API key or a token, for a service that asks for one; else FIELDFARE_API_KEY, else what is in the
+        file that FIELDFARE_API_KEY_FILE names. A callable is called before each request and gives what is
+        valid then: it fetches a new token when the one that it has is about to expire. In an asyncio program
+        it may give an awaitable.
     ca_file : str or Path, optional
         Certificates of authorities (PEM) by which the service is known, in place of those that the system
         knows; else FIELDFARE_CA_FILE. For https.
@@ -74,6 +86,8 @@ class Client:
         `AutoBatching` adapts within a bound on latency.
     retry : RetrySettings, optional
         How they repeat what failed in passing.
+    queue : QueueSettings, optional
+        How much may wait in memory to be sent, and what `publish` does when that is full.
     compression : "zstd" or "gzip", optional
         Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
         packs better; it needs Python 3.14 or the extra ``zstd``.
@@ -95,11 +109,12 @@ class Client:
         space: str | None = None,
         timeout_s: float = 30.0,
         *,
-        key: str | None = None,
+        key: str | GiveKey | None = None,
         ca_file: str | Path | None = None,
         certificate: Certificate | None = None,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
+        queue: QueueSettings | None = None,
         compression: Compression | None = None,
     ) -> None:
         self.url = choose_url(url)
@@ -107,6 +122,7 @@ class Client:
         self._timeout_s = timeout_s
         self._batch = batch
         self._retry = retry
+        self._queue = queue
         self._packed = choose_packing(compression)
         tls = choose_tls(self.url, ca_file, certificate)
         self._http = make_http(self.url, timeout_s, choose_key(key, self.url), tls)
@@ -161,24 +177,71 @@ class Client:
         """Publish an Arrow table and wait until all rows are durable. See `Publisher.publish_table`."""
         return self._default_publisher().publish_table(events, max_events=max_events)
 
+    def publish_later(self, events: Iterable[Publishable], when: When) -> DelayedEvents:
+        """Have events appended when their time has come, and not before; they are durable on return.
+
+        They are matched as of then, against the subscriptions that there are. One request with at most
+        10,000 events, repeated while it fails in passing, as `Publisher` does: it is kept once.
+
+        Parameters
+        ----------
+        events
+            As `publish_many` takes them.
+        when : float, timedelta or datetime
+            Seconds from when the service has them, or the moment; a datetime needs a time zone.
+
+        Raises
+        ------
+        PublishError
+            All were refused; where only some are, the result says which.
+        """
+        self._check_open()
+        lines = [encode_event(event) for event in events]
+        call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
+        backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
+        while True:
+            try:
+                return self._perform(call)
+            except (ApiError, ConnectionFailed) as error:
+                wait_s = backoff.next_wait_s(error, time.monotonic())
+                if wait_s is None:
+                    raise
+            Flag().wait(wait_s)
+
+    def delayed(self, page_size: int = 1000) -> Iterator[DelayedEvents]:
+        """What waits for its time, soonest first, read a page at a time."""
+        after: str | None = None
+        while True:
+            page, after = self._perform(later.list_delayed(self.space, after, page_size))
+            for each in page:
+                yield each
+            if after is None:
+                return
+
+    def cancel_delayed(self, id: str) -> None:
+        """Have events not come that wait for their time; ApiError (404) where that has come."""
+        self._perform(later.cancel_delayed(self.space, id))
+
     def publisher(
         self,
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
+        queue: QueueSettings | None = None,
     ) -> Publisher:
         """A publisher with a queue, an order and a producer id of its own.
 
         Parameters
         ----------
-        batch, retry
+        batch, retry, queue
             As for the client.
         outbox : str, Path or OutboxSettings, optional
             A file that keeps the events until the service has them: they survive the end of the program, and
-            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then.
+            are sent by the next publisher that opens the file. ``retry.deadline_s`` does not count then, and
+            there is no ``queue``.
         """
         with self._guard:
-            return self._make_publisher(batch, retry, outbox)
+            return self._make_publisher(batch, retry, outbox, queue)
 
     # Subscriptions
 
@@ -486,17 +549,20 @@ class Client:
             with self._guard:
                 publisher = self._own_publisher
                 if publisher is None:
-                    publisher = self._own_publisher = self._make_publisher(self._batch, self._retry)
+                    publisher = self._own_publisher = self._make_publisher(
+                        self._batch, self._retry, None, self._queue
+                    )
         return publisher
 
     def _make_publisher(
         self,
         batch: BatchPolicy | Literal["auto"],
         retry: RetrySettings | None,
-        outbox: str | Path | OutboxSettings | None = None,
+        outbox: str | Path | OutboxSettings | None,
+        queue: QueueSettings | None,
     ) -> Publisher:
         self._check_open()
-        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox)
+        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox, queue)
         self._publishers.add(publisher)
         return publisher
 

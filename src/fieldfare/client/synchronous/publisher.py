@@ -21,6 +21,7 @@ from fieldfare.client.batching import (
     BatchPolicy,
     ManyEvents,
     OneEvent,
+    QueueSettings,
     Receiver,
     fail_runs,
 )
@@ -32,7 +33,7 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.errors import ClientClosed, OutboxError
+from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
 from fieldfare.client.protocol import ApiCall, PublishAnswer
 from fieldfare.client.retry import RetrySettings
@@ -85,9 +86,10 @@ class Publisher:
         batch: BatchPolicy | Literal["auto"] = "auto",
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
+        queue: QueueSettings | None = None,
     ) -> None:
         self._perform = perform
-        self._dispatch = PublisherQueue(url, space, batch, retry, outbox)
+        self._dispatch = PublisherQueue(url, space, batch, retry, outbox, queue)
         self._queue = self._dispatch.queue
         self._tables, self._table_lock = TableTurn(), Lock()
         self._guard = Guard()
@@ -120,7 +122,8 @@ class Publisher:
         only after `store`, or a moment later, a power failure.
 
         While the queue is full this waits, but not in an asyncio program: one that does not the futures
-        awaits `drain` now and then, so that the queue stays bounded.
+        awaits `drain` now and then, so that the queue stays bounded. `QueueSettings.when_full` may say
+        that it raises, or drops the event, instead.
 
         The future fails with PublishError when the service refuses the event, DeliveryTimeout when it could
         not be reached until the deadline, ApiError when it refuses the request (an unknown space). With an
@@ -133,10 +136,15 @@ class Publisher:
             The event has no source or type, or cannot be written as JSON. Nothing was queued.
         OutboxError
             The event could not be stored. Nothing was queued.
+        QueueFull
+            The queue is full, and is to raise then. Nothing was queued.
         """
         line = encode_event(event)
         promise: Promise[Position] = Promise()
-        self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0)
+        full = self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0, self._dispatch.when_full)
+        if full is not None:
+            promise.refuse(full)
+            promise.exception()  # Seen: asyncio would write a traceback for each that nobody looks at.
         return promise
 
     def publish_many(self, events: Iterable[Publishable]) -> list[Position]:
@@ -302,19 +310,32 @@ class Publisher:
         if lost:
             logger.warning("the program ended before %d published events were acknowledged", lost)
 
-    def _hand_over(self, lines: list[bytes], receiver: Receiver, start: int) -> None:
+    def _hand_over(
+        self,
+        lines: list[bytes],
+        receiver: Receiver,
+        start: int,
+        when_full: Literal["block", "raise", "drop"] = "block",
+    ) -> QueueFull | None:
+        """Queue events; where they are to be dropped when there is no room, why they were."""
         size_bytes = sum(map(len, lines))
         with self._guard:
-            if not self._queue.has_room():
+            if not self._queue.has_room() and when_full == "block":
                 self._progress.hold_until(lambda: self._queue.has_room() or self._closed)
             if self._closed:
                 raise ClientClosed("this publisher is closed")
+            if when_full != "block" and not self._queue.has_room():
+                full = self._dispatch.turn_away(time.monotonic())
+                if when_full == "raise":
+                    raise full
+                return full
             was_empty = not len(self._queue)
             self._queue.add(lines, size_bytes, receiver, start, time.monotonic())
             self._start_worker()
             # A worker that already waits out the first event's linger need not hear of each next one.
             if was_empty or self._queue.is_full():
                 self._work.fire_one()
+        return None
 
     def _start_worker(self) -> None:
         """Start one more, if there is something for it to do and it may be."""

@@ -32,6 +32,7 @@ from fieldfare.client.synchronous.concurrency import (
     Workers,
 )
 from fieldfare.client.synchronous.processing import Processing
+from fieldfare.client.tracing import handling
 from fieldfare.client.transport import (
     HTTP_ERRORS,
     STREAM_HEADERS,
@@ -247,7 +248,12 @@ class Subscriber:
         if self._ack_deadline_s is None:
             self._ack_deadline_s = PROCESSED_DEADLINE_S
         self.open()
-        processing = Processing(self, self.close, handler, concurrency, self._ack_deadline_s)
+
+        def traced(message: Message) -> None:
+            with handling(message, self.space, self.id):
+                handler(message)
+
+        processing = Processing(self, self.close, traced, concurrency, self._ack_deadline_s)
         processing.run(drain_on)
 
     def open(self) -> None:

@@ -41,7 +41,16 @@ class Audit:
         self._thread = QueueListener(self._lines, file)
         self._thread.start()
 
-    def note(self, time_ms: int, by: str, method: str, path: str, status: int, made: str | None) -> None:
+    def note(
+        self,
+        time_ms: int,
+        by: str,
+        method: str,
+        path: str,
+        status: int,
+        made: str | None,
+        because: str | None = None,
+    ) -> None:
         """Note that a request was answered.
 
         Parameters
@@ -54,6 +63,8 @@ class Audit:
             What was asked, and how it was answered.
         made : str or None
             What was made, as the answer's Location names it.
+        because : str or None
+            Why, where nobody has asked for it but the service itself.
         """
         line: dict[str, Any] = {
             "time_ms": time_ms,
@@ -64,6 +75,8 @@ class Audit:
         }
         if made is not None:
             line["made"] = made
+        if because is not None:
+            line["because"] = because
         text = msgspec.json.encode(line).decode()
         self._to_thread.emit(logging.makeLogRecord({"msg": text, "levelno": logging.INFO}))
 

@@ -1,13 +1,14 @@
-"""Who asks, and what they may: the rights of API keys.
+"""Who asks, and what they may: the rights of API keys and tokens.
 
-A key has rights in one space, or in the service. What a key has no rights in does not exist for it: it gets
-the same answer for another's space as for one that there is not.
+A key has rights in one space, or in the service, a token perhaps in several; for all that is asked here a
+token is a key. What a key has no rights in does not exist for it: it gets the same answer for another's
+space as for one that there is not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from starlette.requests import Request
@@ -40,29 +41,27 @@ class Caller:
     Parameters
     ----------
     id : str
-        The key's.
-    space : str or None
-        Where its rights hold; None for the service.
-    rights : iterable of Right
+        The key's; of a token whose it is, and by whom: ``SUBJECT@ISSUER``.
+    grants : mapping of str or None to iterable of Right
+        Its rights by space; by None those of the service.
     """
 
-    __slots__ = ("_ended", "_watchers", "id", "is_admin", "rights", "space")
+    __slots__ = ("_ended", "_watchers", "grants", "id", "is_admin")
 
-    def __init__(self, id: str, space: str | None, rights: Iterable[Right]) -> None:
+    def __init__(self, id: str, grants: Mapping[str | None, Iterable[Right]]) -> None:
         self.id = id
-        self.space = space
-        self.rights = frozenset(rights)
-        self.is_admin = Right.ADMIN in self.rights
+        self.grants = {space: frozenset(rights) for space, rights in grants.items()}
+        self.is_admin = Right.ADMIN in self.grants.get(None, ())
         self._ended = False
         self._watchers: set[asyncio.Future[None]] = set()
 
     def may(self, right: Right, space: str | None = None) -> bool:
         """Whether it has a right: in a space, or in the service."""
-        return self.is_admin or (right in self.rights and space == self.space)
+        return self.is_admin or right in self.grants.get(space, ())
 
     def knows(self, space: str) -> bool:
         """Whether it may hear that there is such a space."""
-        return self.is_admin or space == self.space
+        return self.is_admin or space in self.grants
 
     def check(self, right: Right, space: str | None = None) -> None:
         """Problem when it lacks a right: 401 for nobody, 404 in a space that is not its own, 403 else."""
@@ -75,14 +74,24 @@ class Caller:
             raise HttpProblem(404, "unknown-space", detail)
         if space is None and right in OF_SPACES:
             right = Right.ADMIN
-        has = ", ".join(sorted(self.rights)) or "none"
+        raise self._forbidden(right, self.grants.get(space))
+
+    def check_anywhere(self, right: Right) -> None:
+        """Problem when it has a right neither in the service nor in any space."""
+        if not self.is_admin and not any(right in rights for rights in self.grants.values()):
+            raise self._forbidden(right, None)
+
+    def _forbidden(self, right: Right, rights: Iterable[Right] | None) -> HttpProblem:
+        if rights is None:
+            rights = set().union(*self.grants.values())
+        has = ", ".join(sorted(rights)) or "none"
         detail = f"This needs a key with the right to {right}; the rights of this one: {has}."
-        raise HttpProblem(403, "forbidden", detail)
+        return HttpProblem(403, "forbidden", detail)
 
     def end(self) -> None:
-        """The key is revoked: what is open for it ends."""
+        """The key is revoked, or has expired: what is open for it ends."""
         self._ended = True
-        self.rights, self.is_admin = frozenset(), False
+        self.grants, self.is_admin = {}, False
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)
@@ -124,10 +133,10 @@ class Caller:
         return received
 
 
-EVERYBODY = Caller("", None, (Right.ADMIN,))
+EVERYBODY = Caller("", {None: (Right.ADMIN,)})
 """Who asks a service that has no keys."""
 
-NOBODY = Caller("", None, ())
+NOBODY = Caller("", {})
 """Who asks without a key a service that has some."""
 
 
@@ -141,18 +150,22 @@ def in_scope(scope: Scope) -> Caller:
     return caller
 
 
-def unauthorised(detail: str) -> HttpProblem:
-    """Problem 401, with the way in."""
+def unauthorised(detail: str, *, error: str | None = None) -> HttpProblem:
+    """Problem 401, with the way in; ``error`` is RFC 6750's word for what is wrong with what was sent."""
+    hint = (
+        "Send it as `Authorization: Bearer KEY`; the client and the command line take it from"
+        " FIELDFARE_API_KEY or FIELDFARE_API_KEY_FILE."
+    )
+    way_in = 'Bearer realm="fieldfare"' + (f', error="{error}"' if error else "")
     return HttpProblem(
-        401,
-        "unauthorised",
-        detail,
-        headers={"WWW-Authenticate": 'Bearer realm="fieldfare"'},
-        hint="Send it as `Authorization: Bearer KEY`; the client and the command line take it from"
-        " FIELDFARE_API_KEY or FIELDFARE_API_KEY_FILE.",
+        401, "unauthorised", detail, headers={"WWW-Authenticate": way_in}, hint=None if error else hint
     )
 
 
 def invalid_key() -> HttpProblem:
     """The same for a key that never was and for one that was revoked."""
     return unauthorised("This API key is not valid.")
+
+
+class UnknownSigner(HttpProblem):
+    """The key that a token is signed with is not known, perhaps not yet: one may look, and ask again."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import ssl
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
@@ -21,6 +20,7 @@ from uvicorn.server import ServerState
 
 from fieldfare.gateway.admission.handshakes import SURPLUS_MAX, Handshake, make_way
 from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
+from fieldfare.gateway.admission.tls import Certificates
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
@@ -44,14 +44,14 @@ _OF_AN_OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
 def server_config(
-    app: ASGIApp, settings: GatewaySettings, tls: ssl.SSLContext | None = None, **more: Any
+    app: ASGIApp, settings: GatewaySettings, tls: Certificates | None = None, **more: Any
 ) -> uvicorn.Config:
     """How uvicorn runs the gateway, in its own process and in tests."""
     connected = connection_class(settings)
 
     def entered(**given: Any) -> asyncio.Protocol:
         connection = connected(**given)
-        return connection if tls is None else Handshake(connection, tls, settings.head_timeout_s)
+        return connection if tls is None else Handshake(connection, tls.context, settings.head_timeout_s)
 
     return uvicorn.Config(
         app,

@@ -10,21 +10,25 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fieldfare.gateway.admission.callers import CALLER
+from fieldfare.gateway.admission.callers import CALLER, UnknownSigner
 from fieldfare.gateway.admission.keyring import Keyring
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.settings import ANY, GatewaySettings
+
+if TYPE_CHECKING:
+    from fieldfare.gateway.admission.token_keys import KeyWatch
 
 HEADERS = "fieldfare.headers"
 """Where routes find a request's headers by name."""
 
 _ONCE = (
     *("authorization", "content-type", "content-encoding", "host", "origin"),
-    *("fieldfare-producer", "fieldfare-sequence"),
+    *("fieldfare-producer", "fieldfare-sequence", "fieldfare-deliver-after", "fieldfare-deliver-at"),
 )
 _NO_FOREIGN_PAGE = frozenset((None, b"none", b"same-origin"))
 _ESCAPE = re.compile(rb"%(?:[0-9A-Fa-f]{2})?")
@@ -117,19 +121,33 @@ class Identified:
     """ASGI middleware: finds out who asks, and refuses a key that lets nobody in.
 
     Behind what allows for pages of other origins: they are to see that their key is not valid.
+
+    Parameters
+    ----------
+    app, keyring
+    key_watch
+        Looks, if there has not been a look lately, for the key that a token says it is signed with.
     """
 
-    def __init__(self, app: ASGIApp, keyring: Keyring) -> None:
+    def __init__(self, app: ASGIApp, keyring: Keyring, key_watch: KeyWatch | None) -> None:
         self._app = app
         self._keyring = keyring
+        self._key_watch = key_watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
+            authorization = scope[HEADERS].get(b"authorization")
             try:
-                scope[CALLER] = self._keyring.find(scope[HEADERS].get(b"authorization"))
+                try:
+                    caller = self._keyring.find(authorization)
+                except UnknownSigner:
+                    if self._key_watch is not None:
+                        await self._key_watch.look_again()
+                    caller = self._keyring.find(authorization)
             except HttpProblem as problem:
                 await problem.response()(scope, receive, send)
                 return
+            scope[CALLER] = caller
         await self._app(scope, receive, send)
 
 

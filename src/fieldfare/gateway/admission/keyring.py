@@ -1,4 +1,4 @@
-"""The API keys that let somebody in: all in memory, so that to look at one takes microseconds.
+"""What lets somebody in: API keys, all in memory, so that to look at one takes microseconds, and tokens.
 
 A key is ``ff_ID_SECRET``. The id finds it, and the digest of the whole decides, compared in constant time.
 """
@@ -13,11 +13,15 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fieldfare.gateway.admission.callers import EVERYBODY, NOBODY, Caller, Right, invalid_key
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.settings import UnusableFile
 from fieldfare.storage.keys import KeyStore, StoredKey
+
+if TYPE_CHECKING:  # a service without tokens need not load what they take
+    from fieldfare.gateway.admission.tokens import WebTokens
 
 ADMIN = "admin"
 """The id of the key that is not kept in the store but read from a file at the start."""
@@ -32,8 +36,8 @@ _LONGEST_BYTES = 512
 _SECRET = re.compile(rb"[\x21-\x7e]+")
 
 
-class AdminKeyError(ValueError):
-    """The file with the first key cannot be used; the text names it, and holds nothing of what is in it."""
+class AdminKeyError(UnusableFile):
+    """The file with the first key cannot be used."""
 
 
 def read_admin_key(path: Path) -> bytes:
@@ -59,6 +63,8 @@ class Keyring:
         Where keys are kept.
     admin_digest
         Of the first admin key; None where there is none.
+    tokens
+        Knows who may come with a token; None where nobody may.
 
     Attributes
     ----------
@@ -67,12 +73,18 @@ class Keyring:
         be open to all because somebody took back a key.
     """
 
-    def __init__(self, store: KeyStore, admin_digest: bytes | None) -> None:
+    def __init__(self, store: KeyStore, admin_digest: bytes | None, tokens: WebTokens | None = None) -> None:
         self._store = store
-        self._admin = None if admin_digest is None else Caller(ADMIN, None, (Right.ADMIN,))
+        self._admin = None if admin_digest is None else Caller(ADMIN, {None: (Right.ADMIN,)})
         self._admin_digest = admin_digest or b""
+        self._tokens = tokens
         kept = store.keys()
-        self.required = bool(kept) or admin_digest is not None
+        self.required = bool(kept) or admin_digest is not None or tokens is not None
+        if self.required and not kept:
+            # One that never let anybody in: it keeps the service closed when a setting is forgotten.
+            store.add(
+                StoredKey(ADMIN, b"", None, (), "keys are asked for", _now_ms(), "", revoked_ms=_now_ms())
+            )
         self._keys = {key.id: key for key in kept if key.revoked_ms is None}
         self._callers = {key.id: _caller_of(key) for key in self._keys.values()}
         self._anyone = NOBODY if self.required else EVERYBODY
@@ -88,7 +100,11 @@ class Keyring:
             return self._anyone
         scheme, _, key = authorization.partition(b" ")
         key = key.strip(b" ")
-        if scheme.lower() != b"bearer" or len(key) > _LONGEST_BYTES:
+        if scheme.lower() != b"bearer":
+            raise invalid_key()
+        if self._tokens is not None and key.count(b".") == 2:
+            return self._tokens.find(key)
+        if len(key) > _LONGEST_BYTES:
             raise invalid_key()
         found = _KEY.fullmatch(key)
         caller = self._callers.get(found[1].decode()) if found else None
@@ -117,8 +133,7 @@ class Keyring:
         id = secrets.token_hex(6)
         text = f"ff_{id}_{secrets.token_hex(32)}"
         names = tuple(sorted(set(rights)))
-        now_ms = time.time_ns() // 1_000_000
-        key = StoredKey(id, _digest(text.encode()), space, names, note, now_ms, by.id)
+        key = StoredKey(id, _digest(text.encode()), space, names, note, _now_ms(), by.id)
         async with self.changing:
             if by.has_ended:  # while others were made or revoked: it makes no heir after its end
                 raise invalid_key()
@@ -142,16 +157,18 @@ class Keyring:
             key = self._keys.get(id)
             if key is None or not _looks_after(by, key):
                 raise HttpProblem(404, "unknown-key", f"There is no key {id[:80]!r}.")
-            await asyncio.to_thread(self._store.revoke, id, time.time_ns() // 1_000_000)
+            await asyncio.to_thread(self._store.revoke, id, _now_ms())
             del self._keys[id]
             self._callers.pop(id).end()
         return key
 
     def end_space(self, name: str) -> None:
-        """A space was deleted, and its keys revoked with it: what is open for them ends."""
+        """A space was deleted, and its keys revoked with it: what is open for them, and for tokens, ends."""
         for id in [key.id for key in self._keys.values() if key.space == name]:
             del self._keys[id]
             self._callers.pop(id).end()
+        if self._tokens is not None:
+            self._tokens.end_space(name, _now_ms())
 
 
 def key_document(key: StoredKey) -> dict[str, Any]:
@@ -167,11 +184,15 @@ def key_document(key: StoredKey) -> dict[str, Any]:
 
 
 def _caller_of(key: StoredKey) -> Caller:
-    return Caller(key.id, key.space, map(Right, key.rights))
+    return Caller(key.id, {key.space: map(Right, key.rights)})
 
 
 def _looks_after(by: Caller, key: StoredKey) -> bool:
     return by.may(Right.MANAGE, key.space) if key.space is not None else by.is_admin
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _digest(text: bytes) -> bytes:

@@ -25,6 +25,8 @@ from fieldfare.model import space_name
 BURST_S = 1.0
 FREE_S = 1
 """When to come again where any moment may do."""
+RETRY_MAX_S = 86_400.0
+"""Nobody is told to wait for longer, however small a rate is: it may be another by then."""
 
 HELD_MAX_S = 0.5
 """So long who is refused waits for his answer, if not until he may go on: who minds no answer, and asks again
@@ -233,7 +235,7 @@ class Quotas:
     def problem(self, space: str, name: str, *, wait_s: float = FREE_S) -> HttpProblem:
         """What who meets a quota is told: which, how much it is, how much of it his own space uses."""
         status = _STATUS[name]
-        headers = {"Retry-After": str(math.ceil(wait_s))} if status == 429 else None
+        headers = {"Retry-After": str(math.ceil(min(wait_s, RETRY_MAX_S)))} if status == 429 else None
         return HttpProblem(
             status, f"quota-{name.replace('_', '-')}", f"{self.detail(space, name)}.", headers=headers,
             **self.figures(space, name),
@@ -241,7 +243,10 @@ class Quotas:
 
     def detail(self, space: str, name: str) -> str:
         """The same in words."""
-        return f"The space {space_name(space)!r} {_USED_UP[name]}: {name} is {self.limit(space, name):.15g}"
+        limit = self.limit(space, name)
+        # Another thread may have lifted it since it was met.
+        found = f"is {limit:.15g}" if limit is not None else "was lifted just now: ask again"
+        return f"The space {space_name(space)!r} {_USED_UP[name]}: {name} {found}"
 
     def figures(self, space: str, name: str) -> dict[str, Any]:
         """And in figures."""

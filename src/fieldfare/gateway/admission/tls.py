@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from functools import cache
 from pathlib import Path
 
-from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.gateway.settings import GatewaySettings, UnusableFile
+
+logger = logging.getLogger("fieldfare.gateway")
 
 
-class TlsError(ValueError):
-    """A file for TLS cannot be used; the text names it."""
+class TlsError(UnusableFile):
+    """A file for TLS cannot be used."""
 
 
 def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
@@ -39,6 +42,65 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
             raise TlsError(f"{client_ca}: no certificates in PEM ({_reason(error)})") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+class Certificates:
+    """What the gateway listens with, made anew when its files have changed: a renewal needs no new start.
+
+    What is open goes on with what it began with. Where new files cannot be used, perhaps because one of two
+    is not written yet, the old ones count.
+
+    Attributes
+    ----------
+    context : ssl.SSLContext
+        For the next handshake. A new one each time: from one that is in use no authority can be taken away,
+        and a key that does not fit would spoil it.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._files = [
+            path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path is not None
+        ]
+        self._made_of = self._look()  # before they are read, or what changes meanwhile would be missed
+        context = server_context(settings)
+        assert context is not None
+        self.context = context
+
+    @classmethod
+    def open(cls, settings: GatewaySettings) -> Certificates | None:
+        """None for plain HTTP. TlsError names the file that is wrong."""
+        if settings.tls_cert is None:
+            server_context(settings)  # says what makes no sense without
+            return None
+        return cls(settings)
+
+    def renew(self) -> None:
+        """Look at the files; not on the event loop."""
+        now_of = self._look()
+        if now_of == self._made_of:
+            return
+        self._made_of = now_of
+        try:
+            context = server_context(self._settings)
+        except TlsError as error:
+            logger.warning("the new certificate is not used, the old one is: %s", error)
+            return
+        assert context is not None
+        self.context = context
+        logger.info("the certificate was read again")
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """What changes with the files."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._files:
+            try:
+                status = path.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        return found
 
 
 def caller_context(ca_file: Path | None) -> ssl.SSLContext:

@@ -28,13 +28,14 @@ from fieldfare.delivery.frontier import (
 )
 from fieldfare.delivery.keys import NO_KEYS, PARTITION_SHIFT
 from fieldfare.effects import Ask, Effect, Tell, Timer
+from fieldfare.gateway.delivery.loading import Loader, Saved
 from fieldfare.gateway.delivery.match_tail import LookResult, MatchTail
 from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
 from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer, WriterClosed
-from fieldfare.model import Cursor, Subscription
+from fieldfare.model import Subscription
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import EventReader, starts_of
 from fieldfare.storage.registry import Registry
@@ -62,9 +63,6 @@ RETRY_S = 0.5
 
 PAST_LOOK_S = 0.05
 """So often it is looked whether more of a past is matched that somebody waits for."""
-
-_Saved = tuple[Cursor | None, int, OwnPast | None]
-"""What is kept of a delivery: its cursor, how many messages it gave up, and its past."""
 
 
 class Pump:
@@ -104,7 +102,7 @@ class Pump:
         letters_max: int,
     ) -> None:
         self._log = log
-        self._registry = registry
+        self._loader = Loader(registry, pasts)
         self._tail = tail
         self._records = records
         self._writer = writer
@@ -115,7 +113,7 @@ class Pump:
         self._past_of: dict[int, OwnPast] = {}
         self._frontier = Frontier(tail.tips, self._past_of)
         self._deliveries: dict[int, Delivery] = {}
-        self._loading: dict[int, asyncio.Task[_Saved]] = {}
+        self._loading: dict[int, asyncio.Task[Saved]] = {}
         self._pullers: dict[int, Session] = {}
         self._idle_s: dict[int, float] = {}
         """Since when nobody waits for those deliveries that nobody waits for."""
@@ -176,18 +174,13 @@ class Pump:
         number = subscription.number
         loading = self._loading.get(number)
         if loading is None:
-            read = asyncio.to_thread(self._read, subscription)
+            read = self._loader.load(subscription)
             loading = self._loading[number] = asyncio.get_running_loop().create_task(read)
             loading.add_done_callback(partial(self._loaded, subscription))
         await asyncio.wait((loading,))
         loading.result()
 
-    def _read(self, subscription: Subscription) -> _Saved:
-        number = subscription.number
-        past = None if subscription.start is None else self._pasts.find(number)
-        return self._registry.load_cursor(number), self._registry.count_letters(number), past
-
-    def _loaded(self, subscription: Subscription, loading: asyncio.Task[_Saved]) -> None:
+    def _loaded(self, subscription: Subscription, loading: asyncio.Task[Saved]) -> None:
         number = subscription.number
         if self._loading.get(number) is loading:
             del self._loading[number]
@@ -195,14 +188,23 @@ class Pump:
                 # A partition that came later than the subscription is read from its start.
                 begins = (*subscription.valid_from, *(0 for _ in self._log.partitions))
                 begins = begins[: len(self._log.partitions)]
-                cursor, listed, past = loading.result()
-                if past is not None:
-                    self._past_of[number] = past
-                delivery = Delivery.from_cursor(number, cursor, begins)
-                delivery.tries.listed, delivery.tries.listed_max = listed, self._letters_max
+                saved = loading.result()
+                if saved.past is not None:
+                    self._past_of[number] = saved.past
+                delivery = Delivery.from_cursor(number, saved.cursor, begins)
+                delivery.tries.listed, delivery.tries.listed_max = saved.letters, self._letters_max
                 delivery.configure(subscription.delivery)
                 self._deliveries[number] = delivery
                 self._used(delivery)
+
+    def is_read(self, number: int, besides: Session | None = None) -> bool:
+        """Whether somebody has a stream of a subscription open, or waits for it, besides one session."""
+        if any(session is not besides for session in self._sessions.get(number, ())):
+            return True
+        delivery = self._deliveries.get(number)
+        return delivery is not None and any(
+            waiter.session is not besides for waiter in self._waiting.get(delivery, ())
+        )
 
     def call_on_change(self, changed: Callable[[int, Subscription | None], None]) -> None:
         """From now on say, by its number, which subscription has new settings, or is removed (None)."""
@@ -298,11 +300,14 @@ class Pump:
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
         before = len(parts)
-        done, gone = await self._records.compose(keys, delivery.tries.counts, write, parts)
+        done, gone, over = await self._records.compose(keys, delivery.tries.counts, write, parts)
         if delivery.settings.max_in_flight_bytes is not None:
-            written = [key for key in keys[:done] if key not in gone]
+            written = [key for key in keys[:done] if key not in gone and key not in over]
             sizes = [sum(map(len, parts[at : at + PARTS])) for at in range(before, len(parts), PARTS)]
             delivery.weigh(written, sizes)
+        if over:
+            self._metrics.over.inc(delivery.ack(over))
+            self.wake(delivery)
         if gone:
             # Retention took events that the delivery stood at: it goes on where the log begins.
             delivery.ack(gone)

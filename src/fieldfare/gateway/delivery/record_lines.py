@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fieldfare.arrow_events.json_text import json_lines
 from fieldfare.arrow_events.stream import is_arrow, read_events
+from fieldfare.gateway.delivery.expiry import ATTRIBUTE, MARK
 
 WRITTEN_WHOLE_ROWS = 256
 """An Arrow record of so few rows is written as JSON at once: to write one row costs as much."""
@@ -28,6 +29,8 @@ class RecordLines(Protocol):
 
     size_bytes: int
     """What is held of it."""
+    expires: bool
+    """Whether one of the lines that were asked for may be of use until some time only."""
 
     def is_ready(self, indexes: Sequence[int]) -> bool:
         """Whether these lines are there without work to speak of."""
@@ -48,6 +51,7 @@ class _JsonLines:
 
     def __init__(self, payload: bytes) -> None:
         self.size_bytes = len(payload)
+        self.expires = False
         self._payload = payload
         self._lines: list[bytes] | None = None
 
@@ -58,6 +62,7 @@ class _JsonLines:
         payload = self._payload  # first: another thread lets go of it when the lines are there
         lines = self._lines
         if lines is None:
+            self.expires = MARK in payload
             lines = self._lines = payload.split(b"\n")
             self._payload = b""
         return [lines[index] for index in indexes]
@@ -68,6 +73,7 @@ class _ArrowLines:
 
     def __init__(self, payload: bytes) -> None:
         self.size_bytes = len(payload)
+        self.expires = False
         self._payload = payload
         self._events: pa.RecordBatch | None = None
         self._written: dict[int, bytes] = {}
@@ -87,6 +93,7 @@ class _ArrowLines:
     def _write(self, wanted: Sequence[int]) -> None:
         if self._events is None:
             self._events = read_events(self._payload)
+            self.expires = ATTRIBUTE in self._events.schema.names
         size = self._events.num_rows
         self._asked += 1
         if size <= WRITTEN_WHOLE_ROWS or self._asked > ASKED_SINGLY_MOST or 2 * len(wanted) > size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import msgspec
 
 from fieldfare.arrow_events.stream import ArrowPayloadError
 from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_MASK
+from fieldfare.gateway.delivery.expiry import is_over
 from fieldfare.gateway.delivery.names import name_of
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
 from fieldfare.storage.errors import EventLogError, TrimmedError
@@ -27,6 +29,9 @@ PARTS = 3
 """What one message takes in the list that its text is written to."""
 
 READERS = 2
+
+_Lines = tuple[Sequence[bytes], bool]
+"""Lines, and whether one of them may be of use until some time only."""
 
 Write = Callable[[list[bytes], int, int, int, bytes], None]
 
@@ -63,7 +68,7 @@ class RecordCache:
 
     async def compose(
         self, keys: Sequence[int], counts: Mapping[int, int], write: Write, parts: list[bytes]
-    ) -> tuple[int, list[int]]:
+    ) -> tuple[int, list[int], list[int]]:
         """Write the first messages of some keys to a list, three parts each.
 
         Parameters
@@ -79,8 +84,9 @@ class RecordCache:
 
         Returns
         -------
-        done, gone
-            How many of the keys are written or gone, at least one; and those whose events retention took.
+        done, gone, over
+            How many of the keys are dealt with, at least one; of these, those whose events retention took,
+            and those whose time is over. The others are written.
 
         Raises
         ------
@@ -89,25 +95,32 @@ class RecordCache:
         """
         done, size_bytes = 0, 0
         gone: list[int] = []
+        over: list[int] = []
         for place, group in groupby(keys, lambda key: key >> INDEX_BITS):
             indexes = [key & INDEX_MASK for key in group]
-            lines = self._lines_held(place, indexes)
-            if lines is None:
+            found = self._lines_held(place, indexes)
+            if found is None:
                 if size_bytes:
                     break  # what is there need not wait for a thread
                 loop = asyncio.get_running_loop()
-                lines = await loop.run_in_executor(self._readers, self.lines, place, indexes)
-            if lines is None:
+                found = await loop.run_in_executor(self._readers, self._find_lines, place, indexes)
+            if found is None:
                 gone += (place << INDEX_BITS | index for index in indexes)
                 done += len(indexes)
                 continue
+            lines, expires = found
+            now_s = time.time() if expires else 0.0
             for index, line in zip(indexes, lines, strict=True):
+                if expires and is_over(line, now_s):
+                    over.append(place << INDEX_BITS | index)
+                    done += 1
+                    continue
                 write(parts, place, index, counts.get(place << INDEX_BITS | index, 1) if counts else 1, line)
                 done += 1
                 size_bytes += len(line)
                 if size_bytes >= PIECE_BYTES:
-                    return done, gone
-        return done, gone
+                    return done, gone, over
+        return done, gone, over
 
     async def names(self, keys: Sequence[int], path: str) -> list[int | None]:
         """Numbers that stand for what some events have at a path; None where that is nothing.
@@ -137,6 +150,10 @@ class RecordCache:
         EventLogError
             The record is broken.
         """
+        found = self._find_lines(place, indexes)
+        return None if found is None else found[0]
+
+    def _find_lines(self, place: int, indexes: Sequence[int]) -> _Lines | None:
         record = self._find(place) or self._read(place)
         return None if record is None else self._lines_of(place, record, indexes)
 
@@ -144,14 +161,14 @@ class RecordCache:
         """How large a record is that is held; 0 for one that is not."""
         return self._sizes.get(place, 0)
 
-    def _lines_held(self, place: int, indexes: Sequence[int]) -> Sequence[bytes] | None:
+    def _lines_held(self, place: int, indexes: Sequence[int]) -> _Lines | None:
         """The same, if no long work is needed for it."""
         record = self._find(place)
         if record is None or not record.is_ready(indexes):
             return None
         return self._lines_of(place, record, indexes)
 
-    def _lines_of(self, place: int, record: RecordLines, indexes: Sequence[int]) -> Sequence[bytes]:
+    def _lines_of(self, place: int, record: RecordLines, indexes: Sequence[int]) -> _Lines:
         try:
             lines = record.lines(indexes)
         except ArrowPayloadError as error:
@@ -160,7 +177,7 @@ class RecordCache:
             with self._lock:
                 if self._held.get(place) is record:
                     self._weigh(place, record.size_bytes)
-        return lines
+        return lines, record.expires
 
     def _find(self, place: int) -> RecordLines | None:
         with self._lock:

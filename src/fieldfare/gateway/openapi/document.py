@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fieldfare import __version__
 from fieldfare.gateway.delivery_settings import DEADLINE_MAX_S
+from fieldfare.gateway.openapi.delayed import DELAYED, KEPT, LATER
 from fieldfare.gateway.openapi.schemas import (
     APPENDED,
     DIALECT,
@@ -74,10 +75,12 @@ _EVENTS = path(
                 string(enum=["identity", "gzip", "zstd"]),
                 "How the body is packed; every route that takes one takes it so.",
             ),
+            *LATER,
         ],
         takes=_PUBLISHED,
         answers={
             "200": answer("All events were appended.", ref("Appended"), APPENDED),
+            "202": KEPT,
             "207": answer("Some events were refused; the others were appended.", ref("PartlyAppended")),
             "400": problem("No event was appended."),
             "409": problem("The producer has sent something else under this sequence number."),
@@ -512,6 +515,7 @@ DOCUMENT: Json = {
     },
     "paths": SPACES
     | _EVENTS
+    | DELAYED
     | _SUBSCRIPTIONS
     | _SUBSCRIPTION
     | _MESSAGES
@@ -524,7 +528,9 @@ DOCUMENT: Json = {
     | _SERVICE,
     "components": {
         "schemas": SCHEMAS,
-        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+        "securitySchemes": {
+            "key": {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
+        },
     },
     "security": [{"key": []}, {}],
 }

@@ -14,6 +14,8 @@ from fieldfare.gateway.delivery_settings import (
     PUSHED_MAX,
     PUSHES_MAX,
     SECRETS_MAX,
+    UNUSED_MAX_S,
+    UNUSED_MIN_S,
 )
 from fieldfare.gateway.openapi.words import Json, array, integer, number, record, ref, string, taken
 from fieldfare.gateway.push.addresses import URL_MAX_CHARS
@@ -162,6 +164,12 @@ DELIVERY: Json = {
         "type": ["string", "null"],
         "maxLength": PATH_MAX,
         "description": "An attribute: of events that have the same value there one is given at a time.",
+    },
+    "expires_unused_s": {
+        "type": ["number", "null"],
+        "minimum": int(UNUSED_MIN_S),
+        "maximum": int(UNUSED_MAX_S),
+        "description": "Seconds after which the subscription is removed if nobody has used it meanwhile.",
     },
 }
 _PUSH_SHOWN: Json = {
@@ -365,6 +373,7 @@ SCHEMAS: Json = {
             "past": ref("Past"),
             "delivery": ref("DeliveryShown"),
             "paused_because": string("Why the service has paused it."),
+            "unused_s": number("Seconds that nobody has used it, where it expires.", minimum=0),
             "push": record(
                 {
                     "state": {"enum": ["working", "trying", "broken", "paused", "off"]},

@@ -13,10 +13,15 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
 
 import httpcore
+
+from fieldfare.gateway.push.slots import Slots
+from fieldfare.gateway.push.streams import BoundedStream
 
 URL_MAX_CHARS = 2_000
 DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -24,7 +29,11 @@ TRIED_ADDRESSES = 3
 """Of the addresses of a name so many are tried."""
 
 RESOLVERS = 64
-"""Threads on which names are resolved; a name whose servers do not answer holds one for long."""
+"""Threads on which names are resolved; a name whose servers do not answer holds one for long. Of one space a
+quarter at most."""
+
+caller: ContextVar[str] = ContextVar("caller", default="")
+"""The space for which a task makes its request: a connection is made, and its name resolved, in that task."""
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -180,6 +189,7 @@ class Names:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="fieldfare-names")
+        self._slots = Slots(RESOLVERS)
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         """The IP addresses of a name; OSError where there are none."""
@@ -187,7 +197,17 @@ class Names:
         def ask() -> list[Any]:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        loop, space = asyncio.get_running_loop(), caller.get()
+
+        def done(asked: object) -> None:
+            # When the thread is free, not when nobody waits any more.
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._slots.release, space)
+
+        await self._slots.acquire(space)
+        asked = self._threads.submit(ask)
+        asked.add_done_callback(done)
+        found = await asyncio.wrap_future(asked)
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
     def close(self) -> None:
@@ -233,7 +253,10 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         failed: Exception | None = None
         for address in allowed[:TRIED_ADDRESSES]:
             try:
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._network.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+                return BoundedStream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         assert failed is not None

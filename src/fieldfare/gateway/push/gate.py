@@ -1,4 +1,4 @@
-"""Who may call an address now, and how many requests there may be: what each request passes first."""
+"""Who may call an address now: what each request passes first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from fieldfare.delivery.breaker import Admitted, Breaker, BreakerState, Due, Failed, Succeeded, Want, Withdraw
 from fieldfare.effects import Tell, Timer
 from fieldfare.gateway.push.addresses import Target
-from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
+from fieldfare.gateway.push.sender import Meaning, Outcome, Permission, Sender
 
 PERMITTED_S = 86_400.0
 """For so long a permission counts before it is asked for again."""
@@ -44,7 +44,8 @@ class Gate:
         self._breaker = Breaker(rng)
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}
         self._asking = asyncio.Lock()
-        self._permitted_until_s = -math.inf
+        self._permitted_until_s = self._told_s = -math.inf
+        self._refused: Outcome | None = None
         self._last: Outcome | None = None
 
     @property
@@ -75,16 +76,23 @@ class Gate:
             self._hand_in(Failed(who, answer.meaning is not Meaning.FAILED, answer.wait_s))
 
     async def permission(self, sender: Sender, timeout_s: float) -> Outcome | None:
-        """Ask for permission, unless there is one; why there is none."""
+        """Ask for permission, unless there is one; why there is none.
+
+        Who has waited for another one's answer takes that for his own: where nobody answers, to ask one after
+        the other would take so long that leases run out.
+        """
+        wanted_s = time.monotonic()
         async with self._asking:
             if time.monotonic() < self._permitted_until_s:
                 return None
-            found = await sender.ask(self.target, timeout_s)
-            if isinstance(found, Outcome):
-                return found
-            self._breaker.pace(found.spacing_s)
-            self._permitted_until_s = time.monotonic() + PERMITTED_S
-            return None
+            if self._refused is None or self._told_s < wanted_s:
+                found = await sender.ask(self.target, timeout_s)
+                self._told_s = time.monotonic()
+                self._refused = found if isinstance(found, Outcome) else None
+                if isinstance(found, Permission):
+                    self._breaker.pace(found.spacing_s)
+                    self._permitted_until_s = time.monotonic() + PERMITTED_S
+            return self._refused
 
     def document(self) -> dict[str, object]:
         """What subscribers are told of it."""
@@ -109,36 +117,3 @@ class Gate:
             self._broken.add(self)
         else:
             self._broken.discard(self)
-
-
-class Slots:
-    """How many requests may be under way: in all, and of one space.
-
-    Parameters
-    ----------
-    most
-        In all; a space has a quarter of them.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._all = asyncio.Semaphore(most)
-        self._each = max(1, most // 4)
-        self._spaces: dict[str, asyncio.Semaphore] = {}
-        self.taken = 0
-
-    async def acquire(self, space: str) -> None:
-        """Wait for a place."""
-        mine = self._spaces.setdefault(space, asyncio.Semaphore(self._each))
-        await mine.acquire()
-        try:
-            await self._all.acquire()
-        except BaseException:
-            mine.release()
-            raise
-        self.taken += 1
-
-    def release(self, space: str) -> None:
-        """Give it back."""
-        self.taken -= 1
-        self._all.release()
-        self._spaces[space].release()

@@ -20,13 +20,16 @@ from datetime import UTC, datetime
 
 from fieldfare.delivery.delivery import Delivery, Session, TooManyEarlyAcks
 from fieldfare.delivery.keys import INDEX_BITS, position_of
+from fieldfare.gateway.delivery.loading import LOADED_AT_ONCE
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.delivery.records import PARTS, write_event
 from fieldfare.gateway.metrics import Metrics
-from fieldfare.gateway.push.gate import Gate, Slots
+from fieldfare.gateway.push.addresses import caller
+from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
+from fieldfare.gateway.push.slots import Slots
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
 from fieldfare.storage.errors import StorageError
@@ -41,7 +44,6 @@ WINDOW = 1 << 20
 """No bound: as many messages are out as requests are under way."""
 
 LEASE_BEYOND_S = 60.0
-LOADED_AT_ONCE = 4
 FOUND_AT_ONCE = 50
 RETRY_S = 1.0
 CLOSING_S = 2.0
@@ -81,6 +83,10 @@ class Push:
         self._means = means
         self.subscription = subscription
         self.gate = gate
+        self.session: Session | None = None
+        self.delivery: Delivery | None = None
+        self.has_accepted = False
+        """Whether the receiver has accepted something since this was last set back."""
         self.under_way: set[asyncio.Task[None]] = set()
         self.task = asyncio.get_running_loop().create_task(self._run_on())
 
@@ -109,7 +115,8 @@ class Push:
         delivery = await self._load()
         if delivery is None:
             return
-        session = pump.open_stream(delivery, WINDOW)
+        self.delivery = delivery
+        session = self.session = pump.open_stream(delivery, WINDOW)
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             with pump.waiter(delivery, session, never) as waiter:
@@ -172,6 +179,7 @@ class Push:
 
     async def _send(self, who: object, delivery: Delivery, session: Session, keys: list[int]) -> None:
         means, subscription = self._means, self.subscription
+        caller.set(subscription.space)  # of this task, and so of this request alone
         answer: Outcome | None = None
         try:
             with means.pump.pulled(delivery):  # nobody shall read it anew while this has something to settle
@@ -230,10 +238,12 @@ class Push:
         if settings.authorization:
             headers.append((b"authorization", settings.authorization.encode()))
         means.metrics.given(len(messages))
-        return await means.sender.post(self.gate.target, headers, body, timeout_s)
+        places = {str(position_of(each.key)) for each in messages} if settings.mode == "batch" else None
+        return await means.sender.post(self.gate.target, headers, body, timeout_s, places)
 
     def _settle(self, answer: Outcome, delivery: Delivery, session: Session, keys: Sequence[int]) -> None:
         if answer.meaning is Meaning.ACCEPTED:
+            self.has_accepted = True
             failed = [key for key in keys if answer.failed and str(position_of(key)) in answer.failed]
             try:
                 self._means.metrics.acked.inc(delivery.ack([key for key in keys if key not in set(failed)]))
@@ -305,7 +315,7 @@ class Pushes:
             Slots(requests_max),
             metrics,
             random.Random(),
-            asyncio.Semaphore(LOADED_AT_ONCE),
+            asyncio.Semaphore(2 * LOADED_AT_ONCE),
             ack_deadline_s,
             timeout_s,
             handshake,
@@ -394,6 +404,22 @@ class Pushes:
         if push is None:
             return {"state": "paused" if subscription.delivery.paused else "off"}
         return push.gate.document() | {"requests": len(push.under_way)}
+
+    def session(self, number: int) -> Session | None:
+        """With what the messages of a subscription are taken to be sent."""
+        push = self._pushes.get(number)
+        return None if push is None else push.session
+
+    def is_used(self, number: int) -> bool:
+        """Whether a receiver has accepted something since this was last asked, or there is nothing for it.
+
+        Nor is it the receiver's doing if nothing is sent yet, or at all, by this service.
+        """
+        push = self._pushes.get(number)
+        if push is None or push.delivery is None:
+            return True
+        has_accepted, push.has_accepted = push.has_accepted, False
+        return has_accepted or (push.delivery.is_idle and push.delivery.wants_feed)
 
     def observe(self) -> None:
         """Take in the figures that change all the time."""

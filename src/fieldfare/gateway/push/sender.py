@@ -10,7 +10,8 @@ import asyncio
 import enum
 import ssl
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -126,7 +127,7 @@ class Sender:
             headers.append((b"webhook-request-rate", b"%d" % self._per_minute))
         found = await self._request(b"OPTIONS", target, headers, None, timeout_s)
         if isinstance(found, Outcome):
-            return found
+            return replace(found, meaning=Meaning.UNREACHABLE)  # no message was in it, whatever became of it
         status, answered, _ = found
         if status in (429, 503):
             return _meaning(status, answered, b"")
@@ -143,13 +144,29 @@ class Sender:
         most = min(max(per_minute, 1), asked)
         return Permission(60.0 / most if most < PER_MINUTE_MAX else 0.0)
 
-    async def post(self, target: Target, headers: Headers, body: bytes, timeout_s: float) -> Outcome:
-        """Send messages."""
-        found = await self._request(b"POST", target, [*headers, self._origin], body, timeout_s)
-        return found if isinstance(found, Outcome) else _meaning(*found)
+    async def post(
+        self,
+        target: Target,
+        headers: Headers,
+        body: bytes,
+        timeout_s: float,
+        batch: Collection[str] | None = None,
+    ) -> Outcome:
+        """Send messages; of a batch, of those at these positions, the answer may want some again."""
+        found = await self._request(
+            b"POST", target, [*headers, self._origin], body, timeout_s, is_told=batch is not None
+        )
+        return found if isinstance(found, Outcome) else _meaning(*found, batch)
 
     async def _request(
-        self, method: bytes, target: Target, headers: Headers, body: bytes | None, timeout_s: float
+        self,
+        method: bytes,
+        target: Target,
+        headers: Headers,
+        body: bytes | None,
+        timeout_s: float,
+        *,
+        is_told: bool = False,
     ) -> Outcome | tuple[int, dict[bytes, bytes], bytes]:
         waits = {
             "connect": min(CONNECT_S, timeout_s),
@@ -159,7 +176,9 @@ class Sender:
         }
         pool = self._pools[target.scheme]
         host = (b"host", target.authority.encode())
-        headers = [host, (b"user-agent", b"fieldfare"), (b"accept", b"*/*"), *headers]
+        # Who says nothing of encodings may be answered in any.
+        ours = (b"user-agent", b"fieldfare"), (b"accept", b"*/*"), (b"accept-encoding", b"identity")
+        headers = [host, *ours, *headers]
         is_sent = False
 
         async def trace(step: str, info: dict[str, Any]) -> None:
@@ -168,7 +187,7 @@ class Sender:
 
         try:
             async with (
-                asyncio.timeout(timeout_s),
+                asyncio.timeout(timeout_s) as limit,
                 pool.stream(
                     method,
                     target.url(),
@@ -178,8 +197,10 @@ class Sender:
                 ) as response,
             ):
                 answered = {name.lower(): value for name, value in response.headers}
-                is_json = b"json" in answered.get(b"content-type", b"")
-                return response.status, answered, await _read(response, is_needed=is_json)
+                is_needed = is_told and _is_json(answered)
+                if not is_needed:
+                    limit.reschedule(None)  # the status is there, and counts: `_read` takes its own time
+                return response.status, answered, await _read(response, is_needed=is_needed)
         except NotAllowed as error:
             return Outcome(Meaning.UNREACHABLE, str(error))
         except (TimeoutError, httpcore.TimeoutException) as error:
@@ -221,12 +242,19 @@ def _no_connection(error: BaseException) -> str:
     return "it could not be connected to"
 
 
-def _meaning(status: int, headers: dict[bytes, bytes], body: bytes) -> Outcome:
+def _is_json(headers: dict[bytes, bytes]) -> bool:
+    return b"json" in headers.get(b"content-type", b"").lower()
+
+
+def _meaning(
+    status: int, headers: dict[bytes, bytes], body: bytes, batch: Collection[str] | None = None
+) -> Outcome:
     said = f"it answered {status}"
     if 200 <= status < 300:
-        failed = _failed_of(body)
-        if failed is None:
-            return Outcome(Meaning.FAILED, f"{said}, but its failed_positions cannot be read")
+        try:
+            failed = frozenset() if batch is None else _failed_of(headers, body, batch)
+        except ValueError as error:
+            return Outcome(Meaning.FAILED, f"{said}, but {error}")
         return Outcome(Meaning.ACCEPTED, said, failed=failed)
     if status == 410:
         return Outcome(Meaning.GONE, said)
@@ -237,20 +265,27 @@ def _meaning(status: int, headers: dict[bytes, bytes], body: bytes) -> Outcome:
     return Outcome(Meaning.FAILED, said)
 
 
-def _failed_of(body: bytes) -> frozenset[str] | None:
-    """Which messages of a batch a receiver wants again; None if it wants some and one cannot see which."""
+def _failed_of(headers: dict[bytes, bytes], body: bytes, batch: Collection[str]) -> frozenset[str]:
+    """Which messages of a batch a receiver wants again; ValueError if one cannot see which."""
+    if _is_json(headers) and body and headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise ValueError("its body is packed, though it was not asked for that")
+    if _is_json(headers) and len(body) > ANSWER_MAX_BYTES:
+        raise ValueError("its body is too long to be read")
     if b'"failed_positions"' not in body:
         return frozenset()
     try:
-        return frozenset(_partly.decode(body).failed_positions)
+        failed = frozenset(_partly.decode(body).failed_positions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        raise ValueError("its failed_positions cannot be read") from None
+    if not failed.issubset(batch):
+        raise ValueError("its failed_positions name what is not in the batch")
+    return failed
 
 
 def _retry_after_s(value: bytes) -> float:
     """For how long a receiver wants to be left alone; 0 where it does not say."""
     text = value.decode("latin-1").strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
+    if text.isascii() and text.isdigit():
         wait_s = float(text)
     else:
         try:

@@ -10,6 +10,7 @@ from fieldfare.delivery.delivery import Delivery
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.upkeep.unused import Unused
 from fieldfare.model import Subscription
 
 
@@ -19,6 +20,7 @@ class DeliveryFinder:
 
     subscriptions: Subscriptions
     pump: Pump
+    unused: Unused
 
     async def check(self, request: HTTPConnection) -> Subscription:
         """Problem 404 for a subscription that there is not: before its body is read."""
@@ -35,6 +37,7 @@ class DeliveryFinder:
             subscription = await self.subscriptions.get(space, id)
             delivery = self.pump.delivery_of(subscription)
             if delivery is not None:
+                self.unused.used(subscription.number)
                 return subscription, delivery
             await self.pump.load(subscription)
 

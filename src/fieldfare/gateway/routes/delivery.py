@@ -84,9 +84,9 @@ class DeliveryRoutes:
 
     async def _count(self, delivery: Delivery) -> int:
         """How many letters there are; the delivery, which only reckons, hears of it."""
-        count = await asyncio.to_thread(self.registry.count_letters, delivery.number)
-        delivery.tries.listed = count
-        return count
+        counts = await asyncio.to_thread(self.registry.count_letters, [delivery.number])
+        delivery.tries.listed = counts.get(delivery.number, 0)
+        return delivery.tries.listed
 
     def _after(self, request: Request) -> Position | None:
         text = query_text(request, "after")

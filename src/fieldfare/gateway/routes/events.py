@@ -21,12 +21,15 @@ from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing import events
 from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
+from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
 from fieldfare.gateway.publishing.events import BatchTooLong, DecodedEvents, Limits
+from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.text import count_bytes
 from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import space_name
+from fieldfare.storage.delayed import Kept
 from fieldfare.storage.event_log import Appended, NewRecord
 
 STRUCTURED = "application/cloudevents+json"
@@ -61,7 +64,9 @@ class EventRoutes:
     load: Load
     quotas: Quotas
     metrics: Metrics
+    delayed: Delayed
     limits: Limits
+    delay_max_s: float
 
     async def publish(self, request: Request) -> Response:
         """Append the events of one request as one record."""
@@ -69,6 +74,7 @@ class EventRoutes:
         try:
             space = self.subscriptions.check_space(name)
             producer, sequence = _producer_of(request)
+            due_ms = due_of(request, time.time_ns() // 1_000_000, self.delay_max_s)
             self.load.check()
             self.quotas.check(space, time.monotonic())
             self.quotas.check_room(space, "stored_event_bytes")
@@ -100,11 +106,27 @@ class EventRoutes:
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
         with self.quotas.storing(space, size_bytes) as stored:
+            if due_ms is not None:
+                kept = await self._keep(record, due_ms)
+                stored.is_kept = not kept.duplicate
+                return json_response(kept_document(kept) | _judged(decoded), 202)
             place = await self._append(record)
             stored.is_kept = not place.duplicate
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place)
         return _answer(decoded, place)
+
+    async def _keep(self, record: NewRecord, due_ms: int) -> Kept:
+        """Have a record wait for its time."""
+        try:
+            kept = await self.delayed.keep(record, due_ms)
+        except DelayedFull:
+            raise self.load.overloaded("delayed", "As many events wait for their time as may.") from None
+        if kept.differs:
+            raise _sequence_used(record)
+        if kept.duplicate:
+            self.metrics.duplicates.inc()
+        return kept
 
     async def _append(self, record: NewRecord) -> Appended:
         try:
@@ -112,12 +134,7 @@ class EventRoutes:
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
         if place.differs:
-            detail = (
-                f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
-                f" space {space_name(record.space)!r}: a repeat has the same body, and new events have a new"
-                " number. Nothing was appended."
-            )
-            raise HttpProblem(409, "sequence-used", detail)
+            raise _sequence_used(record)
         if place.duplicate:
             self.metrics.duplicates.inc()
         else:
@@ -134,6 +151,25 @@ class EventRoutes:
                 return events.decode_binary(request.headers, body, self.limits)
             return await asyncio.to_thread(events.decode_binary, request.headers, body, self.limits)
         return await _decode(kind, body, self.limits)
+
+
+def _sequence_used(record: NewRecord) -> HttpProblem:
+    detail = (
+        f"The producer {record.producer!r} has sent something else as number {record.sequence} in the"
+        f" space {space_name(record.space)!r}: a repeat has the same body, and new events have a new"
+        " number. Nothing was appended."
+    )
+    return HttpProblem(409, "sequence-used", detail)
+
+
+def _judged(decoded: DecodedEvents) -> dict[str, Any]:
+    """Of events published for later, those that are not taken, where there are any."""
+    if not decoded.refused:
+        return {}
+    return {
+        "accepted": [{"index": index} for index in decoded.accepted],
+        "refused": [each.document() for each in decoded.refused],
+    }
 
 
 def _producer_of(request: Request) -> tuple[str | None, int | None]:

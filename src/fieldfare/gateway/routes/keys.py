@@ -63,8 +63,7 @@ class KeyRoutes:
             hint = "FIELDFARE_ADMIN_KEY_FILE names the file with the first one."
             raise HttpProblem(409, "no-keys", detail, hint=hint)
         by = caller_of(request)
-        if not (by.is_admin or Right.MANAGE in by.rights):
-            by.check(Right.MANAGE, by.space)
+        by.check_anywhere(Right.MANAGE)
         return by
 
 

@@ -22,6 +22,7 @@ from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import PutResult, subscription_document
 from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted
+from fieldfare.gateway.upkeep.unused import Unused
 
 CONFIGURED_AT_ONCE = 500
 """After so many subscriptions of one request others have their turn."""
@@ -68,6 +69,7 @@ class SubscriptionRoutes:
     pump: Pump
     pasts: Pasts
     pushes: Pushes
+    unused: Unused
     metrics: Metrics
     bodies: Bodies
     space_removal: SpaceRemoval
@@ -172,6 +174,9 @@ class SubscriptionRoutes:
         given_up = self.metrics.given_up_by.get(found.number)
         if given_up:
             document["given_up_events"] = given_up
+        unused_s = self.unused.unused_s(found.number)
+        if unused_s is not None:
+            document["unused_s"] = round(unused_s)
         if found.start is not None:
             past = await asyncio.to_thread(self.pasts.state, found)
             if past is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +13,7 @@ from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.match_tail import MatchTail
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.publishing.delayed import Delayed
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.gateway.upkeep.pasts import PastUpkeep
 from fieldfare.gateway.upkeep.readiness import PIPELINE_WORKS, read_heartbeat
@@ -64,6 +65,10 @@ class Maintenance:
         Say how much was set aside.
     quotas
         Are told how much of each space's events is kept.
+    stored_bytes
+        Says it.
+    delayed
+        What waits for its time.
     """
 
     settings: GatewaySettings
@@ -77,6 +82,8 @@ class Maintenance:
     broken: set[tuple[int, tuple[int, int]]]
     metrics: Metrics
     quotas: Quotas
+    stored_bytes: Callable[[], Mapping[str, int]]
+    delayed: Delayed
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,12 +110,13 @@ class Maintenance:
             for name, step in (
                 ("telling ages", lambda: self._observe(elapsed_ms)),
                 ("retention", self._retain),
-                ("counting what spaces keep", lambda: self.quotas.count_stored(self.log.sizes)),
+                ("counting what spaces keep", lambda: self.quotas.count_stored(self.stored_bytes)),
                 ("passing over what is lost", self._pass_over),
                 ("setting aside", self._set_aside),
                 ("compaction", self._compact),
                 ("looking after the past", self._past_upkeep.round),
                 ("forgetting history", self._forget_history),
+                ("forgetting repeats of what was delayed", self.delayed.forget),
                 ("forgetting records set aside", self._forget_quarantine),
             ):
                 self._try(name, step)

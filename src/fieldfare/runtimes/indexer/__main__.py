@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     options = parser.parse_args(arguments)
     stop = begin("indexer")
-    folder = DataFolder(options.data.resolve())
+    folder = DataFolder.at(options.data.resolve())
     try:
         folder.make()
         with only_one(folder.lock_of("indexer"), options.lock_wait):

@@ -159,8 +159,8 @@ def main() -> int:
     options = parser.parse_args()
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    registry = open_registry(DataFolder(options.data).registry_url)
-    newest = open_index_store(DataFolder(options.data).index_url).newest()
+    registry = open_registry(DataFolder.at(options.data).registry_url)
+    newest = open_index_store(DataFolder.at(options.data).index_url).newest()
     built = build_snapshots(registry, options.revision, options.floor, newest.spaces if newest else None)
     files: dict[str, list[str]] = {}
     for place, (space, parts) in enumerate(built.items()):

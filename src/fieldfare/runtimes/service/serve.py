@@ -22,6 +22,8 @@ from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.runtimes.process.supervisor import Supervisor
 from fieldfare.runtimes.process.watching import HangWatch
+from fieldfare.storage.addresses import settle
+from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.private import keep_private, tighten
 
@@ -127,6 +129,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7737,
     *,
+    log: str | None = None,
     is_tls: bool = False,
     gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
@@ -142,6 +145,8 @@ def serve(
         Where everything is kept; created if it is not there.
     host, port
         Where to listen; port 0 takes a free one.
+    log
+        The address of a log that is elsewhere, ``kafka://HOST:PORT/TOPIC``; see `storage.addresses.settle`.
     is_tls
         Whether the gateway is told to speak TLS.
     gateway_environment
@@ -174,14 +179,16 @@ def serve(
     except OSError as error:
         say(f"others than this user may read what is in {folder.root}: {error}")
     try:
+        folder = settle(folder.root, log)
         listener = listening_socket(host, port)
-    except CannotStart as error:
+    except (CannotStart, StorageError) as error:
         say(str(error))
         lock.release()
         return EXIT_CANNOT_START
     port = listener.getsockname()[1]
     address = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-    say(f"starting on {address}, data in {folder.root}, logs in {folder.logs}")
+    said_log = "" if folder.log is None else f", events in {folder.log}"
+    say(f"starting on {address}, data in {folder.root}{said_log}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
     others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]

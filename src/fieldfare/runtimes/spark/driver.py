@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("pyspark").setLevel(logging.ERROR)
     # Its errors are tracebacks of calls that fail here too, and are reported in a line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    folder = DataFolder(options.data.resolve())
+    folder = DataFolder.at(options.data.resolve())
     spark = SparkSettings(options.cores, options.driver_memory, options.spark_log_level)
     batches = MicroBatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -44,7 +45,7 @@ def start_query(
     remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
     ranges = session.readStream.format(SOURCE_NAME).options(**options).load()
-    matched = matched_ranges(ranges, DataFolder(folder.root.resolve()))
+    matched = matched_ranges(ranges, replace(folder, root=folder.root.resolve()))
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")

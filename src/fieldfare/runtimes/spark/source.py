@@ -43,7 +43,7 @@ class LogSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._folder = DataFolder(Path(options["data"]))
+        self._folder = DataFolder.at(Path(options["data"]))
         self._settings = MicroBatchSettings.from_options(options)
 
     @classmethod

@@ -6,6 +6,8 @@ All in transactions of the registry's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +16,8 @@ import sqlalchemy as sa
 from fieldfare.model import OPEN_END, Cursor, DeadLetter, Position
 from fieldfare.storage.sql.tables import cursors as _cursors
 from fieldfare.storage.sql.tables import letters as _letters
+
+_NUMBERS_A_QUERY = 500
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -37,10 +41,11 @@ BEGIN = sa.insert(_cursors).from_select(
 )
 """Where delivery begins unless somebody has read already."""
 
-_select_cursor = (
-    sa.select(*(_cursors.c[name] for name in ("partition", "offset", "index", "acked", "attempts")))
-    .where(_cursors.c.number == sa.bindparam("of"))
-    .order_by(_cursors.c.partition)
+_some: sa.BindParameter[Any] = sa.bindparam("some", expanding=True)
+_select_cursors = (
+    sa.select(*(_cursors.c[name] for name in ("number", "partition", "offset", "index", "acked", "attempts")))
+    .where(_cursors.c.number.in_(_some))
+    .order_by(_cursors.c.number, _cursors.c.partition)
 )
 _delete_cursor = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("gone"))
 _delete_saved = sa.delete(_cursors).where(_cursors.c.number == sa.bindparam("saved"))
@@ -55,22 +60,36 @@ _letter_columns = [_letters.c[name] for name in (*_KEY[1:], "attempts", "reason"
 _select_letters = (
     sa.select(*_letter_columns).where(~_letters.c.again).order_by(*(_letters.c[n] for n in _KEY[1:]))
 )
-_select_retried = sa.select(*_letter_columns[:3]).where(
-    _letters.c.number == sa.bindparam("of"), _letters.c.again
+_select_retried: sa.Select[Any] = sa.select(_letters.c.number, *_letter_columns[:3]).where(
+    _letters.c.number.in_(_some), _letters.c.again
+)
+_count_letters = (
+    sa.select(_letters.c.number, sa.func.count())
+    .where(_letters.c.number.in_(_some), ~_letters.c.again)
+    .group_by(_letters.c.number)
 )
 
 
-def load(connection: sa.Connection, number: int) -> Cursor | None:
-    """The cursor last saved for a subscription's number, or None."""
-    rows = connection.execute(_select_cursor, {"of": number}).all()
-    if not rows:
-        return None
+def load(connection: sa.Connection, numbers: Sequence[int]) -> dict[int, Cursor]:
+    """The cursors last saved for some subscriptions' numbers; of those that have one."""
+    rows = _rows_in(connection, _select_cursors, numbers)
+    retried: dict[int, list[Position]] = {}
+    for row in _rows_in(connection, _select_retried, numbers) if rows else []:
+        retried.setdefault(row[0], []).append(Position(row[1], row[2], row[3]))
+    return {
+        number: _cursor_of([row[1:] for row in group], tuple(retried.get(number, ())))
+        for number, group in groupby(rows, itemgetter(0))
+    }
+
+
+def _cursor_of(rows: Sequence[Sequence[Any]], retried: tuple[Position, ...]) -> Cursor:
+    """What rows say, a partition each: its number, offset and index, what is acked, and attempts."""
     # A run of one is three numbers: so all of them were once.
-    runs = (run for row in rows for run in _acked_decoder.decode(row.acked))
+    runs = (run for row in rows for run in _acked_decoder.decode(row[3]))
     given: list[Position] = []
     attempts: list[tuple[Position, int]] = []
     for row in rows:
-        offset, index, *counts = _attempts_decoder.decode(row.attempts) if row.attempts else row[1:3]
+        offset, index, *counts = _attempts_decoder.decode(row[4]) if row[4] else row[1:3]
         given.append(Position(row[0], offset, index))
         for at in range(0, len(counts), 3):
             attempts.append((Position(row[0], *counts[at : at + 2]), counts[at + 2]))
@@ -80,8 +99,16 @@ def load(connection: sa.Connection, number: int) -> Cursor | None:
         tuple((Position(*run[:3]), Position(*run[-3:])) for run in runs),
         tuple(given) if tuple(given) != positions else (),
         tuple(attempts),
-        tuple(Position(*row) for row in connection.execute(_select_retried, {"of": number})),
+        retried,
     )
+
+
+def _rows_in(connection: sa.Connection, query: sa.Select[Any], numbers: Sequence[int]) -> list[Any]:
+    """What a query gives for some numbers, at most so many at a time as a statement may have."""
+    found: list[Any] = []
+    for start in range(0, len(numbers), _NUMBERS_A_QUERY):
+        found += connection.execute(query, {"some": numbers[start : start + _NUMBERS_A_QUERY]})
+    return found
 
 
 def rows_of(cursors: Mapping[int, Cursor]) -> Rows:
@@ -126,10 +153,9 @@ def letters(
     return [DeadLetter(Position(*row[:3]), *row[3:]) for row in rows]
 
 
-def count_letters(connection: sa.Connection, number: int) -> int:
-    """How many messages of a subscription were given up, and are not to be given again."""
-    query = sa.select(sa.func.count()).where(_letters.c.number == number, ~_letters.c.again)
-    return connection.execute(query).scalar_one()
+def count_letters(connection: sa.Connection, numbers: Sequence[int]) -> dict[int, int]:
+    """How many messages of some subscriptions were given up, and are not to be given again."""
+    return dict(map(tuple, _rows_in(connection, _count_letters, numbers)))
 
 
 def retry(connection: sa.Connection, number: int, places: Iterable[Position]) -> Sequence[Position]:

@@ -1,4 +1,7 @@
-"""API keys in the SQL database of the registry: a table beside its own, made when it is not there."""
+"""API keys in the SQL database of the registry: tables beside its own, made when they are not there.
+
+``ended_spaces`` says of names when a space that had one was last deleted.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,24 @@ _keys = sa.Table(
     sa.Column("created_by", sa.String, nullable=False),
     sa.Column("revoked_ms", sa.BigInteger),
 )
+_ended = sa.Table(
+    "ended_spaces",
+    _metadata,
+    sa.Column("space", sa.String, primary_key=True),
+    sa.Column("ended_ms", sa.BigInteger, nullable=False),
+)
 _FIELDS = ("id", "digest", "space", "rights", "note", "created_ms", "created_by", "revoked_ms")
 
 
 def revoke_all(connection: sa.Connection, space: str, now_ms: int) -> None:
-    """In a transaction of the registry's: have all keys of a space let nobody in any more."""
-    if sa.inspect(connection).has_table(_keys.name):
+    """In a transaction of the registry's: have all keys and tokens of a space let nobody in any more."""
+    inspected = sa.inspect(connection)
+    if inspected.has_table(_keys.name):
         standing = sa.update(_keys).where(_keys.c.space == space, _keys.c.revoked_ms.is_(None))
         connection.execute(standing.values(revoked_ms=now_ms))
+    if inspected.has_table(_ended.name):
+        connection.execute(sa.delete(_ended).where(_ended.c.space == space))
+        connection.execute(sa.insert(_ended), {"space": space, "ended_ms": now_ms})
 
 
 class SqlKeys(SqlDatabase):
@@ -50,9 +63,13 @@ class SqlKeys(SqlDatabase):
         with self._write() as connection:
             connection.execute(standing.values(revoked_ms=now_ms))
 
+    def ended_spaces(self) -> dict[str, int]:
+        with self._read() as connection:
+            return {row.space: row.ended_ms for row in connection.execute(sa.select(_ended))}
+
     def _prepare(self) -> None:
         with self._read() as connection:
-            if sa.inspect(connection).has_table(_keys.name):
+            if set(_metadata.tables) <= set(sa.inspect(connection).get_table_names()):
                 return
         with self._write() as connection:
             _metadata.create_all(connection)

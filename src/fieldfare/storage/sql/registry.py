@@ -34,9 +34,9 @@ from fieldfare.storage.registry import (
     StoredSpace,
     Version,
 )
+from fieldfare.storage.sql import by_setting, restored, tables
 from fieldfare.storage.sql import cursors as stored_cursors
 from fieldfare.storage.sql import pasts as stored_pasts
-from fieldfare.storage.sql import restored, tables
 from fieldfare.storage.sql import spaces as stored_spaces
 from fieldfare.storage.sql.database import SqlDatabase
 from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
@@ -133,17 +133,24 @@ class SqlRegistry(SqlDatabase):
             return [_subscription_of(row) for row in connection.execute(query)]
 
     def pushed(self, after: tuple[str, str] = ("", ""), limit: int = 1000) -> Sequence[Subscription]:
-        table = _subscriptions.c
-        # A look at each row, which takes less than a second for a million: once in a gateway's life.
-        query = (
-            _select_subscriptions.where(sa.tuple_(table.space, table.id) > after)
-            .where(table.delivery.like('%"push":%'))
-            .order_by(table.space, table.id)
-            .limit(limit)
-        )
+        query = by_setting.with_setting(_select_subscriptions, "push", after, limit)
         with self._read() as connection:
             found = map(_subscription_of, connection.execute(query))
             return [each for each in found if each.delivery.push is not None]
+
+    def expiring(
+        self, after: tuple[str, str] = ("", ""), limit: int = 1000
+    ) -> Sequence[tuple[Subscription, int]]:
+        query = by_setting.with_setting(
+            _select_subscriptions.add_columns(by_setting.UNUSED), "expires_unused_s", after, limit
+        )
+        with self._read() as connection:
+            found = [(_subscription_of(row[:-1]), row[-1] or 0) for row in connection.execute(query)]
+            return [each for each in found if each[0].delivery.expires_unused_s is not None]
+
+    def note_unused(self, notes: Sequence[tuple[Subscription, int]]) -> None:
+        with self._write() as connection:
+            by_setting.note_unused(connection, notes)
 
     def count(self, space: str | None = None) -> int:
         query = sa.select(sa.func.count()).select_from(_subscriptions)
@@ -241,9 +248,9 @@ class SqlRegistry(SqlDatabase):
         with self._write() as connection:
             stored_pasts.delete(connection, number)
 
-    def load_cursor(self, number: int) -> Cursor | None:
+    def load_cursors(self, numbers: Sequence[int]) -> Mapping[int, Cursor]:
         with self._read() as connection:
-            return stored_cursors.load(connection, number)
+            return stored_cursors.load(connection, numbers)
 
     def save_cursors(self, cursors: Sequence[tuple[int, Cursor]], now_ms: int = 0) -> None:
         latest = dict(cursors)
@@ -257,9 +264,9 @@ class SqlRegistry(SqlDatabase):
         with self._read() as connection:
             return stored_cursors.letters(connection, number, after, limit)
 
-    def count_letters(self, number: int) -> int:
+    def count_letters(self, numbers: Sequence[int]) -> Mapping[int, int]:
         with self._read() as connection:
-            return stored_cursors.count_letters(connection, number)
+            return stored_cursors.count_letters(connection, numbers)
 
     def retry_letters(self, number: int, places: Sequence[Position]) -> Sequence[Position]:
         with self._write() as connection:

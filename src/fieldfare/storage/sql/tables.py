@@ -6,8 +6,9 @@ revision is read by leaving out later closings. Where the log's first partition 
 (`valid_from`, `valid_to`) is what a log of an older format is stamped by. ``subscriptions`` is what stands
 now; `valid_from` and `further`, a list, say where delivery begins in the first and in further partitions;
 `delivery` holds the settings that were set, as JSON, `cost` what the filter costs, `start` where one began
-that asked for the past. ``pasts`` has a row for each of these: its first filter, the revision that this got,
-and where it began; `matched` says that its past is matched as far as it goes.
+that asked for the past, `unused_s` for how many seconds nobody has used one that expires. ``pasts`` has a row
+for each that began in the past: its first filter, the revision that this got, and where it began; `matched`
+says that its past is matched as far as it goes.
 ``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
 tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
 `finished` says that nothing is left of it.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 4
+FORMAT = 5
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -59,6 +60,7 @@ subscriptions = sa.Table(
     sa.Column("delivery", sa.Text),
     sa.Column("start", sa.Text),
     sa.Column("cost", sa.BigInteger, nullable=False, server_default="1"),
+    sa.Column("unused_s", sa.BigInteger),
     sqlite_with_rowid=False,
 )
 versions = sa.Table(
@@ -147,6 +149,10 @@ _FROM_3 = (
     "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 1",
     # About what these filters cost; exactly, once they are put again.
     "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
+)
+
+_FROM_4 = (
+    "ALTER TABLE subscriptions ADD COLUMN unused_s BIGINT",
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -165,5 +171,5 @@ def create(connection: sa.Connection) -> None:
 
 def upgrade(connection: sa.Connection, format: int) -> None:
     """In a transaction: make tables of an older format today's."""
-    for statement in [each for step in (_FROM_1, _FROM_2, _FROM_3)[format - 1 :] for each in step]:
+    for statement in [each for step in (_FROM_1, _FROM_2, _FROM_3, _FROM_4)[format - 1 :] for each in step]:
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)

@@ -1,0 +1,123 @@
+"""``/v1/spaces/{space}/delayed``: what waits for its time; and what requests say of when that is."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fieldfare.gateway.admission.door import header
+from fieldfare.gateway.delivery.expiry import expiry_s
+from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.delayed import Delayed
+from fieldfare.gateway.publishing.events import EventRefused, check_time
+from fieldfare.gateway.routes.requests import json_response, query_int, query_text
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.storage.delayed import Kept, Waiting
+
+AFTER, AT = "Fieldfare-Deliver-After", "Fieldfare-Deliver-At"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
+_PLACE = re.compile(r"([0-9]{1,16})-([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedRoutes:
+    """What a space has published for later."""
+
+    subscriptions: Subscriptions
+    delayed: Delayed
+
+    async def list_delayed(self, request: Request) -> Response:
+        """A page of the records that wait, by their times."""
+        key = self.subscriptions.check_space(request.path_params["space"])
+        limit = query_int(request, "limit", 100, 1, 1_000)
+        found = await self.delayed.waiting(key, _after(request), limit + 1)
+        page = found[:limit]
+        records, size_bytes = self.delayed.held.get(key, (0, 0))
+        return json_response(
+            {
+                "delayed": list(map(_document, page)),
+                "next": f"{page[-1].due_ms}-{page[-1].id}" if len(found) > limit else None,
+                "total": records,
+                "total_bytes": size_bytes,
+            }
+        )
+
+    async def cancel_delayed(self, request: Request) -> Response:
+        """Have events not come that wait for their time."""
+        space, id = request.path_params["space"], request.path_params["delayed"]
+        key = self.subscriptions.check_space(space)
+        is_number = re.fullmatch(r"[0-9]{1,18}", id) is not None
+        if not is_number or await self.delayed.cancel(key, int(id)) is None:
+            detail = f"Nothing waits as {id[:40]!r} in the space {space!r}, or its time has come."
+            raise HttpProblem(404, "unknown-delayed", detail)
+        return Response(status_code=204)
+
+
+def due_of(request: Request, now_ms: int, most_s: float) -> int | None:
+    """When a request's events are to be appended, in milliseconds since 1970; None for at once.
+
+    Problem 400 for what is no time, or too late.
+    """
+    after, at = header(request, AFTER.lower().encode()), header(request, AT.lower().encode())
+    if after is None and at is None:
+        return None
+    if after is not None and at is not None:
+        raise HttpProblem(400, "bad-header", f"{AFTER} or {AT}: one of them says when.")
+    if after is not None:
+        if not _SECONDS.fullmatch(after):
+            raise HttpProblem(400, "bad-header", f"{AFTER} is a time in seconds, such as 90 or 0.5.")
+        due_ms = now_ms + math.ceil(1000 * float(after))
+    else:
+        assert at is not None
+        try:
+            check_time(AT, at)
+        except EventRefused as refused:
+            raise HttpProblem(400, "bad-header", f"{refused.detail}.") from None
+        due_ms = math.ceil(1000 * expiry_s(at))
+    if due_ms - now_ms > 1000 * most_s:
+        detail = f"Events wait for at most {most_s:.15g} s; keep them elsewhere until then."
+        raise HttpProblem(400, "too-late", detail, max_seconds=most_s)
+    return max(due_ms, 0)
+
+
+def kept_document(kept: Kept) -> dict[str, Any]:
+    """What became of events that were published for later."""
+    return {
+        "id": str(kept.id),
+        "due": _text(kept.due_ms),
+        "due_ms": kept.due_ms,
+        "count": kept.count,
+        "duplicate": kept.duplicate,
+    }
+
+
+def _document(waiting: Waiting) -> dict[str, Any]:
+    return {
+        "id": str(waiting.id),
+        "due": _text(waiting.due_ms),
+        "due_ms": waiting.due_ms,
+        "count": waiting.count,
+        "bytes": waiting.size_bytes,
+    }
+
+
+def _text(due_ms: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=due_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _after(request: Request) -> tuple[int, int]:
+    text = query_text(request, "after")
+    if text is None:
+        return -1, 0
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise HttpProblem(400, "bad-parameter", "after is what next said.", parameter="after")
+    return int(found[1]), int(found[2])
