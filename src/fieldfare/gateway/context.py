@@ -41,6 +41,7 @@ from fieldfare.storage import (
     open_match_log,
     open_registry,
 )
+from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.keys import KeyStore
 from fieldfare.storage.quarantine import Quarantine
 
@@ -62,13 +63,7 @@ class Gateway:
         self.settings = settings
         self.certificates = Certificates.open(settings)
         data = settings.folder
-        for folder in (data.root, data.matches, data.run, data.logs):
-            make_folder(folder)
-        self.log = open_event_log(data.log_url)
-        self.registry = open_registry(data.registry_url)
-        if not self.registry.has_space(DEFAULT_SPACE):
-            self.registry.create_space(DEFAULT_SPACE)
-        self._keys = open_keys(data.registry_url)
+        self._open(data)
         first_key = settings.admin_key_file
         admin_digest = None if first_key is None else read_admin_key(first_key)
         tokens, self.key_watch = _tokens(
@@ -76,9 +71,7 @@ class Gateway:
         )
         self.keyring = Keyring(self._keys, admin_digest, tokens)
         self.audit = Audit(data.audit_log)
-        self.match_log = open_match_log(data.matches_url)
         matched = make_consistent(settings, self.log, self.registry, self.match_log)
-        self.quarantine = Quarantine(data.quarantine)
 
         self.metrics = Metrics()
         self.load = Load(settings, self.metrics)
@@ -134,6 +127,18 @@ class Gateway:
         self.background = Background(
             *(settings, self.figures, self.maintenance, self.pump, self.unused), self.certificates
         )
+
+    def _open(self, data: DataFolder) -> None:
+        """Open what is durable."""
+        for folder in (data.root, data.matches, data.run, data.logs):
+            make_folder(folder)
+        self.log = open_event_log(data.log_url)
+        self.registry = open_registry(data.registry_url)
+        if not self.registry.has_space(DEFAULT_SPACE):
+            self.registry.create_space(DEFAULT_SPACE)
+        self._keys = open_keys(data.registry_url)
+        self.match_log = open_match_log(data.matches_url)
+        self.quarantine = Quarantine(data.quarantine)
 
     async def start(self) -> None:
         """Begin to work, on the running event loop."""

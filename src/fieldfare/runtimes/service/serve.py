@@ -174,21 +174,17 @@ def serve(
     except CannotStart as error:
         say(str(error))
         return EXIT_CANNOT_START
+    _tighten(folder, say)
     try:
-        tighten(folder)
-    except OSError as error:
-        say(f"others than this user may read what is in {folder.root}: {error}")
-    try:
-        folder = settle(folder.root, log)
-        listener = listening_socket(host, port)
+        folder, listener = settle(folder.root, log), listening_socket(host, port)
     except (CannotStart, StorageError) as error:
         say(str(error))
         lock.release()
         return EXIT_CANNOT_START
     port = listener.getsockname()[1]
     address = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-    said_log = "" if folder.log is None else f", events in {folder.log}"
-    say(f"starting on {address}, data in {folder.root}{said_log}, logs in {folder.logs}")
+    place = f"{folder.root} and {folder.log}" if folder.log else f"{folder.root}"
+    say(f"starting on {address}, data in {place}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
     others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
@@ -197,6 +193,14 @@ def serve(
     finally:
         listener.close()
         lock.release()
+
+
+def _tighten(folder: DataFolder, say: Callable[[str], None]) -> None:
+    """What an earlier version left is for this user alone, too."""
+    try:
+        tighten(folder)
+    except OSError as error:
+        say(f"others than this user may read what is in {folder.root}: {error}")
 
 
 def _gateway_spec(
