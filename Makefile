@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 # Hundreds of processes start in the tests and in a service: none shall compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo checked test test-fast test-all faults fuzz client lint format bench experiments clean
+.PHONY: help setup demo checked test test-fast test-all faults simulation fuzz client lint format bench experiments clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ test-all: checked  ## everything: the slow ones, and all examples
 
 faults: setup  ## FAULTS_S seconds (600) of accidents to a service under load; needs root for disks of its own
 	@$(BIN)/python -m tests.faults --seconds $(or $(FAULTS_S),600) $(FAULTS_OPTIONS)
+
+simulation: setup  ## SEEDS seeds (1000) from FIRST (0) on of the service on a simulated machine
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
 
 fuzz: setup  ## a million inputs for the parsers of filters
 	@$(BIN)/python -m tests.fuzz $(FUZZ_OPTIONS)

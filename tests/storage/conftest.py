@@ -11,6 +11,7 @@ from pathlib import Path
 import kafka_rig
 import programs
 import pytest
+from memory_registry import MemoryRegistry
 
 import fieldfare
 from fieldfare.storage import Registry, open_registry
@@ -37,15 +38,26 @@ def log(open_log: Callable[[], SqliteEventLog]) -> SqliteEventLog:
     return open_log()
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "memory"])
 def open_the_registry(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Registry]:
     """Opens the same registry, again with every call."""
+    if request.param == "memory":
+        memory = MemoryRegistry()
+        return lambda: memory
     return lambda: open_registry(f"sqlite:///{tmp_path}/registry.db")
 
 
 @pytest.fixture
 def registry(open_the_registry: Callable[[], Registry]) -> Registry:
     registry = open_the_registry()
+    registry.create_space("birds")
+    return registry
+
+
+@pytest.fixture
+def stored_registry(tmp_path: Path) -> Registry:
+    """One in a file, for what only such a one can do."""
+    registry = open_registry(f"sqlite:///{tmp_path}/registry.db")
     registry.create_space("birds")
     return registry
 

@@ -109,6 +109,9 @@ class Pasts:
                 return LookResult([], number, begin if seam is None else min(begin, seam), 0, None)
             block = past.match_log.partition(number).block_at(offset)
             if block is None:
+                # It may be matched as far as it goes: holes may lie where the log ended, and once there is a
+                # record behind them the past is known to end before them.
+                self._find_seam(past, partition, anew=True)
                 return None
             keys = keys_in(block, number, past.row.number)
             end = block.end if seam is None else min(block.end, seam)
@@ -121,9 +124,9 @@ class Pasts:
             logger.error("%s", error)
         return None
 
-    def _find_seam(self, past: OwnPast, partition: LogPartition) -> int | None:
+    def _find_seam(self, past: OwnPast, partition: LogPartition, *, anew: bool = False) -> int | None:
         seam = past.known.get(partition.number)
-        if seam is None:
+        if seam is None or anew:
             seam = seam_of(partition, past.row.revision, self._floor)
             if seam is not None:
                 past.known[partition.number] = seam

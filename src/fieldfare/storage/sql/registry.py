@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -23,6 +22,7 @@ from fieldfare.model import (
     positions_of,
     positions_text,
 )
+from fieldfare.storage.changes import ChangeBatch
 from fieldfare.storage.errors import FormatError, RegistryError, UnknownSpaceError
 from fieldfare.storage.registry import (
     Configure,
@@ -43,8 +43,6 @@ from fieldfare.storage.sql.tables import NUMBER, PURGED, REVISION
 from fieldfare.storage.sql.tables import counters as _counters
 from fieldfare.storage.sql.tables import subscriptions as _subscriptions
 from fieldfare.storage.sql.tables import versions as _versions
-
-MAX_NUMBER = (1 << 32) - 1
 
 _PAGE_ROWS = 10_000
 _IDS_A_QUERY = 1_000
@@ -106,7 +104,8 @@ class SqlRegistry(SqlDatabase):
     ) -> list[Subscription | Conflict | None]:
         with self._write() as connection:
             counters = _read_counters(connection)
-            batch = _ChangeBatch(ends, now_ms, counters, _standing(connection, changes))
+            standing = _standing(connection, changes)
+            batch = ChangeBatch(ends, now_ms, standing, counters[REVISION], counters[NUMBER])
             spaces = stored_spaces.keys(connection)
             results = []
             for change in changes:
@@ -114,7 +113,7 @@ class SqlRegistry(SqlDatabase):
                     raise UnknownSpaceError(change.space)
                 results.append(batch.apply(change))
             if batch.touched:
-                batch.write(connection)
+                _write_batch(connection, batch, counters)
         return results
 
     def get(self, space: str, id: str) -> Subscription | None:
@@ -319,137 +318,31 @@ class SqlRegistry(SqlDatabase):
             raise RegistryError(f"{self._url} keeps the history from revision {purged} on, not {revision}")
 
 
-@dataclass(slots=True)
-class _ChangeBatch:
-    """A batch of changes on the way: what stands after each, and the rows to write at its end."""
-
-    ends: Offsets
-    now_ms: int
-    counters: Mapping[str, int]
-    standing: dict[tuple[str, str], Subscription]
-    revision: int = field(init=False)
-    number: int = field(init=False)
-    touched: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """The ids changed, and whether each stood before the batch."""
-    versions: dict[int, dict[str, Any]] = field(default_factory=dict)
-    begun: dict[int, tuple[Position, ...]] = field(default_factory=dict)
-    """Where delivery of those replaced, or with a past, begins if nobody has read yet, by number."""
-    pasts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    ended_pasts: list[int] = field(default_factory=list)
-    closings: list[dict[str, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.revision, self.number = self.counters[REVISION], self.counters[NUMBER]
-
-    def apply(self, change: Put | Configure | Remove) -> Subscription | Conflict | None:
-        key = (change.space, change.id)
-        existing = self.standing.get(key)
-        if isinstance(change, Configure):
-            if existing is None:
-                return None
-            self.touched.setdefault(key, True)
-            self.standing[key] = configured = replace(existing, delivery=change.delivery)
-            return configured
-        if isinstance(change, Remove):
-            if existing is None:
-                return None
-            self._touch(key)
-            self._close(existing, removed=True)
-            if existing.start is not None and self.pasts.pop(existing.number, None) is None:
-                self.ended_pasts.append(existing.number)
-            del self.standing[key]
-            return existing
-        if existing is not None and change.if_absent:
-            return Conflict(existing)
-        self._touch(key)
-        if existing is not None:
-            self._close(existing, removed=False)
-            self.begun.setdefault(existing.number, _first_events(existing.valid_from))
-        return self._open(change, existing)
-
-    def _touch(self, key: tuple[str, str]) -> None:
-        self.touched.setdefault(key, key in self.standing)
-        self.revision += 1
-
-    def _close(self, existing: Subscription, *, removed: bool) -> None:
-        closing = {"valid_to": self.ends[0], "closed_revision": self.revision, "removed": removed}
-        written_now = self.versions.get(existing.revision)
-        if written_now is not None:
-            written_now.update(closing)
-        else:
-            self.closings.append({"ended": existing.revision, **closing})
-
-    def _open(self, put: Put, existing: Subscription | None) -> Subscription:
-        if existing is None:
-            if self.number == MAX_NUMBER:
-                raise RegistryError("all subscription numbers have been given out")
-            self.number += 1
-        number = self.number if existing is None else existing.number
-        delivery = put.delivery or (existing.delivery if existing is not None else DeliverySettings())
-        start = self._begin_in_the_past(put, number) if existing is None else existing.start
-        subscription = Subscription(
-            *(put.id, put.space, put.filter, put.dialect, number, self.revision, self.ends, delivery, start),
-            cost=put.cost,
-        )
-        self.standing[put.space, put.id] = subscription
-        self.versions[self.revision] = {
-            "revision": self.revision,
-            "space": put.space,
-            "number": number,
-            "valid_from": self.ends[0],
-            "valid_to": OPEN_END,
-            "closed_revision": None,
-            "removed": False,
-            "changed_ms": self.now_ms,
-            "filter": put.filter,
-            "dialect": put.dialect,
-            "compiled": put.compiled,
-        }
-        return subscription
-
-    def _begin_in_the_past(self, put: Put, number: int) -> tuple[Position, ...] | None:
-        if put.start is None:
-            return None
-        named = {position.partition: position for position in put.start}
-        start = tuple(named.get(end.partition, end) for end in _first_events(self.ends))
-        self.begun[number] = start
-        self.pasts[number] = {
-            "number": number,
-            "revision": self.revision,
-            "space": put.space,
-            "start": positions_text(start),
-            "filter": put.filter,
-            "dialect": put.dialect,
-            "compiled": put.compiled,
-            "matched": False,
-        }
-        return start
-
-    def write(self, connection: sa.Connection) -> None:
-        gone = [{"in_space": space, "with_id": id} for (space, id), stood in self.touched.items() if stood]
-        rows = [_row_of(self.standing[key]) for key in self.touched if key in self.standing]
-        begins = [
-            {"begun": number, "in_partition": at.partition, "at": at.offset, "at_index": at.index}
-            for number, positions in self.begun.items()
-            for at in positions
-        ]
-        for statement, values in (
-            (_delete_subscription, gone),
-            (sa.insert(_subscriptions), rows),
-            (_close_version, self.closings),
-            (sa.insert(_versions), list(self.versions.values())),
-            (stored_cursors.BEGIN, begins),
-            (stored_pasts.INSERT, list(self.pasts.values())),
-            (stored_pasts.DELETE, [{"of": number} for number in self.ended_pasts]),
-        ):
-            if values:
-                connection.execute(statement, values)
-        counters = {REVISION: self.revision, NUMBER: self.number}
-        for partition, end in enumerate(self.ends):
-            name = tables.end_counter(partition)
-            if end > self.counters.get(name, -1):
-                counters[name] = end
-        _write_counters(connection, counters, self.counters)
+def _write_batch(connection: sa.Connection, batch: ChangeBatch, counters: Mapping[str, int]) -> None:
+    gone = [{"in_space": space, "with_id": id} for (space, id), stood in batch.touched.items() if stood]
+    rows = [_row_of(batch.standing[key]) for key in batch.touched if key in batch.standing]
+    begins = [
+        {"begun": number, "in_partition": at.partition, "at": at.offset, "at_index": at.index}
+        for number, positions in batch.begun.items()
+        for at in positions
+    ]
+    for statement, values in (
+        (_delete_subscription, gone),
+        (sa.insert(_subscriptions), rows),
+        (_close_version, batch.closings),
+        (sa.insert(_versions), list(batch.versions.values())),
+        (stored_cursors.BEGIN, begins),
+        (stored_pasts.INSERT, list(batch.pasts.values())),
+        (stored_pasts.DELETE, [{"of": number} for number in batch.ended_pasts]),
+    ):
+        if values:
+            connection.execute(statement, values)
+    changed = {REVISION: batch.revision, NUMBER: batch.number}
+    for partition, end in enumerate(batch.ends):
+        name = tables.end_counter(partition)
+        if end > counters.get(name, -1):
+            changed[name] = end
+    _write_counters(connection, changed, counters)
 
 
 _SUBSCRIPTION_FIELDS = ("id", "space", "filter", "dialect", "number", "revision", "cost")
@@ -524,10 +417,6 @@ def _subscription_of(row: Any) -> Subscription:
         delivery=_delivery_decoder.decode(delivery) if delivery else _NO_SETTINGS,
         start=positions_of(start) if start else None,
     )
-
-
-def _first_events(offsets: Offsets) -> tuple[Position, ...]:
-    return tuple(Position(partition, offset, 0) for partition, offset in enumerate(offsets))
 
 
 def _row_of(subscription: Subscription) -> dict[str, Any]:

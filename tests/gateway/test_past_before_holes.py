@@ -1,0 +1,46 @@
+"""A past that ends where the log did, with a hole there: it ends before the hole, as soon as that is known.
+
+Found by the simulation: the pipeline matched up to the last record before the hole, the gateway waited for
+the hole to be matched too, and nothing came of what was live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from memory_log import MemoryEventLog
+from memory_registry import MemoryRegistry
+from storage_support import block_of
+
+from fieldfare.delivery.keys import key_at
+from fieldfare.gateway.delivery.pasts import Pasts
+from fieldfare.model import Position
+from fieldfare.storage import open_match_log
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.registry import Put
+
+
+def test_the_past_ends_before_a_hole_that_was_the_logs_end(tmp_path: Path) -> None:
+    log, registry, folder = MemoryEventLog(1, holes=0.0), MemoryRegistry(), DataFolder(tmp_path)
+    space = registry.create_space("default")
+    log.append([NewRecord(space, b"{}\n", 1, stamp=0)])
+    log.raise_ends((3,))
+    put = Put(space, "s", "a = 1", "sql", b"", start=(Position(0, 0, 0),))
+    registry.apply([put], (3,), 0)
+    pasts = Pasts(folder, log, registry, lambda: 1)
+    past = pasts.find(1)
+    assert past is not None and past.known == {0: 3}, "a record in the hole could still be of the past"
+    log.append([NewRecord(space, b"{}\n", 1, stamp=1)])
+    # The pipeline, which looks now for the first time, knows that the past has one record.
+    own = open_match_log(folder.past_url(1, 1)).partition(0)
+    own.write(block_of({(0, 0): [1]}, 0, 1))
+    found = asyncio.run(pasts.look(past, key_at(0, 0)))
+    assert found is not None and found.end == 1
+    assert asyncio.run(pasts.look(past, found.read_to)) is None
+    assert not past.holds(found.read_to), "from there on it is read with all others"
+    pasts.close()

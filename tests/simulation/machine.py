@@ -1,0 +1,476 @@
+"""The service's processes on a machine that is simulated: their own code, other threads, clocks and disks.
+
+The gateway is all there, from its ASGI application down, and so is the indexer. Of the pipeline there is what
+plans batches, matches ranges, recovers, and looks at the past; `run_tasks` stands in the place of Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "matching"))
+
+from naive_library import NAIVE
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import Front
+from fieldfare.delivery.sessions import Lease, Session
+from fieldfare.gateway.app import create_app
+from fieldfare.gateway.context import Gateway
+from fieldfare.gateway.delivery.waiter import Waiter
+from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.matching.part import Part, build_part
+from fieldfare.matching.versions import Closings
+from fieldfare.pipeline.indexer import Indexer
+from fieldfare.pipeline.placing import SlicesBuilder
+from fieldfare.runtimes.indexer import following
+from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
+from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
+from fieldfare.runtimes.spark import batch_planner, heartbeat, past_planner, past_task, range_task, recovery
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.storage.errors import StorageError
+
+from .disk import Disk, IndexFile, MemoryQuarantine, SmallFile
+from .steps import Event, Executor, Loop, Now, Process, Queue, Steps, Threading, Time, pause
+
+BATCHES = MicroBatchSettings(
+    max_bytes=600, max_events=7, wait_ms=1_000, poll_ms=300, split_bytes=150, tasks=2
+)
+PAST_LOOK_S = 0.6
+BEAT_S = 1.0
+TASK_DIED = "Python worker exited unexpectedly"
+
+
+class TaskError(Exception):
+    """A task has failed, as Spark tells it."""
+
+
+class SomeSettings(GatewaySettings):
+    """A gateway's knobs, on a disk of the simulation."""
+
+    @property
+    def folder(self) -> Any:
+        return Now.machine.disk.folder
+
+
+class NoPushes:
+    """Nobody has a push address."""
+
+    def observe(self) -> None: ...
+
+
+class NoKeys:
+    """Nobody needs a key."""
+
+    def keys(self) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class NothingDelayed:
+    """Nobody has events wait for their time."""
+
+    def held(self) -> dict[str, Any]:
+        return {}
+
+    def cancel_some(self, space: str, limit: int) -> list[Any]:
+        return []
+
+    def next_due_ms(self) -> int | None:
+        return None
+
+    def forget(self, before_ms: int, limit: int) -> int:
+        return 0
+
+
+class OneGateway(Gateway):
+    """A gateway that sends to no address."""
+
+    def _make_pushes(self) -> Any:
+        return NoPushes()
+
+
+class Snapshots:
+    """Snapshots that a fiber builds; stands in the place of `SnapshotBuild`."""
+
+    problem = "it was killed"
+
+    def __init__(self, revision: int, floor: int) -> None:
+        self.revision = revision
+        self.started_s = Time.monotonic()
+        self.is_running = True
+        self._files: dict[str, list[IndexFile]] | None = None
+        self._floor = floor
+        process = Now.steps.process
+        assert process is not None
+        process.spawn(self._build, "snapshots")
+
+    @classmethod
+    def start(cls, folder: Any, revision: int, floor: int) -> Snapshots:
+        return cls(revision, floor)
+
+    def _build(self) -> None:
+        disk = Now.machine.disk
+        try:
+            newest = disk.open_index_store("").newest()
+            cut = newest.spaces if newest else None
+            built = build_snapshots(disk.open_registry(""), self.revision, self._floor, cut)
+            files: dict[str, list[IndexFile]] = {}
+            for space, parts in built.items():
+                files[space] = [
+                    IndexFile(disk.index, f"built-{self.revision}-{space}-{n}") for n in range(len(parts))
+                ]
+                for file, part in zip(files[space], parts, strict=True):
+                    part.save(file)
+            self._files = files
+        except StorageError as error:
+            self.problem = str(error)
+        self.is_running = False
+
+    def result(self) -> Any:
+        return self._files
+
+    def kill(self) -> None:
+        self.is_running = False
+
+    close = kill
+
+
+def _save(real: Callable[..., Any]) -> Callable[..., Any]:
+    def save(self: Any, path: Any) -> int:
+        if isinstance(path, IndexFile):
+            path.save(self)
+            return 0
+        return real(self, path)
+
+    return save
+
+
+def _open(real: Callable[..., Any]) -> Any:
+    def open_file(path: Any, **options: Any) -> Any:
+        return path.open() if isinstance(path, IndexFile) else real(path, **options)
+
+    return staticmethod(open_file)
+
+
+def _write_file(path: SmallFile, write: Callable[[Any], object]) -> int:
+    return path.write(write)
+
+
+OPENERS = ("open_event_log", "open_registry", "open_index_store", "open_match_log")
+STANDING_IN: dict[str, dict[str, Any]] = {
+    "gateway.context": {
+        "open_keys": lambda url: NoKeys(), "open_delayed": lambda url: NothingDelayed(),
+        "make_folder": lambda folder: None,
+    },
+    "gateway.writer": {"threading": Threading, "queue": Queue, "time": Time},
+    "gateway.delivery.match_tail": {"threading": Threading, "time": Time, "ThreadPoolExecutor": Executor},
+    "gateway.delivery.pasts": {"ThreadPoolExecutor": Executor},
+    "gateway.delivery.records": {"threading": Threading, "ThreadPoolExecutor": Executor},
+    "gateway.delivery.pump": {"time": Time},
+    "gateway.places": {"time": Time},
+    "gateway.publishing.delayed": {"time": Time},
+    "gateway.routes.events": {"time": Time},
+    "gateway.routes.settling": {"time": Time},
+    "gateway.routes.filters": {"ThreadPoolExecutor": Executor},
+    "gateway.subscriptions": {"time": Time, "ThreadPoolExecutor": Executor},
+    "gateway.subscription_store": {"time": Time},
+    "gateway.transports.outflow": {"time": Time},
+    "gateway.transports.pull": {"time": Time},
+    "gateway.transports.beats": {},
+    "gateway.upkeep.background": {"time": Time},
+    "gateway.upkeep.figures": {"threading": Threading, "time": Time, "disk_free_bytes": lambda path: 1 << 40},
+    "gateway.upkeep.maintenance": {"threading": Threading},
+    "gateway.upkeep.pasts": {
+        "shutil": SimpleNamespace(rmtree=lambda path, ignore_errors: Now.machine.disk.remove_past(path.name))
+    },
+    "gateway.upkeep.restored": {},
+    "gateway.upkeep.unused": {"time": Time},
+    "runtimes.indexer.following": {"time": Time, "LOOK_S": 0.3, "PACE_S": 0.6, "KEPT_S": 1.0},
+    "runtimes.indexer.index_writer": {
+        "time": Time, "SnapshotBuild": Snapshots, "Indexer": partial(Indexer, library=NAIVE)
+    },
+    "runtimes.indexer.snapshot_builder": {"SlicesBuilder": partial(SlicesBuilder, library=NAIVE)},
+    "runtimes.process.heartbeat": {"time": Time, "write_file": _write_file},
+    "runtimes.spark.batch_planner": {"time": Time},
+    "runtimes.spark.heartbeat": {},
+    "runtimes.spark.past_planner": {},
+    "runtimes.spark.past_task": {"build_part": partial(build_part, library=NAIVE)},
+    "runtimes.spark.range_task": {},
+    "runtimes.spark.recovery": {},
+    "runtimes.spark.suspects_file": {"write_file": _write_file},
+}  # fmt: skip
+"""By module, what stands in the place of what it has imported."""
+
+
+class Watch:
+    """Says that the registry may have changed."""
+
+    def __init__(self, path: Any) -> None: ...
+
+    def changed(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """While this is open the service's modules use what is simulated."""
+    with ExitStack() as stack:
+
+        def put(owner: Any, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, value))
+
+        for path, names in STANDING_IN.items():
+            module = importlib.import_module(f"fieldfare.{path}")
+            for name, value in names.items():
+                put(module, name, value)
+            for name in OPENERS:
+                if hasattr(module, name):
+                    put(module, name, partial(_opened, name))
+            if hasattr(module, "Quarantine"):
+                put(module, "Quarantine", MemoryQuarantine)
+        put(following, "SqliteWatch", Watch)
+        put(following, "load_kernels", lambda: None)
+        put(
+            SnapshotSettings, "is_due", lambda self, delta_rows, rows: delta_rows >= Now.machine.snapshot_rows
+        )
+        for kind in (Part, Closings):
+            put(kind, "save", _save(kind.save))
+            put(kind, "open", _open(kind.open))
+        for kind in (Delivery, Front, Lease, Session, Waiter):
+            put(kind, "__hash__", lambda self: 1)  # where it lies in memory must not say whose turn it is
+        upkeep = importlib.import_module("fieldfare.gateway.upkeep.pasts").PastUpkeep
+        put(upkeep, "_folders", lambda self: Now.machine.disk.past_folders())
+        yield
+
+
+def _opened(name: str, url: str) -> Any:
+    return getattr(Now.machine.disk, name)(url)
+
+
+class Machine:
+    """One machine: a disk, and the processes that run.
+
+    Attributes
+    ----------
+    app, loop
+        The gateway's, while it serves.
+    crashes
+        How often a gateway, or all of the machine, was ended.
+    """
+
+    def __init__(self, steps: Steps, disk: Disk, settings: SomeSettings, snapshot_rows: int) -> None:
+        Now.machine = self
+        self.steps = steps
+        self.disk = disk
+        self.settings = settings
+        self.snapshot_rows = snapshot_rows
+        self.app: Any = None
+        self.loop: Loop | None = None
+        self.crashes = 0
+        self.processes: dict[str, Process] = {}
+        self.tasks: list[Any] = []
+        self.on_end: list[Callable[[], None]] = []
+        self.said: list[str] = []
+        for name in PROCESSES:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a process that is not there."""
+        if name in self.processes:
+            return
+        process = self.processes[name] = Process(self.steps, name)
+        process.spawn(partial(PROCESSES[name], self, process), name)
+
+    def kill(self, name: str) -> None:
+        """End a process; the supervisor starts it again."""
+        process = self.processes.pop(name, None)
+        if process is None:
+            return
+        self._complain(process)
+        process.kill()
+        if name == "gateway":
+            self.app = self.loop = None
+            self.crashes += 1
+            for end in self.on_end:
+                end()
+        self.steps.at(self.steps.now_s + self.steps.random.random() * 2, partial(self.start, name))
+
+    def power_failure(self) -> None:
+        """All end at once, and what was not synced may go."""
+        for name in list(self.processes):
+            self.kill(name)
+        self.disk.fail(self.steps.random)
+
+    def kill_task(self) -> bool:
+        """End a task of the pipeline's: Spark tells so; whether there was one."""
+        running = [task for task in self.tasks if not task.is_over]
+        if running:
+            running[0].die()
+        return bool(running)
+
+    def look(self) -> None:
+        """See to processes that have ended by themselves."""
+        for name, process in list(self.processes.items()):
+            if process.failures:
+                self.kill(name)
+
+    def _complain(self, process: Process) -> None:
+        """Whatever the code did not expect is a mistake of its own."""
+        for error in process.failures:
+            if not isinstance(error, StorageError):
+                self.said.append(f"{process.name} ended: {error!r}")
+        for loop in process.loops:
+            self.said += [f"{process.name}: {each}" for each in loop.failures]
+
+
+def run_gateway(machine: Machine, process: Process) -> None:
+    """The gateway's process."""
+    gateway = OneGateway(machine.settings)
+    app = create_app(gateway)
+    loop = Loop(process)
+
+    async def serve() -> None:
+        gateway.writer.start()
+        gateway.pump.start()
+        gateway.space_removal.start()
+        gateway.background.start()
+        machine.app, machine.loop = app, loop
+
+    loop.call_soon(lambda: loop.create_task(serve()))
+
+
+def run_indexer(machine: Machine, process: Process) -> None:
+    """The indexer's process."""
+    following.run_indexer(machine.disk.folder, Event())  # type: ignore[arg-type]
+
+
+class Task:
+    """A fiber that does one piece of a batch."""
+
+    def __init__(self, machine: Machine, process: Process, work: Callable[[], Any]) -> None:
+        self.error: BaseException | None = None
+        self.is_over = False
+        self._over = Event()
+        self._work = work
+        self._fiber = process.spawn(self._run, "task")
+        machine.tasks.append(self)
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self.error = error
+        self._end()
+
+    def die(self) -> None:
+        """It is killed."""
+        steps = Now.steps
+        self._fiber.throw()
+        if self._fiber in steps.ready:
+            steps.ready.remove(self._fiber)
+        self.error = TaskError(TASK_DIED)
+        self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._over.set()
+
+    def join(self) -> None:
+        self._over.wait()
+
+
+def run_tasks(machine: Machine, process: Process, works: Iterable[Callable[[], Any]]) -> None:
+    """What Spark does with a batch: all pieces at a time; the first that fails is told of."""
+    tasks = [Task(machine, process, work) for work in works]
+    for task in tasks:
+        task.join()
+    machine.tasks = [task for task in machine.tasks if not task.is_over]
+    for task in tasks:
+        if task.error is not None:
+            raise TaskError(f"{type(task.error).__name__}: {task.error}") from task.error
+
+
+def run_driver(machine: Machine, process: Process) -> None:
+    """The driver's process."""
+    disk = machine.disk
+    log, matches = disk.open_event_log(""), disk.open_match_log("")
+    recovers = recovery.Recovery(disk.folder, log, matches, BATCHES, lambda: 0)
+    beat = heartbeat.PipelineHeartbeat(disk.folder, log, matches)
+    recovers.begin(predecessor_died=beat.predecessor_died, told=beat.told)
+    beat.beat("starting")
+    process.spawn(partial(_run_queries, machine, process, recovers), "query")
+    process.spawn(partial(_run_pasts, machine, process), "pasts")
+    while True:
+        Time.sleep(BEAT_S)
+        beat.beat("running")
+
+
+def _run_queries(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
+    """One query after the other, as the driver does."""
+    while True:
+        try:
+            _run_query(machine, process, recovers)
+        except (TaskError, StorageError, OSError) as error:
+            pause_s = recovers.failed(str(error), str(error))
+            if pause_s is None:
+                raise
+            Time.sleep(pause_s)
+
+
+def _run_query(machine: Machine, process: Process, recovers: recovery.Recovery) -> None:
+    planner = batch_planner.BatchPlanner(machine.disk.folder, BATCHES)
+    matcher = range_task.RangeMatcher(machine.disk.folder, lambda: 0.0)
+    start: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
+
+    def match(ranges: list[tuple[int, int, int]], manifest: int) -> None:
+        for each in ranges:
+            matcher.match(range_task.RecordRange(*each, manifest))
+
+    while True:
+        end = planner.next_end(start)
+        if end["ends"] == start["ends"]:
+            continue
+        tasks = planner.tasks(start["ends"], end["ends"])
+        run_tasks(machine, process, [partial(match, ranges, end["manifest"]) for ranges in tasks])
+        recovers.works()
+        start = end
+
+
+def _run_pasts(machine: Machine, process: Process) -> None:
+    """What `runtimes.spark.pasts` does: rounds of pieces for those that began in the past."""
+    planner = past_planner.PastPlanner(machine.disk.folder, Time.monotonic)
+    while True:
+        Time.sleep(PAST_LOOK_S)
+        try:
+            pieces = planner.next_round(2, 1 << 20)
+            run_tasks(machine, process, [partial(_match_past, machine, piece) for piece in pieces])
+        except TaskError as error:
+            if TASK_DIED not in str(error):
+                raise
+            planner.failed(pieces, str(error), str(error))
+        except (StorageError, OSError):
+            pause()
+
+
+def _match_past(machine: Machine, piece: past_task.Piece) -> None:
+    matcher = past_task.PastMatcher(machine.disk.folder, piece.past, lambda: 0.0)
+    matcher.match(range_task.RecordRange(piece.partition, piece.start, piece.end, 0))
+
+
+PROCESSES: dict[str, Callable[[Machine, Process], None]] = {
+    "gateway": run_gateway,
+    "indexer": run_indexer,
+    "driver": run_driver,
+}

@@ -1,0 +1,196 @@
+"""Mistakes that somebody might make in the service: the simulation must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from fieldfare.delivery.delivery import Delivery
+from fieldfare.delivery.frontier import _Fronts
+from fieldfare.delivery.mark import Mark
+from fieldfare.gateway.delivery import pasts
+from fieldfare.gateway.delivery.pump import Pump
+from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.subscriptions import Subscriptions
+from fieldfare.gateway.upkeep.maintenance import Maintenance
+from fieldfare.gateway.upkeep.pasts import PastUpkeep
+from fieldfare.gateway.writer import _Appends, _Changes
+from fieldfare.matching import part
+from fieldfare.model import Cursor, Offsets
+from fieldfare.runtimes.indexer import index_writer
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.storage.event_log import ends_of, starts_of
+
+Patch = tuple[Any, str, Any]
+
+
+def _every_version_counts(versions: Any, overlay: Any, stamps: Any, pairs: Any) -> int:
+    return len(pairs)
+
+
+def _stamp_of_the_change_before(self: Any, group: Any) -> None:
+    """A change is answered, and the stamp raised with the next one."""
+    known = self._registry.revision()
+    real_write(self, group)
+    self.stamp = known
+
+
+real_write = _Changes._write
+
+
+def _stamp_is_read_early(self: Any, group: Any) -> None:
+    """The stamp is what it was when the last group was appended."""
+    stamp, self.last = getattr(self, "last", 0), self._stamp()
+    before = self._stamp
+    self._stamp = lambda: stamp
+    try:
+        real_append(self, group)
+    finally:
+        self._stamp = before
+
+
+real_append = _Appends._write
+
+
+def _first_behind_all(self: BatchPlanner) -> Offsets:
+    """A query begins behind the last block, whether or not those before it are there."""
+    ends = (self._match_log.partition(each.number).greatest_end() for each in self.log.partitions)
+    return tuple(map(max, starts_of(self.log), ends))
+
+
+def _seam_too_soon(log: Any, revision: int, floor: Callable[[], int]) -> int | None:
+    """The last record of the past is taken for one that met the subscription."""
+    found = real_seam(log, revision, floor)
+    return found if found is None else max(log.start(), found - 1)
+
+
+real_seam = pasts.seam_of
+
+
+def _keep_nothing(self: Maintenance) -> None:
+    self.log.retain(self._policy, ends_of(self.log))
+    for number, partition in enumerate(self.log.partitions):
+        self.match_log.partition(number).trim(partition.start())
+
+
+def _matched_unsynced(self: PipelineHeartbeat) -> Any:
+    """What is told as matched is there, and a power failure may take it."""
+    self._matched = tuple(
+        self._match_log.partition(number).end(max(before, partition.start()))
+        for number, (before, partition) in enumerate(zip(self._matched, self._log.partitions, strict=True))
+    )
+    self._figures |= {"offset": self.offset, "matched": self._matched, "indexed": True}
+    return self._figures
+
+
+def _ack_before_it_is_saved(self: Pump, delivery: Delivery) -> Any:
+    """An ack is answered before the cursor is durable."""
+
+    async def save() -> Any:
+        mark = delivery.mark()
+        delivery.saved(mark)
+        return mark
+
+    return save()
+
+
+def _remove_no_subscriptions(self: Subscriptions, key: str) -> Any:
+    """A deleted space's subscriptions stay."""
+
+    async def nothing() -> list[int]:
+        await self._writer.change(lambda ends: self._registry.finish_space(key), key)
+        return []
+
+    return nothing()
+
+
+def _indexed_to_the_manifest(self: Any, newest: Any, revision: int) -> Any:
+    """A new indexer takes the manifest's deltas for part of its snapshots."""
+    indexer, _ = real_resume(self, newest, revision)
+    indexer.revision = newest.revision
+    return indexer, indexer.apply(self._registry.changes(newest.revision, revision), revision)
+
+
+real_resume = index_writer.IndexWriter._resume
+
+
+def _short_leases(self: Delivery, session: Any, limit: int, now_s: float, lease_s: float) -> Any:
+    """A lease ends long before it should."""
+    return real_take(self, session, limit, now_s, lease_s / 10)
+
+
+real_take = Delivery.take
+
+
+def _no_names(self: RecordCache, keys: Any, path: str) -> list[int | None]:
+    """Of no event it is known which ordering key it has."""
+    return [None] * len(keys)
+
+
+def _letters_are_not_saved(self: Mark) -> Cursor:
+    """What was given up is saved without its letter."""
+    return replace(real_cursor(self), letters=())
+
+
+real_cursor = Mark.cursor
+
+
+def _forget_all_history(self: Maintenance) -> None:
+    """History goes as soon as it is history."""
+    self.registry.purge(self.registry.revision())
+
+
+def _look_after_no_past(self: PastUpkeep) -> None:
+    """What belongs to no subscription stays."""
+
+
+def _nothing_is_late(self: _Fronts, numbers: Any, front: Any, begun: int) -> None:
+    """Who joined a front after its look had begun is taken for seen."""
+
+
+def _no_wait_for_the_index(self: BatchPlanner, stamp: int) -> int | None:
+    newest = self._store.newest()
+    return None if newest is None else newest.number
+
+
+def _any_manifest(self: Any, number: int, stamp: int) -> Any:
+    return self._store.newest()
+
+
+MUTATIONS: dict[str, list[Patch]] = {
+    "versions count for every stamp": [(part, "keep_valid", _every_version_counts)],
+    "a change is answered before the stamp": [(_Changes, "_write", _stamp_of_the_change_before)],
+    "records get an old stamp": [(_Appends, "_write", _stamp_is_read_early)],
+    "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
+    "the past ends too soon": [(pasts, "seam_of", _seam_too_soon)],
+    "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],
+    "matched is told before it is synced": [(PipelineHeartbeat, "figures", _matched_unsynced)],
+    "acks are answered before they are saved": [(Pump, "save", _ack_before_it_is_saved)],
+    "a deleted space's subscriptions stay": [(Subscriptions, "remove_some", _remove_no_subscriptions)],
+    "a new indexer forgets deltas": [(index_writer.IndexWriter, "_resume", _indexed_to_the_manifest)],
+    "leases end too soon": [(Delivery, "take", _short_leases)],
+    "late joiners are taken for seen": [(_Fronts, "_part", _nothing_is_late)],
+    "an index need not cover a record": [
+        (BatchPlanner, "_wait_for_index", _no_wait_for_the_index),
+        (IndexCache, "_manifest", _any_manifest),
+    ],
+    "keys are not kept in order": [(RecordCache, "_names", _no_names)],
+    "letters are not saved": [(Mark, "cursor", _letters_are_not_saved)],
+    "history is forgotten too soon": [(Maintenance, "_forget_history", _forget_all_history)],
+    "nobody looks after the past": [(PastUpkeep, "round", _look_after_no_past)],
+}  # fmt: skip
+"""By name, what is put in whose place."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """While this is open the service makes a mistake."""
+    with ExitStack() as stack:
+        for owner, attribute, value in MUTATIONS[name]:
+            stack.enter_context(mock.patch.object(owner, attribute, value))
+        yield
