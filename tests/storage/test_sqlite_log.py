@@ -379,9 +379,9 @@ def test_what_was_acknowledged_survives_a_kill_and_retries_append_only_the_rest(
         assert kept == [(index, b'"%d"\n' % index * (1 + index % 3)) for index in range(end)]
 
 
-@pytest.mark.parametrize("url", ["kafka://host/topic", "log.db", "sqlite://", ""])
+@pytest.mark.parametrize("url", ["nats://host/topic", "log.db", "sqlite://", ""])
 def test_an_address_of_another_kind_is_refused_with_the_form_expected(url: str) -> None:
-    with pytest.raises(ValueError, match="sqlite:///PATH"):
+    with pytest.raises(ValueError, match="sqlite:///PATH or kafka://HOST:PORT/TOPIC"):
         open_event_log(url)
 
 

@@ -53,6 +53,8 @@ _MODULES = {
     "Registry": "registry",
 }
 
+_IN_KAFKA = " or kafka://HOST:PORT/TOPIC"
+
 
 def __getattr__(name: str) -> object:
     # Loaded when first asked for: who only wants to know where a file lies needs no arrays.
@@ -78,7 +80,7 @@ def open_event_log(url: str) -> EventLog:
         from fieldfare.storage.kafka.log import KafkaEventLog
 
         return KafkaEventLog(url)
-    path = _path(url, "event log", "sqlite")
+    path = _path(url, "event log", "sqlite", _IN_KAFKA)
     from fieldfare.storage.sqlite.log import SqliteEventLog
 
     return SqliteEventLog(path)
@@ -148,7 +150,7 @@ def open_match_log(url: str) -> MatchLog:
         from fieldfare.storage.kafka.match_log import KafkaMatchLog
 
         return KafkaMatchLog(url)
-    path = _path(url, "match log", "file")
+    path = _path(url, "match log", "file", _IN_KAFKA)
     from fieldfare.storage.files.match_log import FileMatchLog
 
     return FileMatchLog(path)
@@ -168,8 +170,8 @@ def open_index_store(url: str) -> IndexStore:
     return FileIndexStore(path)
 
 
-def _path(url: str, what: str, known: str) -> str:
+def _path(url: str, what: str, known: str, or_else: str = "") -> str:
     scheme, separator, path = url.partition(":///")
     if scheme != known or not separator or not path:
-        raise ValueError(f"the address of the {what} is {known}:///PATH, not {url!r}")
+        raise ValueError(f"the address of the {what} is {known}:///PATH{or_else}, not {url!r}")
     return f"/{unquote(path)}" if scheme == "file" else path
