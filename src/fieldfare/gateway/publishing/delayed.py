@@ -192,8 +192,11 @@ class Delayed:
                     self._next_due_ms = found_ms if now_known is None else min(found_ms, now_known)
             except WriterClosed:
                 return
-            except (StorageError, OSError, WriterOverloaded) as error:
-                logger.error("events whose time has come wait: %s", error or "the log's queue is full")
+            except Exception as error:
+                # Whatever it is: were this to end, nothing would come any more until the next start.
+                is_known = isinstance(error, StorageError | OSError | WriterOverloaded)
+                said = error if str(error) else "the log's queue is full"
+                logger.error("events whose time has come wait: %s", said, exc_info=not is_known)
                 self._next_due_ms = due_ms
                 await asyncio.sleep(RETRY_S)
 
