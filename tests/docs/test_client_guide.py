@@ -23,7 +23,7 @@ GUIDE = (ROOT / "docs" / "client.md").read_text()
 
 def test_the_examples_run(gateway_url: str, tmp_path: Path) -> None:
     examples = [text for language, text in blocks("docs/client.md") if language == "python"]
-    assert len(examples) == 6
+    assert len(examples) == 7
     run = [sys.executable, "-c", "\n".join(examples).replace(DEFAULT_URL, gateway_url)]
     environment = ENVIRONMENT | {"FIELDFARE_URL": gateway_url}
     result = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -124,7 +124,7 @@ def test_the_list_quotes_no_event(tmp_path: Path) -> None:
     """A library's error names the value that it could not read, of an event in somebody else's space."""
     errors = {
         ERROR: "matching it raised ValueError",
-        "RecordsError: records 1 to 1 of partition 0 cannot be matched: Doe": "it could not be matched",
+        "RecordsError: record 1 of partition 0 cannot be matched: Doe is ill": "it could not be matched",
         "SparkException: Python worker exited unexpectedly (crashed): Doe": (
             "the worker process that matched it ended unexpectedly"
         ),
