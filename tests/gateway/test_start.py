@@ -244,6 +244,30 @@ def test_what_retention_takes_is_passed_over_and_the_answer_says_so(tmp_path: Pa
     run(work)
 
 
+def test_a_block_of_the_past_that_rots_while_retention_takes_its_beginning_is_matched_again(
+    tmp_path: Path,
+) -> None:
+    """It begins before what is left, and who waits stood there for ever."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await publish(r, 0, 4)
+            await begin(r, "s", "earliest")
+            PastPipeline(r.gateway).finish()
+            r.pipeline.step()
+            await r.gateway.background.maintain()
+            (block,) = r.gateway.settings.folder.pasts.rglob("*.arrow")
+            block.write_bytes(block.read_bytes()[:-20])
+            r.gateway.log.trim(1)
+            assert await numbers(r, "s") == []
+            await r.gateway.background.maintain()
+            assert not block.exists()
+            PastPipeline(r.gateway).finish()
+            assert await numbers(r, "s", wait_s=30) == [1, 2, 3]
+
+    run(work)
+
+
 def test_a_block_of_the_past_that_rots_is_matched_again(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path) as r:

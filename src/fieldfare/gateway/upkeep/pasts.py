@@ -82,7 +82,8 @@ class PastUpkeep:
             matches, start = match_log.partition(log.number), log.start()
             begin = max(row.starts[log.number], start)
             if row.number in self._pasts.broken:
-                matches.recover(begin)
+                # Also one that begins before what retention has left: it is read from there.
+                matches.recover(row.starts[log.number])
             matches.trim(start)
             seam = seam_of(log, row.revision, self._floor)
             is_gone &= seam is not None and seam <= start
