@@ -19,8 +19,6 @@ sys.path.append(str(Path(__file__).parents[1] / "storage"))
 import kafka_rig
 from service_support import LINES, Api, cloud_event, running_service, until
 
-from fieldfare_lab.kafka_broker import KafkaBroker
-
 pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long]
 
 SUBSCRIPTIONS = {"all": "data.n >= 0", "third": "data.n % 3 = 1", "none": "data.n < 0"}
@@ -89,10 +87,8 @@ def read_on(url: str, id: str, found: dict[str, list[int]], expected: int) -> No
 
 
 def test_every_process_may_die_and_the_broker_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    if (reason := kafka_rig.why_not()) is not None:
-        pytest.skip(reason)
     data = tmp_path / "data"
-    with KafkaBroker() as broker:
+    with kafka_rig.own_broker() as broker:
         log = f"kafka://{broker.address}/events?partitions=3"
         with running_service(data, log=log) as service:
             api = Api(service.url)

@@ -31,6 +31,13 @@ def broker() -> KafkaBroker:
     return _the_broker()
 
 
+def own_broker() -> KafkaBroker:
+    """One that a test may kill, and closes; skips the test where there can be none."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    return KafkaBroker()
+
+
 def topic(partitions: int, of: KafkaBroker | None = None) -> str:
     """The address of a topic that is made when it is opened."""
     address = (of or broker()).address

@@ -35,9 +35,7 @@ def url() -> str:
 @pytest.fixture
 def own_broker() -> Iterator[KafkaBroker]:
     """A broker that a test may kill."""
-    if (reason := kafka_rig.why_not()) is not None:
-        pytest.skip(reason)
-    with KafkaBroker() as broker:
+    with kafka_rig.own_broker() as broker:
         yield broker
 
 

@@ -51,6 +51,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before uvicorn waits for open requests: streams would never end by themselves.
         self._gateway.pump.end_sessions()
+        self._garbage.close()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

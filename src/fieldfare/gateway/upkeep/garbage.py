@@ -45,6 +45,8 @@ class Garbage:
 
     def close(self) -> None:
         """Leave the collector as it was."""
+        if self._loop is None:
+            return  # it was not started
         self._loop = None
         gc.callbacks.remove(self._collected)
         gc.unfreeze()
