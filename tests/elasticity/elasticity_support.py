@@ -139,7 +139,8 @@ class Listener:
 class Cluster:
     """Some hosts, a manager, and an edge with a source and a sink. Everything random comes from one seed."""
 
-    def __init__(self, seed: int, hosts: int = 2) -> None:
+    def __init__(self, seed: int, hosts: int = 2, keep_most_s: float = 0.02) -> None:
+        self.keep_most_s = keep_most_s
         self.rng = Random(seed)
         self.environment = simpy.Environment()
         self.network = Network(self.environment, self, self.delay_s, self.rng)
@@ -218,7 +219,7 @@ class Cluster:
             self.network.crash(question.host)
             self.released.append(question.host)
             return 0.1, HostReleased(question.host)
-        return self.rng.uniform(0.001, 0.02), self.store.answer(question)
+        return self.rng.uniform(0.001, self.keep_most_s), self.store.answer(question)
 
     def told(self, name: str, news: object) -> None:
         raise AssertionError(f"{name} tells {news}")

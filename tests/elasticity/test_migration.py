@@ -37,14 +37,14 @@ pytestmark = pytest.mark.long
 RANGES = [(number, number * 3 % 40, number * 3 % 40 + 9) for number in range(30)]
 
 
-def begun(seed: int, ranges: list[tuple[int, int, int]] = RANGES) -> Cluster:
-    """A cluster of two hosts in which these subscriptions are stored."""
-    cluster = Cluster(seed)
+def begun(seed: int, keep_most_s: float = 0.02) -> Cluster:
+    """A cluster of two hosts in which the subscriptions are stored; to keep something takes so long at most."""
+    cluster = Cluster(seed, keep_most_s=keep_most_s)
     cluster.run(3)
-    for stored in ranges:
+    for stored in RANGES:
         cluster.subscribe(*stored)
-    cluster.run(3)
-    assert cluster.stored() == {number for number, _, _ in ranges}
+    cluster.run(4)
+    assert cluster.stored() == {number for number, _, _ in RANGES}
     return cluster
 
 
@@ -81,7 +81,7 @@ def settle(cluster: Cluster) -> None:
 
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["move", "move", "move", "manager", "host", "subscribe"]),
+        st.sampled_from(["move", "move", "manager", "host", "subscribe"]),
         st.sampled_from(OPERATORS.slices),
         st.integers(0, 3),
         st.floats(0.0, 3.0),
@@ -90,7 +90,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@settings(max_examples=drawn(100), deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 0.3]), actions)
 def test_a_migration_is_right_for_any_interleaving(
     seed: int, loss: float, script: list[tuple[str, str, int, float]]
@@ -98,7 +98,7 @@ def test_a_migration_is_right_for_any_interleaving(
     """Slices of all three operators move about under load, on a network that loses and doubles, while
     managers and hosts die: no event is lost, doubled, or matched against other subscriptions than were
     stored."""
-    cluster = begun(seed)
+    cluster = begun(seed, keep_most_s=0.5)
     cluster.lose(loss)
     events: list[int] = []
     late: list[tuple[int, int, int]] = []
