@@ -38,7 +38,7 @@ RANGES = [(number, number * 3 % 40, number * 3 % 40 + 9) for number in range(30)
 
 
 def begun(seed: int, keep_most_s: float = 0.02) -> Cluster:
-    """A cluster of two hosts in which the subscriptions are stored; to keep something takes so long at most."""
+    """Two hosts in which the subscriptions are stored; to keep something takes so long at most."""
     cluster = Cluster(seed, keep_most_s=keep_most_s)
     cluster.run(3)
     for stored in RANGES:
