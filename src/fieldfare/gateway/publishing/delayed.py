@@ -230,7 +230,8 @@ class Delayed:
             return error
         if not place.duplicate:
             self._metrics.appended(record.count, len(record.payload))
-            self._records.put(place_of(place.partition, place.offset), record.payload)
+            key = place_of(place.partition, place.offset)
+            self._records.put(key, record.payload, now_ms)
         return None
 
 
