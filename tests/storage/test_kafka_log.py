@@ -289,7 +289,7 @@ def test_no_broker_and_no_topic_are_said_in_a_sentence(monkeypatch: pytest.Monke
     address = kafka_rig.broker().address
     with pytest.raises(EventLogError, match="there is no such topic; make it, or add"):
         open_event_log(f"kafka://{address}/absent")
-    with pytest.raises(EventLogError, match=r"kafka://127.0.0.1:1/t: no broker answers"):
+    with pytest.raises(EventLogError, match=r"kafka://127.0.0.1:1/t: no broker answers .*Connection refused"):
         open_event_log("kafka://127.0.0.1:1/t")
 
 
@@ -326,6 +326,44 @@ def test_properties_come_from_a_file_and_secrets_from_the_environment(
     path.write_text("security.protocol")
     with pytest.raises(ValueError, match="line 1: expected name=value"):
         address.properties()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("security.protocol=SSL", "SSL handshake failed.*connecting to a PLAINTEXT broker"),
+        (
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=me\nsasl.password=hush",
+            "SASL PLAIN mechanism handshake failed",
+        ),
+        ("security.protocol=hush", r"Invalid value \*\*\* for configuration property"),
+        ("sasl.pasword=hush", 'No such configuration property: "sasl.pasword"'),
+        ("stats_cb=hush", "expected stats_cb property as a callable"),
+        ("security.protocol=SSL\nssl.ca.location=/nowhere.pem", "ssl.ca.location failed"),
+    ],
+)
+def test_properties_that_do_not_fit_the_brokers_are_said_and_no_secret_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    """Whoever sets up TLS the first time reads this error, and nothing else."""
+    monkeypatch.setattr(connections, "ANSWER_S", 2.0)
+    path = tmp_path / "kafka.properties"
+    path.write_text(text)
+    with pytest.raises(EventLogError, match=reason) as caught:
+        open_event_log(f"{kafka_rig.topic(1)}&config={path}")
+    assert "hush" not in str(caught.value)
+
+
+def test_properties_that_cannot_be_read_any_more_are_a_fault_of_storage(tmp_path: Path) -> None:
+    """The file is replaced while a broker is away, and the next producer is made in between."""
+    path = tmp_path / "kafka.properties"
+    path.write_text("client.rack=a")
+    log = open_event_log(f"{kafka_rig.topic(1)}&config={path}")
+    path.unlink()
+    with pytest.raises(EventLogError, match=r"kafka\.properties cannot be read"):
+        log.append([record(1)])
+    path.write_text("client.rack=a")
+    assert log.append([record(1)])[0].offset == 0
 
 
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:
