@@ -345,11 +345,15 @@ class KafkaConnections:
         with self.explained():
             try:
                 (future,) = self._admin().describe_configs([resource], request_timeout=ANSWER_S).values()
-                return int(future.result(ANSWER_S)["max.message.bytes"].value)
+                found = future.result(ANSWER_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise
                 return _DEFAULT_PIECE_BYTES + _ROOM_BYTES  # Who may not ask goes by the brokers' default.
+        policy = found["cleanup.policy"].value
+        if "compact" in policy and "compact" not in self._settings.get("cleanup.policy", ""):
+            raise self._kind(f"{self.address}: its cleanup.policy is {policy}, and must be delete")
+        return int(found["max.message.bytes"].value)
 
 
 def _bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:

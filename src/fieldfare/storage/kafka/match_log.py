@@ -351,7 +351,10 @@ class KafkaMatchLog:
 
     def partition(self, number: int) -> KafkaMatchPartition:
         if number >= len(self._partitions):
-            raise MatchLogError(f"{self._address} has {len(self._partitions)} partitions, none for {number}")
+            raise MatchLogError(
+                f"{self._address} has {len(self._partitions)} partitions, none for {number}: it needs as"
+                " many as the event log has"
+            )
         return self._partitions[number]
 
     def send(self, partition: int, block: BlockRange, file: IO[bytes], size_bytes: int) -> None:
