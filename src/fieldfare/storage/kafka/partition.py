@@ -15,7 +15,7 @@ from fieldfare.storage.kafka.pieces import Assembly, Count, Pieces, Whole
 
 FORMAT = 1
 
-_TORN_AFTER = 100
+_TORN_AFTER = 1_000
 """A record that has not gone on for so many offsets was not written to its end, whoever began it: its pieces
 come one after the other, in one transaction. Larger: more is held back behind one."""
 
