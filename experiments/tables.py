@@ -15,15 +15,19 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned")]
+sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned"), str(HERE / "scaling")]
 
+import scaling_tables  # noqa: E402
 import support  # noqa: E402
 import systems  # noqa: E402
 from paper_points import CAPACITY_GAINS, GAINS  # noqa: E402
 from read_time import GROWS  # noqa: E402
 from spark_tables import spread, summarise  # noqa: E402
 
-PAGES = [ROOT / "README.md", ROOT / "docs/papers/bluedove.md", ROOT / "docs/papers/autotuned.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / page for page in ("papers/bluedove.md", "papers/autotuned.md", "scaling.md")),
+]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 WORKLOADS = {
     "paper": "the paper's: every range 250 wide, inside the axis",
@@ -168,6 +172,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration": calibration,
     "tuners": tuners,
     "read-time": read_time,
+    "scaling-steps": lambda: markdown(*scaling_tables.steps()),
+    "scaling-machines": lambda: markdown(*scaling_tables.machines()),
+    "scaling-months": lambda: markdown(*scaling_tables.months()),
+    "scaling-delays": lambda: markdown(*scaling_tables.delays()),
 }
 
 
