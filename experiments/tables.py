@@ -15,9 +15,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned"), str(HERE / "estreamhub")]
+sys.path += [str(HERE / folder) for folder in ("bluedove", "autotuned", "estreamhub", "scaling")]
 
 import elastic_runs  # noqa: E402
+import scaling_tables  # noqa: E402
 import support  # noqa: E402
 import systems  # noqa: E402
 from paper_points import CAPACITY_GAINS, GAINS  # noqa: E402
@@ -26,7 +27,10 @@ from spark_tables import spread, summarise  # noqa: E402
 
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / f"docs/papers/{name}.md" for name in ("bluedove", "autotuned", "estreamhub")),
+    *(
+        ROOT / f"docs/{name}.md"
+        for name in ("papers/bluedove", "papers/autotuned", "papers/estreamhub", "scaling")
+    ),
 ]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 WORKLOADS = {
@@ -200,6 +204,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "read-time": read_time,
     "elastic-loads": elastic_loads,
     "migration-times": migration_times,
+    "scaling-steps": lambda: markdown(*scaling_tables.steps()),
+    "scaling-machines": lambda: markdown(*scaling_tables.machines()),
+    "scaling-months": lambda: markdown(*scaling_tables.months()),
+    "scaling-delays": lambda: markdown(*scaling_tables.delays()),
 }
 
 
