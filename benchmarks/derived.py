@@ -1,10 +1,9 @@
 """What a derived column costs beside an attribute: ``python benchmarks/derived.py --json``.
 
 W-RANGE, but that one of the 20 attributes is an hour, from 0 to 23, and its ranges are of ten hours. On one
-side events have the hour as an attribute, ``hour BETWEEN 7 AND 16``; on the other they have a time, and filters
-say ``HOUR(time) BETWEEN 7 AND 16``. All else is the same, and so are the matches. Both parts are in one
-process and match the same batches in turns, one thread; what counts is time of the processor, the best of
-`--runs`.
+side filters say ``hour BETWEEN 7 AND 16``, on the other ``HOUR(time) BETWEEN 7 AND 16``; all else is the
+same, and so are the matches. Both parts are in one process and match the same batches in turns, one thread;
+what counts is time of the processor, the best of `--runs`.
 
 events_per_s_attribute, events_per_s_derived
     With times given as Arrow does, and read as text: the derived column is computed once for each batch.
