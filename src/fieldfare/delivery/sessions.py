@@ -23,7 +23,7 @@ class Session:
         Whether it stands for many readers, who come and go: nothing is kept for it.
     """
 
-    __slots__ = ("endless", "ended", "held", "is_auto", "is_shared", "leases", "window")
+    __slots__ = ("ended", "endless", "held", "is_auto", "is_shared", "leases", "window")
 
     def __init__(self, window: int, *, is_auto: bool = False, is_shared: bool = False) -> None:
         self.window = window
@@ -95,7 +95,7 @@ class Leases:
         session.held += len(keys)
 
     def _endless(self, session: Session, keys: Sequence[int]) -> Lease:
-        """One lease for all: thousands of streams with a hundred of their own are what a collector looks at."""
+        """One lease for all: Python's collector would look at each of a hundred, of thousands of streams."""
         lease = session.endless
         if lease is None or not lease.open:
             lease = session.endless = Lease(session, math.inf, list(keys))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.gateway.turns import Turns
 
 SERVED_S = 0.002
 """After so long others than those who wait for messages have their turn."""
@@ -57,6 +57,8 @@ class Waiter:
     ----------
     session
         Who is to have them.
+    space
+        Whose turn it is served in.
     serve
         Gives what there is, if that can be done while the task waits; it need not be woken then.
     """
@@ -73,6 +75,7 @@ class Waiter:
         "is_queued",
         "serve",
         "session",
+        "space",
     )
 
     def __init__(
@@ -88,6 +91,7 @@ class Waiter:
         self._is_closing = is_closing
         self._delivery = delivery
         self.session = session
+        self.space = ""
         self.serve: Serve | None = None
         self.is_queued = False
         self._turns = turns
@@ -159,7 +163,7 @@ class Waiter:
 
 
 class ServingTurns:
-    """Those who are to be served, first come, first served.
+    """Those who are to be served, each space's in its turn: one with very many keeps no other waiting.
 
     Parameters
     ----------
@@ -168,14 +172,14 @@ class ServingTurns:
     """
 
     def __init__(self, look_again: Callable[[], None]) -> None:
-        self._waiting: deque[Waiter] = deque()
+        self._turns: Turns[Waiter] = Turns()
         self._look_again = look_again
         self._is_asked = False
 
     def add(self, waiter: Waiter) -> None:
         """Serve one who waits, soon."""
         waiter.is_queued = True
-        self._waiting.append(waiter)
+        self._turns.add(waiter.space, waiter)
         self._ask()
 
     def _ask(self) -> None:
@@ -186,13 +190,13 @@ class ServingTurns:
     def _serve(self) -> None:
         self._is_asked = False
         until_s = time.monotonic() + SERVED_S
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        while self._turns:
+            waiter = self._turns.next()
             waiter.is_queued = False
             waiter.served()
             if time.monotonic() >= until_s:
                 break
-        if self._waiting:
+        if self._turns:
             self._ask()
         self._look_again()
 

@@ -46,6 +46,8 @@ class Outflow:
         Who brings messages, and who counts them.
     delivery
         What is sent.
+    space
+        Whose it is.
     window, lease_s
         How many messages may be unacked, and for how long each: so long as the subscription's settings say
         where they say it, unless the client has named ``asked_s``.
@@ -58,6 +60,7 @@ class Outflow:
     pump: Pump
     metrics: Metrics
     delivery: Delivery
+    space: str
     window: int
     lease_s: float
     asked_s: float | None
@@ -89,7 +92,7 @@ class Outflow:
 
     async def _send_all(self, session: Session, carrier: Carrier, gone: Disconnect, waiter: Waiter) -> None:
         self._round = self.delivery.round
-        waiter.serve = partial(self._send_next, session, carrier, gone)
+        waiter.space, waiter.serve = self.space, partial(self._send_next, session, carrier, gone)
         turn_s = time.monotonic()
         while not (gone.happened or self.pump.closing or self.delivery.deleted or session.ended):
             if time.monotonic() - turn_s > TURN_MAX_S:
@@ -100,7 +103,7 @@ class Outflow:
                 turn_s = time.monotonic()
 
     async def _send_next(self, session: Session, carrier: Carrier, gone: Disconnect) -> bool:
-        """Send some of what there is, if anything; it waits only for a client that does not read, or a disk."""
+        """Send some of what there is, if anything; waits for a disk, or a client that does not read."""
         delivery, pump = self.delivery, self.pump
         if delivery.round != self._round:
             self._round = delivery.round
