@@ -177,6 +177,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "gateway.delivery.pasts": {"ThreadPoolExecutor": Executor},
     "gateway.delivery.records": {"threading": Threading, "ThreadPoolExecutor": Executor},
     "gateway.delivery.pump": {"time": Time},
+    "gateway.delivery.waiter": {"time": Time},
     "gateway.places": {"time": Time},
     "gateway.publishing.delayed": {"time": Time},
     "gateway.routes.events": {"time": Time},

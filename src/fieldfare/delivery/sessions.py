@@ -6,6 +6,9 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+FORGOTTEN_KEYS = 16
+"""What is settled of a lease without a deadline leaves it when it is so much more than the rest."""
+
 
 class Session:
     """Somebody who takes messages: one stream, or all pulls of a subscription.
@@ -20,7 +23,7 @@ class Session:
         Whether it stands for many readers, who come and go: nothing is kept for it.
     """
 
-    __slots__ = ("ended", "held", "is_auto", "is_shared", "leases", "window")
+    __slots__ = ("ended", "endless", "held", "is_auto", "is_shared", "leases", "window")
 
     def __init__(self, window: int, *, is_auto: bool = False, is_shared: bool = False) -> None:
         self.window = window
@@ -29,6 +32,8 @@ class Session:
         self.held = 0
         self.leases: set[Lease] = set()
         """Those with messages that are not settled."""
+        self.endless: Lease | None = None
+        """The last one without a deadline: as long as it is open, what else has none belongs to it."""
         self.ended = False
         """Whether another session has taken its place: it is to take nothing more."""
 
@@ -38,11 +43,11 @@ class Session:
 
 
 class Lease:
-    """Messages given to one session at one time; ``open`` counts those that are not settled."""
+    """Messages given to one session until one time; ``open`` counts those that are not settled."""
 
     __slots__ = ("deadline_s", "keys", "open", "session")
 
-    def __init__(self, session: Session, deadline_s: float, keys: Sequence[int]) -> None:
+    def __init__(self, session: Session, deadline_s: float, keys: list[int]) -> None:
         self.session = session
         self.deadline_s = deadline_s
         self.keys = keys
@@ -76,16 +81,31 @@ class Leases:
         """When the next one runs out; one whose messages are all settled may still be named."""
         return self.deadlines[0].deadline_s if self.deadlines else math.inf
 
-    def give(self, session: Session, keys: Sequence[int], deadline_s: float) -> None:
+    def give(self, session: Session, keys: list[int], deadline_s: float) -> None:
         """Messages that nobody has are a session's until then."""
-        lease = Lease(session, deadline_s, keys)
         leases = self.of
+        if deadline_s == math.inf:
+            lease = self._endless(session, keys)
+        else:
+            lease = Lease(session, deadline_s, keys)
+            session.leases.add(lease)
+            heapq.heappush(self.deadlines, lease)
         for key in keys:
             leases[key] = lease
-        session.leases.add(lease)
-        if deadline_s != math.inf:
-            heapq.heappush(self.deadlines, lease)
         session.held += len(keys)
+
+    def _endless(self, session: Session, keys: Sequence[int]) -> Lease:
+        """One lease for all: Python's collector would look at each of a hundred, of thousands of streams."""
+        lease = session.endless
+        if lease is None or not lease.open:
+            lease = session.endless = Lease(session, math.inf, list(keys))
+            session.leases.add(lease)
+            return lease
+        if len(lease.keys) >= 2 * lease.open + FORGOTTEN_KEYS:
+            lease.keys = [key for key in lease.keys if self.of.get(key) is lease]
+        lease.keys += keys
+        lease.open += len(keys)
+        return lease
 
     def weigh(self, keys: Iterable[int], sizes_bytes: Iterable[int]) -> None:
         """Messages are so large."""
@@ -119,7 +139,7 @@ class Leases:
             if lease.open == 0:
                 lease.session.leases.discard(lease)
                 if lease.deadline_s != math.inf:
-                    lease.keys = ()
+                    lease.keys = []
                     self._settled += 1
                     self._forget_settled()
         if self._sizes:
@@ -157,7 +177,7 @@ class Leases:
         keys: list[int] = []
         for lease in session.leases:
             keys += [key for key in lease.keys if self.of.get(key) is lease]
-            lease.open, lease.keys = 0, ()
+            lease.open, lease.keys = 0, []
             self._settled += lease.deadline_s != math.inf
         session.leases.clear()
         session.held = 0
@@ -172,7 +192,7 @@ class Leases:
         for lease in set(self.of.values()):
             lease.session.held = lease.open = 0
             lease.session.leases.clear()
-            lease.keys = ()
+            lease.keys = []
         self.of.clear()
         self._sizes.clear()
         self._size_bytes = 0

@@ -32,7 +32,7 @@ from fieldfare.gateway.delivery.loading import Loader, Saved
 from fieldfare.gateway.delivery.match_tail import LookResult, MatchTail
 from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
-from fieldfare.gateway.delivery.waiter import Waiter
+from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Subscription
@@ -120,6 +120,7 @@ class Pump:
         self._sessions: dict[int, set[Session]] = {}
         self._alone: dict[int, Session] = {}
         self._waiting: dict[Delivery, set[Waiter]] = {}
+        self._turns = ServingTurns(tail.stir)
         self._pulled: dict[Delivery, int] = {}
         """How many pulls are at work on a delivery."""
         self._to_bring: list[int] = []
@@ -347,7 +348,7 @@ class Pump:
 
         ``gone`` is done when the client has gone.
         """
-        waiter = Waiter(delivery, session, gone, self.look_for, lambda: self.closing)
+        waiter = Waiter(delivery, session, gone, self.look_for, lambda: self.closing, self._turns)
         waiters = self._waiting.setdefault(delivery, set())
         waiters.add(waiter)
         self._used(delivery)

@@ -1,17 +1,82 @@
-"""Waiting for the messages of one delivery."""
+"""Waiting for the messages of one delivery, and those who are served in turn while they wait."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
 
 from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.gateway.turns import Turns
+
+SERVED_S = 0.002
+"""After so long others than those who wait for messages have their turn."""
+
+Serve = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Begun:
+    """A coroutine that is begun here and now; what it has to wait for, if anything, whoever awaits this does.
+
+    To wake a task costs more than most of what a stream is woken for.
+    """
+
+    __slots__ = ("_coroutine", "_waits_for", "is_over")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        self._coroutine = coroutine
+        self.is_over = False
+        try:
+            self._waits_for = coroutine.send(None)
+        except StopIteration:
+            self.is_over = True
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for, coroutine = self._waits_for, self._coroutine
+        try:
+            while True:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:
+                    waits_for = coroutine.throw(error)
+                else:
+                    waits_for = coroutine.send(sent)
+        except StopIteration:
+            pass
+
+    def close(self) -> None:
+        """Nobody awaits it any more."""
+        self._coroutine.close()
 
 
 class Waiter:
-    """One who waits for messages: a stream, between those that it sends, or a pull."""
+    """One who waits for messages: a stream, between those that it sends, or a pull.
 
-    __slots__ = ("_delivery", "_future", "_gone", "_is_closing", "_is_looked_for", "_look_for", "session")
+    Attributes
+    ----------
+    session
+        Who is to have them.
+    space
+        Whose turn it is served in.
+    serve
+        Gives what there is, if that can be done while the task waits; it need not be woken then.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_delivery",
+        "_future",
+        "_gone",
+        "_is_closing",
+        "_is_looked_for",
+        "_look_for",
+        "_turns",
+        "is_queued",
+        "serve",
+        "session",
+        "space",
+    )
 
     def __init__(
         self,
@@ -20,19 +85,48 @@ class Waiter:
         gone: asyncio.Future[None],
         look_for: Callable[[Delivery], None],
         is_closing: Callable[[], bool],
+        turns: ServingTurns,
     ) -> None:
         self._look_for = look_for
         self._is_closing = is_closing
         self._delivery = delivery
         self.session = session
+        self.space = ""
+        self.serve: Serve | None = None
+        self.is_queued = False
+        self._turns = turns
         self._gone = gone
         self._future: asyncio.Future[bool] | None = None
+        self._begun: Begun | None = None
         self._is_looked_for = False
 
     def wake(self, _: object = None) -> None:
         """There may be something."""
         if self._future is not None and not self._future.done():
-            self._future.set_result(True)
+            if self.serve is None or self._is_over():
+                self._future.set_result(True)
+            elif not self.is_queued:
+                self._turns.add(self)
+
+    def served(self) -> None:
+        """It is this one's turn."""
+        future = self._future
+        if future is None or future.done():
+            return
+        if self.serve is not None and not self._is_over():
+            try:
+                begun = Begun(self.serve())
+            except Exception as error:  # the task's own, wherever it came up
+                if not future.done():
+                    future.set_exception(error)
+                return
+            if begun.is_over:
+                if self._delivery.has_message(self.session):
+                    self.wake()
+                return
+            self._begun = begun
+        if not future.done():
+            future.set_result(True)
 
     async def woken(self, timeout_s: float | None = None) -> bool:
         """Wait until there is a message for the session, it is to end, or the client has gone.
@@ -40,7 +134,7 @@ class Waiter:
         False when none of this has come to pass in time; to go on waiting then is cheap.
         """
         delivery = self._delivery
-        if self._is_closing() or delivery.deleted or self._gone.done():
+        if self._is_over():
             return True
         if delivery.has_message(self.session):
             await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
@@ -53,12 +147,58 @@ class Waiter:
         timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future)
         try:
             woken: bool = await future
+            if self._begun is not None:
+                await self._begun
         finally:
             if timer is not None:
                 timer.cancel()
-            self._future = None
+            if self._begun is not None:
+                self._begun.close()
+            self._future = self._begun = None
         self._is_looked_for = not woken
         return woken
+
+    def _is_over(self) -> bool:
+        return self._is_closing() or self._delivery.deleted or self.session.ended or self._gone.done()
+
+
+class ServingTurns:
+    """Those who are to be served, each space's in its turn: one with very many keeps no other waiting.
+
+    Parameters
+    ----------
+    look_again
+        Called after some were served: they wait again.
+    """
+
+    def __init__(self, look_again: Callable[[], None]) -> None:
+        self._turns: Turns[Waiter] = Turns()
+        self._look_again = look_again
+        self._is_asked = False
+
+    def add(self, waiter: Waiter) -> None:
+        """Serve one who waits, soon."""
+        waiter.is_queued = True
+        self._turns.add(waiter.space, waiter)
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_asked = False
+        until_s = time.monotonic() + SERVED_S
+        while self._turns:
+            waiter = self._turns.next()
+            waiter.is_queued = False
+            waiter.served()
+            if time.monotonic() >= until_s:
+                break
+        if self._turns:
+            self._ask()
+        self._look_again()
 
 
 def _give_up(future: asyncio.Future[bool] | None) -> None:

@@ -132,7 +132,8 @@ class MessageRoutes:
         subscription, delivery = await self.deliveries.find(request)
         lease_s = self.settings.ack_deadline_s
         connected = partial(self.quotas.connected, subscription.space)
-        return Outflow(self.pump, self.metrics, delivery, window, lease_s, asked_s, is_auto, connected)
+        space = subscription.space
+        return Outflow(self.pump, self.metrics, delivery, space, window, lease_s, asked_s, is_auto, connected)
 
     async def _check_connection(self, request: HTTPConnection) -> None:
         """Problem where there is no such subscription, or its space has as much open as it may."""

@@ -108,7 +108,7 @@ class MessageSocket:
 
     async def send_messages(self, parts: Sequence[bytes]) -> None:
         for start in range(0, len(parts), PARTS):
-            if start % (FRAMES_AT_ONCE * PARTS) == 0:
+            if start and start % (FRAMES_AT_ONCE * PARTS) == 0:
                 await asyncio.sleep(0)
             await self._send(b"".join(parts[start : start + PARTS]))
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fieldfare.delivery.delivery import Delivery, Session
@@ -45,6 +46,8 @@ class Outflow:
         Who brings messages, and who counts them.
     delivery
         What is sent.
+    space
+        Whose it is.
     window, lease_s
         How many messages may be unacked, and for how long each: so long as the subscription's settings say
         where they say it, unless the client has named ``asked_s``.
@@ -57,6 +60,7 @@ class Outflow:
     pump: Pump
     metrics: Metrics
     delivery: Delivery
+    space: str
     window: int
     lease_s: float
     asked_s: float | None
@@ -64,6 +68,8 @@ class Outflow:
     connected: Callable[[], AbstractContextManager[None]] = nullcontext
     sent: deque[int] = field(default_factory=deque, init=False)
     """With ack=auto: what was sent and is not settled."""
+    _step: int = field(default=FIRST_AT_ONCE, init=False)
+    _round: int = field(default=0, init=False)
 
     @contextmanager
     def opened(self) -> Iterator[Session]:
@@ -85,34 +91,36 @@ class Outflow:
             await self._send_all(session, carrier, gone, waiter)
 
     async def _send_all(self, session: Session, carrier: Carrier, gone: Disconnect, waiter: Waiter) -> None:
-        delivery, pump = self.delivery, self.pump
+        self._round = self.delivery.round
+        waiter.space, waiter.serve = self.space, partial(self._send_next, session, carrier, gone)
         turn_s = time.monotonic()
-        step = FIRST_AT_ONCE
-        round = delivery.round
-        while not (gone.happened or pump.closing or delivery.deleted or session.ended):
-            now_s = time.monotonic()
-            if now_s - turn_s > TURN_MAX_S:
+        while not (gone.happened or self.pump.closing or self.delivery.deleted or session.ended):
+            if time.monotonic() - turn_s > TURN_MAX_S:
                 await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
                 turn_s = time.monotonic()
-                continue
-            if delivery.round != round:
-                round = delivery.round
-                self.sent.clear()  # what was sent before settles nothing of what is to be sent again
-                await carrier.send_sought()
-                continue
-            if delivery.settings.order_by is not None:
-                await pump.find_names(delivery, session)
-                if delivery.round != round or session.ended or delivery.deleted:
-                    continue  # it was set to another place meanwhile, which must be said first
-                now_s = time.monotonic()
-            lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
-            keys = delivery.take(session, step, now_s, lease_s)
-            if keys:
-                pump.wake(delivery)  # others who wait must hear when these leases end
-                step = next_step(await self._send(keys, session, carrier, gone), len(keys))
-            else:
+            elif not await self._send_next(session, carrier, gone):
                 await waiter.woken()
                 turn_s = time.monotonic()
+
+    async def _send_next(self, session: Session, carrier: Carrier, gone: Disconnect) -> bool:
+        """Send some of what there is, if anything; waits for a disk, or a client that does not read."""
+        delivery, pump = self.delivery, self.pump
+        if delivery.round != self._round:
+            self._round = delivery.round
+            self.sent.clear()  # what was sent before settles nothing of what is to be sent again
+            await carrier.send_sought()
+            return True
+        if delivery.settings.order_by is not None:
+            await pump.find_names(delivery, session)
+            if delivery.round != self._round or session.ended or delivery.deleted:
+                return True  # it was set to another place meanwhile, which must be said first
+        lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
+        keys = delivery.take(session, self._step, time.monotonic(), lease_s)
+        if not keys:
+            return False
+        pump.wake(delivery)  # others who wait must hear when these leases end
+        self._step = next_step(await self._send(keys, session, carrier, gone), len(keys))
+        return True
 
     async def _send(self, keys: list[int], session: Session, carrier: Carrier, gone: Disconnect) -> int:
         """Send messages in pieces; their bytes. What is not sent when the stream ends comes again."""

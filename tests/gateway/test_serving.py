@@ -1,0 +1,152 @@
+"""Streams are served in their spaces' turns, and their tasks sleep on if nothing has to be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from gateway_support import run
+
+from fieldfare.delivery.delivery import Delivery, Session
+from fieldfare.gateway.delivery import waiter as module
+from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
+
+Serve = Callable[[], Coroutine[Any, Any, object]]
+
+
+def waiting(turns: ServingTurns, space: str, serve: Serve) -> tuple[Waiter, asyncio.Task[bool]]:
+    """One who waits, and its task."""
+    gone = asyncio.get_running_loop().create_future()
+    waiter = Waiter(Delivery(1, [0]), Session(10), gone, lambda _: None, lambda: False, turns)
+    waiter.space, waiter.serve = space, serve
+    return waiter, asyncio.ensure_future(waiter.woken())
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_stream_is_served_while_its_task_goes_on_waiting():
+    async def work() -> None:
+        served, looks = [], []
+        turns = ServingTurns(lambda: looks.append(1))
+
+        async def serve() -> None:
+            served.append(asyncio.current_task())
+
+        waiter, task = waiting(turns, "a", serve)
+        await settled()
+        for count in (1, 2):
+            waiter.wake()
+            waiter.wake()
+            await settled()
+            assert served == [None] * count, "once for both, and in no task"
+            assert len(looks) == count and not task.done()
+        task.cancel()
+
+    run(work)
+
+
+def test_what_has_to_be_waited_for_is_waited_for_by_the_task():
+    """A client that does not read holds up its own stream, and nobody else's."""
+
+    async def work() -> None:
+        turns = ServingTurns(lambda: None)
+        room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        steps: list[object] = []
+
+        async def serve() -> None:
+            steps.append("begun")
+            await asyncio.sleep(0)
+            steps.append(await room)
+
+        waiter, task = waiting(turns, "a", serve)
+        await settled()
+        waiter.wake()
+        await settled()
+        assert steps == ["begun"] and not task.done()
+        room.set_result(7)
+        assert await task
+        assert steps == ["begun", 7]
+
+    run(work)
+
+
+def test_an_error_is_the_stream_s_own():
+    async def work() -> None:
+        turns = ServingTurns(lambda: None)
+
+        async def at_once() -> None:
+            raise OSError("a broken record")
+
+        async def later() -> None:
+            await asyncio.sleep(0)
+            raise OSError("a broken pipe")
+
+        for serve, message in ((at_once, "record"), (later, "pipe")):
+            waiter, task = waiting(turns, "a", serve)
+            await settled()
+            waiter.wake()
+            with pytest.raises(OSError, match=message):
+                await task
+
+    run(work)
+
+
+def test_a_stream_that_ends_while_it_is_served_ends_what_was_begun():
+    async def work() -> None:
+        turns = ServingTurns(lambda: None)
+        ended: list[str] = []
+
+        async def serve() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except BaseException as error:
+                ended.append(type(error).__name__)
+                raise
+
+        for steps, how in ((5, "CancelledError"), (0, "GeneratorExit")):
+            ended.clear()
+            waiter, task = waiting(turns, "a", serve)
+            await settled()
+            waiter.wake()
+            if steps:
+                await settled()
+            else:
+                waiter.served()  # and the task has not heard of it when it is cancelled
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended == [how]
+
+    run(work)
+
+
+def test_a_space_with_very_many_streams_keeps_no_other_waiting(monkeypatch):
+    """A flood of one space is served between the streams of others, and in steps."""
+    monkeypatch.setattr(module, "SERVED_S", 0.0)  # one a step
+
+    async def work() -> None:
+        order: list[str] = []
+        turns = ServingTurns(lambda: order.append("look"))
+
+        def serve_of(space: str) -> Serve:
+            async def serve() -> None:
+                order.append(space)
+
+            return serve
+
+        all_waiting = [waiting(turns, "flood", serve_of("flood")) for _ in range(50)]
+        all_waiting.append(waiting(turns, "calm", serve_of("calm")))
+        await settled()
+        for waiter, _ in all_waiting:
+            waiter.wake()
+        await settled()
+        assert order[:4] == ["flood", "look", "calm", "look"]
+        for _, task in all_waiting:
+            task.cancel()
+
+    run(work)
