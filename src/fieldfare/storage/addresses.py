@@ -1,7 +1,8 @@
-"""Where a service's logs are: said when its data directory is first used, and noted there for good.
+"""Where a service's logs are, and a copy of its index: said when its data directory is first used, and noted.
 
 Positions, cursors and the index are of one log. So a directory has one for as long as it lives: whoever
-names another is refused, and who names none goes on with the one that it has.
+names another is refused, and who names none goes on with the one that it has. The index's copy is only a
+copy: who names another place has it made there.
 """
 
 from __future__ import annotations
@@ -11,23 +12,22 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import msgspec
-
-from fieldfare.files import make_folder, write_file
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.shared.address import SharedAddress
 
+_TRIED = "README"
 MATCHES = ".matches"
 """What the name of the match log's topic has behind that of the event log's."""
 
 
 class AddressError(StorageError):
-    """The logs cannot be where somebody wants them."""
+    """The logs, or the index, cannot be where somebody wants them."""
 
 
-def settle(root: Path, log: str | None) -> DataFolder:
+def settle(root: Path, log: str | None, index_store: str | None = None) -> DataFolder:
     """The data directory with its logs where they are to be, or are already.
 
     Parameters
@@ -37,17 +37,46 @@ def settle(root: Path, log: str | None) -> DataFolder:
     log
         The event log's address, ``kafka://HOST:PORT/TOPIC``; the match log is in the topic beside it. None:
         where it is, and else in the directory itself.
+    index_store
+        Where the machines of a cluster reach the index, see `shared.address`. None: where they do already.
 
     Raises
     ------
     AddressError
         The address is none, or the directory has another log.
     StorageError
-        No broker answers there, or there is no such topic.
+        No broker answers there, or there is no such topic; nothing can be written there.
     """
     folder = DataFolder.at(root)
-    if log is None:
-        return folder
+    found = folder if log is None else _with_log(folder, log)
+    if index_store is not None:
+        found = replace(found, index_copy=_usable(index_store, root))
+    if found != folder:
+        found.note()
+    return found
+
+
+def _usable(url: str, root: Path) -> str:
+    """The address of a place that can be written to; what is there of an earlier service stays."""
+    try:
+        address = SharedAddress.parse(url)
+    except ValueError as error:
+        raise AddressError(str(error)) from None
+    path = Path(address.place.removeprefix("file://"))
+    if address.place.startswith("file:") and root.resolve() in (path.resolve(), *path.resolve().parents):
+        raise AddressError(
+            f"{path} is in the data directory, which other machines do not reach: name a folder that they do"
+        )
+    from fieldfare.storage.shared.files import SharedFiles  # loads pyarrow
+
+    try:
+        SharedFiles(address).put_bytes(_TRIED, b"This is a copy of the index of a fieldfare service.\n")
+    except StorageError as error:
+        raise AddressError(f"the index cannot be copied there: {error}") from None
+    return address.url
+
+
+def _with_log(folder: DataFolder, log: str) -> DataFolder:
     try:
         wanted = KafkaAddress.parse(log, "event log")
     except ValueError as error:
@@ -64,12 +93,7 @@ def settle(root: Path, log: str | None) -> DataFolder:
         open_match_log(matches.url).partition(0).end(0)
     except ValueError as error:
         raise AddressError(str(error)) from None
-    found = replace(folder, log=wanted.url, match_log=matches.url)
-    if found != folder:
-        make_folder(root)
-        document = msgspec.json.encode({"log": found.log, "match_log": found.match_log})
-        write_file(found.addresses, lambda file: file.write(document + b"\n"))
-    return found
+    return replace(folder, log=wanted.url, match_log=matches.url)
 
 
 def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:

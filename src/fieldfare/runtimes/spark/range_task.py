@@ -23,7 +23,7 @@ from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
@@ -131,8 +131,8 @@ class RangeMatcher:
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
         self._log = open_event_log(folder.log_url)
         self._match_log = open_match_log(folder.matches_url)
-        self._scratch = folder.matches
-        self._indexes: Indexes = IndexCache(open_index_store(folder.index_url))
+        self._scratch = folder.scratch
+        self._indexes: Indexes = IndexCache(folder.open_index())
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
