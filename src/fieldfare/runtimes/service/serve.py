@@ -130,6 +130,8 @@ def serve(
     port: int = 7737,
     *,
     log: str | None = None,
+    index_store: str | None = None,
+    spark_options: Sequence[str] = (),
     is_tls: bool = False,
     gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
@@ -147,6 +149,10 @@ def serve(
         Where to listen; port 0 takes a free one.
     log
         The address of a log that is elsewhere, ``kafka://HOST:PORT/TOPIC``; see `storage.addresses.settle`.
+    index_store
+        The address of a place where machines of a cluster reach the index, noted as the log's is.
+    spark_options
+        Of the pipeline's program, beside those that all have.
     is_tls
         Whether the gateway is told to speak TLS.
     gateway_environment
@@ -176,7 +182,7 @@ def serve(
         return EXIT_CANNOT_START
     _tighten(folder, say)
     try:
-        folder, listener = settle(folder.root, log), listening_socket(host, port)
+        folder, listener = settle(folder.root, log, index_store), listening_socket(host, port)
     except (CannotStart, StorageError) as error:
         say(str(error))
         lock.release()
@@ -187,7 +193,11 @@ def serve(
     say(f"starting on {address}, data in {place}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
-    others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
+    pipeline = (*commands["pipeline"], *spark_options)
+    others = [
+        _spec(folder, name, command, stall_s)
+        for name, command in (("indexer", commands["indexer"]), ("pipeline", pipeline))
+    ]
     try:
         return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
     finally:
