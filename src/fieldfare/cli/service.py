@@ -163,7 +163,7 @@ def serve(
 
 def check_spark(master: str | None, properties: Path | None) -> list[str]:
     """End the command where Spark could not start with these; else the options of the pipeline's program."""
-    from fieldfare.runtimes.spark.cluster import check_master, read_properties
+    from fieldfare.runtimes.spark.master import check_master, read_properties
 
     options: list[str] = []
     try:

@@ -147,31 +147,25 @@ def serve(
         Where everything is kept; created if it is not there.
     host, port
         Where to listen; port 0 takes a free one.
-    log
-        The address of a log that is elsewhere, ``kafka://HOST:PORT/TOPIC``; see `storage.addresses.settle`.
-    index_store
-        The address of a place where machines of a cluster reach the index, noted as the log's is.
+    log, index_store
+        What is elsewhere: the log, and where machines of a cluster read the index; see `addresses.settle`.
     spark_options
         Of the pipeline's program, beside those that all have.
-    is_tls
-        Whether the gateway is told to speak TLS.
-    gateway_environment
-        Settings of the gateway, as environment variables, beside those of this process.
+    is_tls, gateway_environment
+        Whether the gateway is told to speak TLS; and its settings, as variables beside this process's.
     commands
         What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
     restarts
         How patient to be with a child that dies.
     stall_s
-        Seconds without progress, though events wait, after which the pipeline is ended and started again;
-        and any process without a sign of life.
+        After so many seconds without a sign of life, or a match though events wait, a process is replaced.
     say
         Gets the console's lines.
 
     Returns
     -------
     int
-        The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
-        or the port is in use.
+        The exit code: 0 after a clean stop, 1 for another format, 3 when directory or port are in use.
     """
     keep_private()
     folder = DataFolder(data.absolute())
@@ -193,13 +187,10 @@ def serve(
     say(f"starting on {address}, data in {place}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
-    pipeline = (*commands["pipeline"], *spark_options)
-    others = [
-        _spec(folder, name, command, stall_s)
-        for name, command in (("indexer", commands["indexer"]), ("pipeline", pipeline))
-    ]
+    indexer = _spec(folder, "indexer", commands["indexer"], stall_s)
+    pipeline = _spec(folder, "pipeline", (*commands["pipeline"], *spark_options), stall_s)
     try:
-        return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
+        return Supervisor([gateway, indexer, pipeline], say=say, restarts=restarts, logs=folder.logs).run()
     finally:
         listener.close()
         lock.release()

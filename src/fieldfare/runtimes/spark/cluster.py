@@ -7,7 +7,6 @@ Spark itself writes. Executors bring nothing but Python and Spark: see `worker_a
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import socket
 import sys
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from fieldfare.runtimes.spark.master import WORKER_PYTHON, is_cluster
 from fieldfare.runtimes.spark.worker_archive import write_worker_archive
 from fieldfare.storage.folder import DataFolder
 
@@ -26,9 +26,6 @@ ARCHIVES = Path(sys.prefix) / "share" / "fieldfare"
 
 UNPACKED = "fieldfare"
 """What the folder is called in which an executor has the archive, beside its other files."""
-
-WORKER_PYTHON = "spark.pyspark.python"
-"""The property of a user's that names the workers' Python: then they have what they need."""
 
 SETTLED_S = 2.0
 """So long no executor more must have come before the first batch is planned for those that are there."""
@@ -39,25 +36,8 @@ MORE_S = 5.0
 _LOOK_S = 0.2
 
 
-_MASTER = re.compile(r"spark://[^\s,/:]+:\d+(,[^\s,/:]+:\d+)*|yarn|k8s://\S+")
-
-
 class NoExecutorsError(RuntimeError):
     """A cluster gives this application nothing to run on."""
-
-
-def is_cluster(master: str | None) -> bool:
-    """Whether tasks run in other processes than the driver's, on machines that may be others."""
-    return master is not None and not master.startswith("local")
-
-
-def check_master(master: str) -> None:
-    """ValueError for what is no address of a cluster."""
-    if not _MASTER.fullmatch(master):
-        raise ValueError(
-            f"the cluster's address is spark://HOST:PORT (several masters with commas between), or yarn, or"
-            f" k8s://HOST:PORT, not {master!r}"
-        )
 
 
 def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> dict[str, str]:
@@ -109,28 +89,6 @@ def worker_python(properties: dict[str, str], scratch: Path) -> str:
     (folder / name).chmod(0o700)
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return name
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """A file of Spark's properties, a name and its value a line; ValueError names the line that is none.
-
-    Raises
-    ------
-    ValueError
-        A line has no value.
-    OSError
-        There is no such file.
-    """
-    found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        name, _, value = text.replace("=", " ", 1).partition(" ")
-        if not value.strip() or not name.startswith("spark."):
-            raise ValueError(f"{path}, line {number}: expected a property of Spark's and its value")
-        found[name] = value.strip()
-    return found
 
 
 def tasks_folder(session: SparkSession, folder: DataFolder) -> DataFolder:

@@ -40,8 +40,9 @@ from fieldfare.files import remove_abandoned
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
-from fieldfare.runtimes.spark.cluster import ExecutorSlots, read_properties
+from fieldfare.runtimes.spark.cluster import ExecutorSlots
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.runtimes.spark.master import read_properties
 from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault

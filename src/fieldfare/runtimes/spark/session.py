@@ -16,7 +16,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from fieldfare.runtimes.spark.cluster import cluster_config, is_cluster, worker_python
+from fieldfare.runtimes.spark.cluster import cluster_config, worker_python
+from fieldfare.runtimes.spark.master import is_cluster
 
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

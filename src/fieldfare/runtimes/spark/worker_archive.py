@@ -20,8 +20,8 @@ from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 DISTRIBUTIONS = ("msgspec", "numpy", "numba", "llvmlite", "pyarrow", "confluent-kafka")
 """What tasks import, as packages are called where they come from; confluent-kafka if it is installed."""
 
-_LEFT_OUT = ("/tests/", "/include/", "/src/", "/libarrow_flight.", "/libarrow_substrait.", "/_flight.")
-"""Of these packages: what is there for building and testing, and 40 MB that nothing here loads."""
+_LEFT_OUT = ("/tests/", "/include/", "/pyarrow/src/", "/libarrow_flight.", "/_flight.")
+"""Of these packages: what is there for building and testing, and 30 MB that nothing here loads."""
 
 _KEPT = 4
 """Archives of other versions that stay: other services may run with them."""
