@@ -51,6 +51,10 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k",
         "spark.executor.syncLogLevel.enabled": "true",
+        # An application lasts for months; so would all that its executors ever said.
+        "spark.executor.logs.rolling.strategy": "size",
+        "spark.executor.logs.rolling.maxSize": str(16 << 20),
+        "spark.executor.logs.rolling.maxRetainedFiles": "2",
         # A machine that falls silent without a word is given up after this, not after two minutes.
         "spark.executor.heartbeatInterval": "2s",
         "spark.storage.blockManagerHeartbeatTimeoutMs": "15000",
