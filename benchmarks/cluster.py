@@ -3,10 +3,10 @@
     python benchmarks/cluster.py --json
 
 starts, for 1, 2 and 3 workers, a standalone cluster (a master and workers, processes of their own on
-loopback), a Kafka broker, and a service that has them; without Kafka (`--log sqlite`) the log is a file that the workers
-of this machine read. Each worker, with all that it starts, is limited to half a core by a control group while
-it is measured; so two cores are shared by at most one and a half of workers, and by all else. It prints one
-JSON object:
+loopback), a Kafka broker, and a service that has them; without Kafka (`--log sqlite`) the log is a file that
+the workers of this machine read. Each worker, with all that it starts, is limited to half a core by a control
+group while it is measured; so two cores are shared by at most one and a half of workers, and by all else. It
+prints one JSON object:
 
 events_per_s
     For 1, 2, 3 workers: from the moment when Spark's driver, which was stopped while events were published,

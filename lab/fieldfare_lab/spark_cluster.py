@@ -1,6 +1,6 @@
 """A standalone Spark cluster on loopback: a master and workers, processes of their own, from PySpark's jars.
 
-    python -m fieldfare_lab.spark_cluster --workers 3 fieldfare demo --master spark://
+    python -m fieldfare_lab.spark_cluster fieldfare demo --master spark://
 
 runs a command with a cluster that lasts as long as it does: ``spark://`` among its arguments becomes the
 cluster's address.
@@ -234,7 +234,7 @@ def _tail(log: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command with a cluster, see above; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m fieldfare_lab.spark_cluster")
-    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cpu-limit", type=float, default=None)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
