@@ -8,6 +8,7 @@ from pathlib import Path
 WORKER_PYTHON = "spark.pyspark.python"
 """The property of a user's that names the workers' Python: then they have what they need."""
 
+_SETTING = re.compile(r"(spark\.[^\s=]+)\s*[=\s]\s*(\S.*)")
 _MASTER = re.compile(r"spark://[^\s,/:]+:\d+(,[^\s,/:]+:\d+)*|yarn|k8s://\S+")
 
 
@@ -40,8 +41,8 @@ def read_properties(path: Path) -> dict[str, str]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        name, _, value = text.replace("=", " ", 1).partition(" ")
-        if not value.strip() or not name.startswith("spark."):
+        setting = _SETTING.fullmatch(text)
+        if setting is None:
             raise ValueError(f"{path}, line {number}: expected a property of Spark's and its value")
-        found[name] = value.strip()
+        found[setting[1]] = setting[2]
     return found
