@@ -13,6 +13,7 @@ from service_support import Api, RunningService, until
 from fieldfare_lab.feeding import Feed, Reader
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
+START_S = 420.0
 SUBSCRIPTIONS = {"all": "data.n >= 0", "third": "data.n % 3 = 1", "none": "data.n < 0"}
 
 
@@ -46,7 +47,8 @@ class ClusterScene:
             settings["master"] = self.cluster.address
             self.service = RunningService(folder / "data", **settings)
             stack.callback(self._stop)
-            self.service.wait_ready()
+            # Each worker fetches an archive and unpacks 400 MB, on a machine that others use, too.
+            self.service.wait_ready(START_S)
             self.api = Api(self.service.url)
             self._stack = stack.pop_all()
 

@@ -17,7 +17,7 @@ from service_support import until
 
 from fieldfare_lab.cpu_group import why_no_groups
 
-pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 WORKER_GAP_S = 5.0
 CPU_LIMIT = 0.5
@@ -61,7 +61,6 @@ def test_a_log_in_sqlite_is_matched_by_a_cluster_of_this_machine(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_worker_driver_master_and_broker_may_die_in_mid_stream(tmp_path: Path) -> None:
     """Three workers, limited to half a core each where control groups can be made."""
     limit = CPU_LIMIT if why_no_groups() is None else None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fieldfare.pipeline.manifest import Manifest, SliceManifest, SpaceManifest
@@ -16,15 +20,17 @@ from fieldfare.storage.errors import ElsewhereError, IndexStoreError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.shared.address import SharedAddress
 from fieldfare.storage.shared.cache import FileCache
+from fieldfare.storage.shared.files import SharedFiles
 from fieldfare.storage.shared.index_copy import CopiedIndexStore, IndexCopy
+from fieldfare_lab.kafka_broker import find_free_port
 
 
 class Place:
     """A service's store, the copy of it, and another machine that reads the copy."""
 
-    def __init__(self, folder: Path, limit_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, limit_bytes: int = 1 << 20, url: str | None = None) -> None:
         self.folder = folder
-        self.address = SharedAddress.parse((folder / "shared").as_uri())
+        self.address = SharedAddress.parse(url or (folder / "shared").as_uri())
         self.store = self.writer()
         self.cache = FileCache(folder / "cache", limit_bytes)
         self.machine = IndexCopy(self.address, self.cache)
@@ -54,6 +60,58 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty bucket of an S3 server: moto's, which wants an environment of its own.
+
+    Its packages do not agree with those that tests need, so it is no dependency: ``MOTO_SERVER`` names it.
+    """
+    program = os.environ.get("MOTO_SERVER") or shutil.which("moto_server")
+    if program is None:
+        pytest.skip("there is no S3 server: MOTO_SERVER is to name moto_server (pip install 'moto[server]')")
+    for name, value in (
+        ("ACCESS_KEY_ID", "any"),
+        ("SECRET_ACCESS_KEY", "any"),
+        ("EC2_METADATA_DISABLED", "1"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    port = find_free_port()
+    with subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as server:
+        try:
+            give_up_s = time.monotonic() + 60
+            while True:
+                try:
+                    httpx.put(f"http://127.0.0.1:{port}/bucket").raise_for_status()
+                    break
+                except httpx.ConnectError:
+                    assert time.monotonic() < give_up_s and server.poll() is None
+                    time.sleep(0.05)
+            yield f"s3://bucket/in/it?endpoint_override=127.0.0.1:{port}&region=us-east-1&scheme=http"
+        finally:
+            server.kill()
+
+
+def test_a_copy_in_s3(tmp_path: Path, bucket: str) -> None:
+    assert settle(tmp_path / "data", None, bucket).index_copy == bucket
+    with pytest.raises(AddressError, match=r"s3://none/in/it/README: .*bucket does not exist"):
+        settle(tmp_path / "data", None, bucket.replace("bucket", "none"))
+    place = Place(tmp_path, url=bucket)
+    assert place.machine.newest() is None
+    place.publish(1, a=b"one")
+    second = place.publish(2, a=b"one", b=b"two" * 3_000_000)
+    assert place.machine.newest() == second
+    assert [len(place.machine.path(name).read_bytes()) for name in "ab"] == [3, 9_000_000]
+    place.publish(3, a=b"one")
+    place.store = place.writer()
+    assert place.store.collect(keep_from=3) == 1
+    with pytest.raises(IndexStoreError, match=r"manifests/000000000002\.json"):
+        place.machine.manifest(2)
+    copies = SharedFiles(place.address)
+    assert [name.partition(".")[0] for name in copies.names("files")] == ["a"]
+    shutil.rmtree(place.cache.folder)
+    assert place.machine.newest() == place.store.newest() and place.machine.path("a").read_bytes() == b"one"
 
 
 def test_another_machine_opens_what_the_store_has(place: Place) -> None:

@@ -19,6 +19,8 @@ from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
 
 START_WAIT_S = 120.0
+CLUSTER_START_WAIT_S = 360.0
+"""On a cluster: the archive of the workers' code may have to be written, and each unpacks it."""
 INDEX_WAIT_S = 180.0
 SNAPSHOT_WAIT_S = 90.0
 CONNECT_WAIT_S = 30.0
@@ -133,7 +135,8 @@ class Service:
         def is_ready() -> bool:
             return any(line.endswith("fieldfare: ready") for line in self._lines)
 
-        self._wait(is_ready, START_WAIT_S, "the service to be ready")
+        wait_s = START_WAIT_S if self._places.master is None else CLUSTER_START_WAIT_S
+        self._wait(is_ready, wait_s, "the service to be ready")
         found = re.search(r"https?://[^\s,]+", "\n".join(self._lines))
         if found is None:
             raise ServiceFailed(f"the service does not say where it listens:\n{self._last_lines()}")
