@@ -30,7 +30,7 @@ def test_workers_match_that_have_nothing_but_python_and_spark(tmp_path: Path) ->
         scene.flows()
         scene.cluster.kill_worker(0)
         scene.flows()
-        past = {"id": "past", "filter": "data.n % 2 = 0", "start": "beginning"}
+        past = {"id": "past", "filter": "data.n % 2 = 0", "start": "earliest"}
         scene.api.http.post("/v1/spaces/default/subscriptions", json=past).raise_for_status()
         events = scene.check()
         found: set[int] = set()
