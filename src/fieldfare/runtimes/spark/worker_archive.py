@@ -11,6 +11,7 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def write_worker_archive(folder: Path) -> Path:
         # Unpacking costs every worker as much at any level, and making it ten seconds at most at this one.
         with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
             for name, file in sorted(files.items()):
-                archive.addfile(_described(archive, name, file), file.open("rb"))
+                # What is compiled meanwhile takes the place of what was found: then that is what goes in.
+                with suppress(FileNotFoundError), file.open("rb") as opened:
+                    archive.addfile(_described(name, os.fstat(opened.fileno())), opened)
         os.rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -78,15 +81,13 @@ def _distribution_files(name: str) -> Iterator[tuple[str, Path]]:
             yield str(each), path
 
 
-def _described(archive: tarfile.TarFile, name: str, file: Path) -> tarfile.TarInfo:
-    found = archive.gettarinfo(file, name)
+def _described(name: str, found: os.stat_result) -> tarfile.TarInfo:
+    described = tarfile.TarInfo(name)
+    described.size = found.st_size
+    described.mode = 0o644
     # To the nanosecond: a compiled kernel counts for the very file that it was compiled from.
-    time_ns = file.stat().st_mtime_ns
-    found.pax_headers = {"mtime": f"{time_ns // 10**9}.{time_ns % 10**9:09d}"}
-    found.mode, found.uid, found.gid, found.uname, found.gname = 0o644, 0, 0, "", ""
-    found.type, found.linkname = tarfile.REGTYPE, ""
-    found.size = file.stat().st_size
-    return found
+    described.pax_headers = {"mtime": f"{found.st_mtime_ns // 10**9}.{found.st_mtime_ns % 10**9:09d}"}
+    return described
 
 
 def _digest(files: dict[str, Path]) -> str:
