@@ -215,3 +215,23 @@ def test_a_group_of_processes_gets_no_more_than_its_share() -> None:
         assert idle.wait(10) < 0 and group.processes() == []
     finally:
         group.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--master", "local[2]"], "the cluster's address is spark://HOST:PORT"),
+        (["--spark-properties", "missing.conf"], "missing.conf"),
+        (["--spark-properties", "wrong.conf"], "wrong.conf, line 1: expected a property of Spark's"),
+        (["--index-store", "s3://key:hushed@bucket/x"], "without a password"),
+        (["--index-store", "relative/folder"], "file:///PATH"),
+    ],
+)
+def test_serve_says_at_once_what_is_wrong_with_a_cluster(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    (tmp_path / "wrong.conf").write_text("spark.cores.max\n")
+    program = [sys.executable, "-c", "from fieldfare.cli import main; main()", "serve", "--port", "0"]
+    done = subprocess.run([*program, *options], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1 and said in text and "hushed" not in text and "Traceback" not in text

@@ -230,6 +230,7 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path: Path) -> None
         ("ftp://host/path", "s3://BUCKET/PATH"),
         ("s3://", "s3://BUCKET/PATH"),
         ("s3://key:secret@bucket/path", "without a password"),
+        ("ftp://key:secret@host/path", "without a password"),
         ("s3://bucket/path?secret_key=secret", "without a password"),
         ("s3://bucket/path?cache_bytes=none", "cache_bytes is a number"),
     ],

@@ -40,12 +40,13 @@ class SharedAddress:
         """The address in a URL; ValueError for anything else."""
         place, _, query = url.partition("?")
         scheme, separator, rest = place.partition("://")
+        user, at, _ = rest.partition("/")[0].rpartition("@")
+        if at and (":" in user or scheme == "s3"):
+            raise ValueError(f"{_FORM}, without a password: secrets are in each machine's environment")
         if scheme not in SCHEMES or not separator or not rest.strip("/"):
             raise ValueError(f"{_FORM}, not {place!r}")
         if scheme == "file" and not rest.startswith("/"):
             raise ValueError(f"{_FORM}: a folder's whole path, not {place!r}")
-        if "@" in rest.partition("/")[0] and scheme == "s3":
-            raise ValueError(f"{_FORM}, without a password: secrets are in each machine's environment")
         options = dict(parse_qsl(query, keep_blank_values=True))
         if {"access_key", "secret_key", "session_token"} & options.keys():
             raise ValueError(f"{_FORM}, without a password: secrets are in each machine's environment")
