@@ -27,6 +27,7 @@ from typing import Self
 
 import pyspark
 
+from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare_lab.cpu_group import CpuGroup, why_no_groups
 from fieldfare_lab.kafka_broker import find_free_port
 
@@ -65,6 +66,7 @@ class _Process:
 
     def start(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._end_with_parent = signal_at_parents_death()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(_SPARK_HOME / "bin" / "spark-class"), *arguments],
@@ -74,8 +76,15 @@ class _Process:
                 cwd=self.folder,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=self.group.join if self.group is not None else None,
+                preexec_fn=self._begin,
             )
+
+    def _begin(self) -> None:
+        """In the new process: belong to its group, and end with who started it, however that ends."""
+        if self.group is not None:
+            self.group.join()
+        if self._end_with_parent is not None:
+            self._end_with_parent()
 
     @property
     def log(self) -> Path:
