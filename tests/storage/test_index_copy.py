@@ -280,7 +280,11 @@ def test_a_task_on_another_machine_opens_no_file_of_this_one(
         with pytest.raises(ElsewhereError, match="a file of another machine"):
             getattr(here, opened)
     away = DataFolder(
-        tmp_path, "kafka://b:9092/t", "kafka://b:9092/t.matches", (tmp_path / "shared").as_uri(), "first"
+        tmp_path,
+        "kafka://b:9092/t",
+        "kafka://b:9092/t.matches",
+        index_copy=(tmp_path / "shared").as_uri(),
+        machine="first",
     )
     assert (away.log_url, away.matches_url) == ("kafka://b:9092/t", "kafka://b:9092/t.matches")
     assert away.open_index().url == open_index_copy((tmp_path / "shared").as_uri()).url

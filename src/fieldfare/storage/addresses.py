@@ -7,13 +7,14 @@ copy: who names another place has it made there.
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from fieldfare.storage import open_event_log, open_match_log
-from fieldfare.storage.errors import StorageError
+from fieldfare.storage.errors import EventLogError, StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.shared.address import SharedAddress
@@ -43,15 +44,14 @@ def settle(root: Path, log: str | None, index_store: str | None = None) -> DataF
     Raises
     ------
     AddressError
-        The address is none, or the directory has another log.
+        An address is none, the directory has another log, or the log another directory.
     StorageError
         No broker answers there, or there is no such topic; nothing can be written there.
     """
-    folder = DataFolder.at(root)
-    found = folder if log is None else _with_log(folder, log)
-    if index_store is not None:
-        found = replace(found, index_copy=_usable(index_store, root))
-    if found != folder:
+    index_copy = None if index_store is None else _usable(index_store, root)
+    found = _with_log(DataFolder.at(root), log)
+    if index_copy not in (None, found.index_copy):
+        found = replace(found, index_copy=index_copy)
         found.note()
     return found
 
@@ -76,14 +76,20 @@ def _usable(url: str, root: Path) -> str:
     return address.url
 
 
-def _with_log(folder: DataFolder, log: str) -> DataFolder:
+def _with_log(folder: DataFolder, log: str | None) -> DataFolder:
+    if log is None:
+        if folder.log is not None:
+            try:
+                return _claimed(folder, KafkaAddress.parse(folder.log, "event log"))
+            except EventLogError:
+                """No broker answers yet; the service waits for them."""
+        return folder
     try:
         wanted = KafkaAddress.parse(log, "event log")
     except ValueError as error:
         raise AddressError(str(error)) from None
     _refuse_another(folder, wanted)
-    if find_spec("confluent_kafka") is None:
-        raise AddressError("a log in Kafka needs the kafka extra: pip install 'fieldfare[kafka]'")
+    _need_kafka()
     if wanted.config is not None:
         wanted = replace(wanted, config=str(Path(wanted.config).absolute()))
     try:
@@ -93,7 +99,35 @@ def _with_log(folder: DataFolder, log: str) -> DataFolder:
         open_match_log(matches.url).partition(0).end(0)
     except ValueError as error:
         raise AddressError(str(error)) from None
-    return replace(folder, log=wanted.url, match_log=matches.url)
+    return _claimed(replace(folder, log=wanted.url, match_log=matches.url), wanted)
+
+
+def _claimed(folder: DataFolder, address: KafkaAddress) -> DataFolder:
+    """The directory, with its log noted as its own on either side."""
+    _need_kafka()
+    from fieldfare.storage.kafka.owner import AnotherOwner, claim
+
+    noted = DataFolder.at(folder.root)
+    found = replace(folder, service=folder.service or secrets.token_hex(16))
+    # First: one that the log knows as its own, and that does not know so itself, would be refused for ever.
+    if found != noted:
+        found.note()
+    try:
+        claim(address, found.service, folder.root.absolute())
+    except StorageError as error:
+        if noted == DataFolder(folder.root):
+            found.addresses.unlink()
+        else:
+            noted.note()
+        if isinstance(error, AnotherOwner):
+            raise AddressError(str(error)) from None
+        raise
+    return found
+
+
+def _need_kafka() -> None:
+    if find_spec("confluent_kafka") is None:
+        raise AddressError("a log in Kafka needs the kafka extra: pip install 'fieldfare[kafka]'")
 
 
 def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:

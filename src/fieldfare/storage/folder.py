@@ -19,6 +19,7 @@ from fieldfare.storage.errors import ElsewhereError, FormatError
 class _Addresses(msgspec.Struct, omit_defaults=True):
     log: str | None = None
     match_log: str | None = None
+    service: str = ""
     index_copy: str | None = None
 
 
@@ -44,6 +45,8 @@ class DataFolder:
         The directory.
     log, match_log
         The addresses of logs that are elsewhere, see `addresses`.
+    service
+        As whose they are known there.
     index_copy
         Where there is a copy of the index that other machines reach.
     machine
@@ -53,6 +56,7 @@ class DataFolder:
     root: Path
     log: str | None = None
     match_log: str | None = None
+    service: str = ""
     index_copy: str | None = None
     machine: str | None = None
 
@@ -68,12 +72,12 @@ class DataFolder:
             raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
         if (noted.log is None) != (noted.match_log is None):
             raise FormatError(f"{folder.addresses} does not say where the logs are: it names one of two")
-        return cls(root, noted.log, noted.match_log, noted.index_copy)
+        return cls(root, noted.log, noted.match_log, noted.service, noted.index_copy)
 
     def note(self) -> None:
         """Write down what is elsewhere, for `at`."""
         make_folder(self.root)
-        noted = msgspec.json.encode(_Addresses(self.log, self.match_log, self.index_copy))
+        noted = msgspec.json.encode(_Addresses(self.log, self.match_log, self.service, self.index_copy))
         write_file(self.addresses, lambda file: file.write(noted + b"\n"))
 
     def for_tasks(self) -> Self:
