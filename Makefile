@@ -30,7 +30,8 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 demo: setup  ## the main job: 100,000 filters, 336,776 real events, matched and checked
-	@$(if $(filter kafka,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.kafka_broker )$(BIN)/fieldfare demo $(DEMO_OPTIONS)
+	@$(if $(filter kafka,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.kafka_broker )$(if $(filter \
+		spark://,$(DEMO_OPTIONS)),$(BIN)/python -m fieldfare_lab.spark_cluster )$(BIN)/fieldfare demo $(DEMO_OPTIONS)
 
 lint: $(INSTALLED)  ## ruff, mypy, and whether the two clients are one
 	@$(BIN)/python tools/synchronous_client.py --check

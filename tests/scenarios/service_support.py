@@ -148,7 +148,7 @@ class RunningService:
         """What the pipeline says of itself."""
         return read_beat(self.folder.heartbeat)
 
-    def wait_ready(self) -> RunningService:
+    def wait_ready(self, deadline_s: float = DEADLINE_S) -> RunningService:
         """Wait until the gateway answers and says that the pipeline of now works."""
         with httpx.Client(base_url=self.url, timeout=10) as client:
 
@@ -169,7 +169,7 @@ class RunningService:
                     and indexer in self.processes("-m fieldfare.runtimes.indexer --data")
                 )
 
-            until(ready, why=self.console, every_s=0.1)
+            until(ready, deadline_s, why=self.console, every_s=0.1)
         return self
 
     def freeze(self) -> None:

@@ -388,7 +388,7 @@ class Disk:
     def open_registry(self, url: str) -> Any:
         return self._registry
 
-    def open_index_store(self, url: str) -> Any:
+    def open_index_store(self, url: str, copy: str | None = None) -> Any:
         return self._index
 
     def open_match_log(self, url: str) -> Any:

@@ -209,6 +209,7 @@ STANDING_IN: dict[str, dict[str, Any]] = {
     "runtimes.spark.range_task": {},
     "runtimes.spark.recovery": {},
     "runtimes.spark.suspects_file": {"write_file": _write_file},
+    "storage.folder": {},
 }  # fmt: skip
 """By module, what stands in the place of what it has imported."""
 
@@ -256,8 +257,8 @@ def standing_in() -> Iterator[None]:
         yield
 
 
-def _opened(name: str, url: str) -> Any:
-    return getattr(Now.machine.disk, name)(url)
+def _opened(name: str, url: str, *more: Any) -> Any:
+    return getattr(Now.machine.disk, name)(url, *more)
 
 
 class Machine:

@@ -24,6 +24,34 @@ LogUrl = Annotated[
         " log for good; a later start need not name it.",
     ),
 ]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        envvar="FIELDFARE_MASTER",
+        metavar="URL",
+        help="Match on a Spark cluster: spark://HOST:PORT. Default: on this machine.",
+    ),
+]
+IndexStoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--index-store",
+        envvar="FIELDFARE_INDEX_STORE",
+        metavar="URL",
+        help="Where the cluster's machines read the index: file:///PATH that all share, s3://BUCKET/PATH or"
+        " hdfs://HOST:PORT/PATH. A later start need not name it.",
+    ),
+]
+SparkProperties = Annotated[
+    Path | None,
+    typer.Option(
+        "--spark-properties",
+        envvar="FIELDFARE_SPARK_PROPERTIES",
+        metavar="FILE",
+        help="Spark's own settings, as in spark-defaults.conf; they go over the service's.",
+    ),
+]
 TlsCert = Annotated[
     str | None,
     typer.Option("--tls-cert", envvar="FIELDFARE_TLS_CERT", metavar="FILE", help="Listen with TLS."),
@@ -78,6 +106,9 @@ def serve(
         ),
     ] = 7737,
     log: LogUrl = None,
+    master: Master = None,
+    index_store: IndexStoreUrl = None,
+    spark_properties: SparkProperties = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
@@ -120,12 +151,31 @@ def serve(
         host,
         port,
         log=log,
+        index_store=index_store,
+        spark_options=check_spark(master, spark_properties),
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         stall_s=stall_s,
         say=lambda line: err().print(f"fieldfare: {line}", markup=False),
     )
     raise typer.Exit(EXIT_FAILED if code else 0)
+
+
+def check_spark(master: str | None, properties: Path | None) -> list[str]:
+    """End the command where Spark could not start with these; else the options of the pipeline's program."""
+    from fieldfare.runtimes.spark.master import check_master, read_properties
+
+    options: list[str] = []
+    try:
+        if master is not None:
+            check_master(master)
+            options += ["--master", master]
+        if properties is not None:
+            read_properties(properties)
+            options += ["--spark-properties", str(properties.absolute())]
+    except (OSError, ValueError) as error:
+        fail(str(error))
+    return options
 
 
 def check_settings(given: dict[str, Any]) -> float:

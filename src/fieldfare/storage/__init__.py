@@ -2,7 +2,7 @@
 
 ``event_log``, ``delayed``, ``match_log``, ``index_store`` and ``registry`` say what holds, whoever keeps it;
 the folders are those who do: `sqlite` an event log and what waits to be in it, `sql` the registry, `files`
-match log and index store, `kafka` both logs.
+match log and index store, `kafka` both logs, `shared` the index where other machines reach it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from fieldfare.storage.delayed import DelayedRecords
     from fieldfare.storage.event_log import EventLog, EventReader, EventRetention, EventWriter, LogPartition
-    from fieldfare.storage.index_store import IndexStore
+    from fieldfare.storage.index_store import IndexSource, IndexStore
     from fieldfare.storage.keys import KeyStore
     from fieldfare.storage.match_log import MatchBlock, MatchLog, MatchPartition, NewMatchBlock
     from fieldfare.storage.registry import Registry
@@ -26,6 +26,7 @@ __all__ = [
     "EventReader",
     "EventRetention",
     "EventWriter",
+    "IndexSource",
     "IndexStore",
     "KeyStore",
     "LogPartition",
@@ -36,6 +37,7 @@ __all__ = [
     "Registry",
     "open_delayed",
     "open_event_log",
+    "open_index_copy",
     "open_index_store",
     "open_keys",
     "open_match_log",
@@ -48,6 +50,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("MatchBlock", "MatchLog", "MatchPartition", "NewMatchBlock"), "match_log"),
     "DelayedRecords": "delayed",
+    "IndexSource": "index_store",
     "IndexStore": "index_store",
     "KeyStore": "keys",
     "Registry": "registry",
@@ -156,8 +159,13 @@ def open_match_log(url: str) -> MatchLog:
     return FileMatchLog(path)
 
 
-def open_index_store(url: str) -> IndexStore:
+def open_index_store(url: str, copy: str | None = None) -> IndexStore:
     """Open the index store at an address, ``file:///path``: a folder, made when something is written.
+
+    Parameters
+    ----------
+    copy
+        Where what is written goes, too: for the one who writes. See `open_index_copy`.
 
     Raises
     ------
@@ -167,7 +175,27 @@ def open_index_store(url: str) -> IndexStore:
     path = _path(url, "index store", "file")
     from fieldfare.storage.files.index_store import FileIndexStore
 
-    return FileIndexStore(path)
+    store = FileIndexStore(path)
+    if copy is None:
+        return store
+    from fieldfare.storage.shared.address import SharedAddress
+    from fieldfare.storage.shared.index_copy import CopiedIndexStore
+
+    return CopiedIndexStore(store, SharedAddress.parse(copy))
+
+
+def open_index_copy(address: str) -> IndexSource:
+    """Open the copy of an index that machines without the store read: ``file:///path``, ``s3://bucket/path``...
+
+    Raises
+    ------
+    ValueError
+        The address is of no kind that is known.
+    """
+    from fieldfare.storage.shared.address import SharedAddress
+    from fieldfare.storage.shared.index_copy import IndexCopy
+
+    return IndexCopy(SharedAddress.parse(address))
 
 
 def _path(url: str, what: str, known: str, or_else: str = "") -> str:

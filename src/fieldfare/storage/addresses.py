@@ -1,7 +1,8 @@
-"""Where a service's logs are: said when its data directory is first used, and noted there for good.
+"""Where a service's logs are, and a copy of its index: said when its data directory is first used, and noted.
 
 Positions, cursors and the index are of one log. So a directory has one for as long as it lives: whoever
-names another is refused, and who names none goes on with the one that it has.
+names another is refused, and who names none goes on with the one that it has. The index's copy is only a
+copy: who names another place has it made there.
 """
 
 from __future__ import annotations
@@ -12,23 +13,22 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import msgspec
-
-from fieldfare.files import make_folder, write_file
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import EventLogError, StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.shared.address import SharedAddress
 
+_TRIED = "README"
 MATCHES = ".matches"
 """What the name of the match log's topic has behind that of the event log's."""
 
 
 class AddressError(StorageError):
-    """The logs cannot be where somebody wants them."""
+    """The logs, or the index, cannot be where somebody wants them."""
 
 
-def settle(root: Path, log: str | None) -> DataFolder:
+def settle(root: Path, log: str | None, index_store: str | None = None) -> DataFolder:
     """The data directory with its logs where they are to be, or are already.
 
     Parameters
@@ -38,15 +38,45 @@ def settle(root: Path, log: str | None) -> DataFolder:
     log
         The event log's address, ``kafka://HOST:PORT/TOPIC``; the match log is in the topic beside it. None:
         where it is, and else in the directory itself.
+    index_store
+        Where the machines of a cluster reach the index, see `shared.address`. None: where they do already.
 
     Raises
     ------
     AddressError
-        The address is none, the directory has another log, or the log another directory.
+        An address is none, the directory has another log, or the log another directory.
     StorageError
-        No broker answers there, or there is no such topic.
+        No broker answers there, or there is no such topic; nothing can be written there.
     """
-    folder = DataFolder.at(root)
+    index_copy = None if index_store is None else _usable(index_store, root)
+    found = _with_log(DataFolder.at(root), log)
+    if index_copy not in (None, found.index_copy):
+        found = replace(found, index_copy=index_copy)
+        found.note()
+    return found
+
+
+def _usable(url: str, root: Path) -> str:
+    """The address of a place that can be written to; what is there of an earlier service stays."""
+    try:
+        address = SharedAddress.parse(url)
+    except ValueError as error:
+        raise AddressError(str(error)) from None
+    path = Path(address.place.removeprefix("file://"))
+    if address.place.startswith("file:") and root.resolve() in (path.resolve(), *path.resolve().parents):
+        raise AddressError(
+            f"{path} is in the data directory, which other machines do not reach: name a folder that they do"
+        )
+    from fieldfare.storage.shared.files import SharedFiles  # loads pyarrow
+
+    try:
+        SharedFiles(address).put_bytes(_TRIED, b"This is a copy of the index of a fieldfare service.\n")
+    except StorageError as error:
+        raise AddressError(f"the index cannot be copied there: {error}") from None
+    return address.url
+
+
+def _with_log(folder: DataFolder, log: str | None) -> DataFolder:
     if log is None:
         if folder.log is not None:
             try:
@@ -81,25 +111,18 @@ def _claimed(folder: DataFolder, address: KafkaAddress) -> DataFolder:
     found = replace(folder, service=folder.service or secrets.token_hex(16))
     # First: one that the log knows as its own, and that does not know so itself, would be refused for ever.
     if found != noted:
-        _note(found)
+        found.note()
     try:
         claim(address, found.service, folder.root.absolute())
     except StorageError as error:
-        if noted.log is None:
+        if noted == DataFolder(folder.root):
             found.addresses.unlink()
         else:
-            _note(noted)
+            noted.note()
         if isinstance(error, AnotherOwner):
             raise AddressError(str(error)) from None
         raise
     return found
-
-
-def _note(folder: DataFolder) -> None:
-    make_folder(folder.root)
-    names = ("log", "match_log", "service")
-    document = msgspec.json.encode({name: getattr(folder, name) for name in names})
-    write_file(folder.addresses, lambda file: file.write(document + b"\n"))
 
 
 def _need_kafka() -> None:

@@ -60,5 +60,9 @@ class DelayedError(StorageError):
     """Records that wait for their time could not be read or written."""
 
 
+class ElsewhereError(StorageError):
+    """A file was to be opened on another machine than the one that has it."""
+
+
 class IndexStoreError(StorageError):
     """A manifest or an index file could not be read or written."""

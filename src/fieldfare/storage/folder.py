@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tempfile
+import uuid
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from fieldfare.storage.errors import FormatError
+from fieldfare.files import make_folder, write_file
+from fieldfare.storage import IndexSource, open_index_copy, open_index_store
+from fieldfare.storage.errors import ElsewhereError, FormatError
 
 
-class _Addresses(msgspec.Struct):
-    log: str
-    match_log: str
+class _Addresses(msgspec.Struct, omit_defaults=True):
+    log: str | None = None
+    match_log: str | None = None
     service: str = ""
+    index_copy: str | None = None
+
+
+@cache
+def _this_machine() -> str:
+    """What this machine is called since it was started, and no other is."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return f"{uuid.getnode():x}"
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +47,18 @@ class DataFolder:
         The addresses of logs that are elsewhere, see `addresses`.
     service
         As whose they are known there.
+    index_copy
+        Where there is a copy of the index that other machines reach.
+    machine
+        On which machine the directory is, for who may be on another; see `for_tasks`.
     """
 
     root: Path
     log: str | None = None
     match_log: str | None = None
     service: str = ""
+    index_copy: str | None = None
+    machine: str | None = None
 
     @classmethod
     def at(cls, root: Path) -> Self:
@@ -46,11 +70,36 @@ class DataFolder:
             return folder
         except msgspec.DecodeError as error:
             raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
-        return cls(root, noted.log, noted.match_log, noted.service)
+        if (noted.log is None) != (noted.match_log is None):
+            raise FormatError(f"{folder.addresses} does not say where the logs are: it names one of two")
+        return cls(root, noted.log, noted.match_log, noted.service, noted.index_copy)
+
+    def note(self) -> None:
+        """Write down what is elsewhere, for `at`."""
+        make_folder(self.root)
+        noted = msgspec.json.encode(_Addresses(self.log, self.match_log, self.service, self.index_copy))
+        write_file(self.addresses, lambda file: file.write(noted + b"\n"))
+
+    def for_tasks(self) -> Self:
+        """The same for tasks of a cluster, whose machines may be others.
+
+        They read the index's copy, if there is one, and write what they must put away to a disk of theirs.
+        Where something that they need is a file of this machine, its address is an error elsewhere.
+        """
+        return replace(self, machine=_this_machine())
+
+    def _here(self, path: Path) -> Path:
+        """A path of this directory; ElsewhereError on another machine than that which it is on."""
+        if self.machine is not None and self.machine != _this_machine():
+            raise ElsewhereError(
+                f"{path} is a file of another machine: for a cluster of several the logs are kept in Kafka"
+                f" (--log), and the index where all reach it (--index-store)"
+            )
+        return path
 
     @property
     def addresses(self) -> Path:
-        """What says where the logs are, if they are not here."""
+        """What says where the logs are, and the index's copy, if they are not here."""
         return self.root / "logs.json"
 
     @property
@@ -59,7 +108,7 @@ class DataFolder:
 
     @property
     def log_url(self) -> str:
-        return self.log or f"sqlite:///{self.log_path}"
+        return self.log or f"sqlite:///{self._here(self.log_path)}"
 
     @property
     def registry_path(self) -> Path:
@@ -76,12 +125,17 @@ class DataFolder:
 
     @property
     def matches(self) -> Path:
-        """The match log, if it is not elsewhere; and what a task has no room for in memory."""
+        """The match log, if it is not elsewhere."""
         return self.root / "matches"
 
     @property
+    def scratch(self) -> Path:
+        """Where a task puts what it has no room for in memory."""
+        return self.matches if self.machine is None else Path(tempfile.gettempdir())
+
+    @property
     def matches_url(self) -> str:
-        return self.match_log or self.matches.absolute().as_uri()
+        return self.match_log or self._here(self.matches).absolute().as_uri()
 
     @property
     def pasts(self) -> Path:
@@ -102,7 +156,13 @@ class DataFolder:
 
     @property
     def index_url(self) -> str:
-        return self.index.absolute().as_uri()
+        return self._here(self.index).absolute().as_uri()
+
+    def open_index(self) -> IndexSource:
+        """The index, for who matches: the store, or, in a task of a cluster, its copy."""
+        if self.machine is not None and self.index_copy is not None:
+            return open_index_copy(self.index_copy)
+        return open_index_store(self.index_url)
 
     @property
     def quarantine(self) -> Path:

@@ -13,8 +13,8 @@ from typing import Protocol
 from fieldfare.pipeline.manifest import Manifest
 
 
-class IndexStore(Protocol):
-    """An index store. One process writes; any number read. It can be pickled."""
+class IndexSource(Protocol):
+    """What who matches needs of an index store."""
 
     @property
     def url(self) -> str:
@@ -27,6 +27,18 @@ class IndexStore(Protocol):
         A store that lies elsewhere brings the file here. ValueError for what is no name of a file.
         """
         ...
+
+    def manifest(self, number: int) -> Manifest:
+        """The manifest of a number; IndexStoreError when it is not there (any more) or broken."""
+        ...
+
+    def newest(self) -> Manifest | None:
+        """The manifest with the highest number, or None."""
+        ...
+
+
+class IndexStore(IndexSource, Protocol):
+    """An index store. One process writes; any number read. It can be pickled."""
 
     def write(self, name: str, save: Callable[[Path], object]) -> Path:
         """Write an index file; durable on return, and gives where it can be mapped.
@@ -48,14 +60,6 @@ class IndexStore(Protocol):
         IndexStoreError
             There is a manifest of this number or a later one, or a file that it names is not there.
         """
-        ...
-
-    def manifest(self, number: int) -> Manifest:
-        """The manifest of a number; IndexStoreError when it is not there (any more) or broken."""
-        ...
-
-    def newest(self) -> Manifest | None:
-        """The manifest with the highest number, or None."""
         ...
 
     def greatest_number(self) -> int:

@@ -28,6 +28,17 @@ def demo(
             help="Keep events and matches in new topics of Kafka, of one partition: kafka://HOST:PORT/TOPIC.",
         ),
     ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Match on a Spark cluster, spark://HOST:PORT; without --log, one of this machine.",
+        ),
+    ] = None,
+    index_store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where the cluster's machines read the index; see serve."),
+    ] = None,
 ) -> None:
     """Match a year of real departures against 100,000 travellers' alerts, and check every word.
 
@@ -42,10 +53,12 @@ def demo(
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise typer.BadParameter(f"{data} exists and is not an empty directory; the demo needs a new one")
     try:
+        from fieldfare.cli.demo.service import ServicePlaces
         from fieldfare.cli.demo.story import tell
     except ImportError as error:
         typer.echo(
             f"the demo needs all parts of fieldfare ({error}): pip install 'fieldfare[demo]'", err=True
         )
         raise typer.Exit(1) from None
-    raise typer.Exit(tell(events, alerts, subscribers, data, port, log))
+    places = ServicePlaces(data, port, log, master, index_store)
+    raise typer.Exit(tell(events, alerts, subscribers, places))

@@ -26,7 +26,7 @@ from fieldfare.cli.demo.flights import encode_departures, read_departures
 from fieldfare.cli.demo.followers import Followers
 from fieldfare.cli.demo.memory import MemoryMeter
 from fieldfare.cli.demo.replay import Replay, Replayed
-from fieldfare.cli.demo.service import Service
+from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import AsyncClient, Client, NewSubscription
 from fieldfare.model import DEFAULT_SPACE
 from fieldfare.storage import open_registry
@@ -69,35 +69,27 @@ class Demo:
         How large it is.
     display
         Where it says how far it is.
-    data
-        The service's data directory, which must not hold one; None for a temporary one.
-    port
-        Where the service listens; 0 for a free port.
-    log
-        Where it keeps events and matches, if not there: the address of a topic with one partition.
+    places
+        Where the service is to be. Its log has one partition, its directory holds nothing yet.
     """
 
     def __init__(
         self,
         settings: DemoSettings,
         display: Display,
-        data: Path | None = None,
-        port: int = 0,
-        log: str | None = None,
+        places: ServicePlaces = ServicePlaces(),  # noqa: B008
     ):
         self.settings = settings
         self._display = display
-        self._data = data
-        self._port = port
-        self._log = log
+        self._places = places
         self._stack = ExitStack()
 
     def __enter__(self) -> Demo:
         with ExitStack() as stack:
             self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fieldfare-demo-")))
-            data = self._data if self._data is not None else self._scratch / "data"
+            data = self._places.data or self._scratch / "data"
             self.memory = stack.enter_context(MemoryMeter(os.getpid()))
-            self.service = stack.enter_context(Service(data, self._port, self._log))
+            self.service = stack.enter_context(Service(data, self._places))
             self._stack = stack.pop_all()
         return self
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fieldfare.client import Client
@@ -18,6 +19,8 @@ from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
 
 START_WAIT_S = 120.0
+CLUSTER_START_WAIT_S = 360.0
+"""On a cluster: the archive of the workers' code may have to be written, and each unpacks it."""
 INDEX_WAIT_S = 180.0
 SNAPSHOT_WAIT_S = 90.0
 CONNECT_WAIT_S = 30.0
@@ -30,6 +33,37 @@ class ServiceFailed(RuntimeError):
     """The service did not start, ended by itself, or did not get as far as it should have in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServicePlaces:
+    """Where a service is to be.
+
+    Attributes
+    ----------
+    data
+        Its data directory; None for a temporary one.
+    port
+        Where it listens; 0 for a free port.
+    log, master, index_store
+        The addresses of what is not in the directory, or on this machine, as ``fieldfare serve`` takes them.
+    """
+
+    data: Path | None = None
+    port: int = 0
+    log: str | None = None
+    master: str | None = None
+    index_store: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """For ``fieldfare serve``."""
+        named = (("--log", self.log), ("--master", self.master), ("--index-store", self.index_store))
+        return [
+            "--port",
+            str(self.port),
+            *(text for name, value in named if value is not None for text in (name, value)),
+        ]
+
+
 class Service:
     """A service on a data directory of its own, from entering to leaving the context.
 
@@ -37,10 +71,8 @@ class Service:
     ----------
     data
         The directory.
-    port
-        Where the service listens; 0 for a free port.
-    log
-        Where it keeps events and matches, if not there.
+    places
+        Where all else is.
 
     Attributes
     ----------
@@ -48,11 +80,10 @@ class Service:
         Where the service listens; known from `wait_until_ready` on.
     """
 
-    def __init__(self, data: Path, port: int = 0, log: str | None = None) -> None:
+    def __init__(self, data: Path, places: ServicePlaces = ServicePlaces()) -> None:
         self._data = data
-        self._log = log
+        self._places = places
         self.url = ""
-        self._port = port
         self._lines: list[str] = []
         self._process: subprocess.Popen[str] | None = None
 
@@ -70,9 +101,7 @@ class Service:
                 "serve",
                 "--data",
                 str(self._data),
-                "--port",
-                str(self._port),
-                *([] if self._log is None else ["--log", self._log]),
+                *self._places.options,
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -106,7 +135,8 @@ class Service:
         def is_ready() -> bool:
             return any(line.endswith("fieldfare: ready") for line in self._lines)
 
-        self._wait(is_ready, START_WAIT_S, "the service to be ready")
+        wait_s = START_WAIT_S if self._places.master is None else CLUSTER_START_WAIT_S
+        self._wait(is_ready, wait_s, "the service to be ready")
         found = re.search(r"https?://[^\s,]+", "\n".join(self._lines))
         if found is None:
             raise ServiceFailed(f"the service does not say where it listens:\n{self._last_lines()}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 from fieldfare.cli.demo.check import Difference
 from fieldfare.cli.demo.display import Display, latency_text, make_display
@@ -12,7 +11,7 @@ from fieldfare.cli.demo.figures import latency_ms
 from fieldfare.cli.demo.flights import FlightsMissingError
 from fieldfare.cli.demo.replay import Stalled
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
-from fieldfare.cli.demo.service import ServiceFailed
+from fieldfare.cli.demo.service import ServiceFailed, ServicePlaces
 from fieldfare.client import FieldfareError
 from fieldfare.storage.errors import StorageError
 
@@ -27,14 +26,12 @@ Where to look next:
   README.md, ARCHITECTURE.md, examples/     the 30-line client, the path of an event, Spark jobs"""
 
 
-def tell(
-    events: int | None, alerts: int, subscribers: int, data: Path | None, port: int, log: str | None = None
-) -> int:
+def tell(events: int | None, alerts: int, subscribers: int, places: ServicePlaces) -> int:
     """Run the demo; return the exit code: 0 if all is equal, 1 if not or if it failed, 130 on Ctrl-C."""
     display = make_display(sys.stdout)
     try:
         settings = DemoSettings(events, alerts, subscribers)
-        return 0 if _tell(settings, display, data, port, log) else 1
+        return 0 if _tell(settings, display, places) else 1
     except (FieldfareError, FlightsMissingError, ServiceFailed, Stalled, StorageError, OSError) as error:
         display.say(f"the demo failed: {error}")
         return 1
@@ -43,9 +40,9 @@ def tell(
         return 130
 
 
-def _tell(settings: DemoSettings, display: Display, data: Path | None, port: int, log: str | None) -> bool:
+def _tell(settings: DemoSettings, display: Display, places: ServicePlaces) -> bool:
     started_s = time.monotonic()
-    with Demo(settings, display, data, port, log) as demo:
+    with Demo(settings, display, places) as demo:
         demo.prepare()
         display.say(
             f"{len(demo.events):,} departures, {settings.alerts:,} alerts; the service: {demo.service.url}"

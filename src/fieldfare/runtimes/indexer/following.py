@@ -155,7 +155,8 @@ class Follower:
             log = opened.enter_context(closing(open_event_log(folder.log_url)))
             registry = opened.enter_context(closing(open_registry(folder.registry_url)))
             watch = opened.enter_context(closing(SqliteWatch(folder.registry_path)))
-            store, match_log = open_index_store(folder.index_url), open_match_log(folder.matches_url)
+            store = open_index_store(folder.index_url, folder.index_copy)
+            match_log = open_match_log(folder.matches_url)
             writer = IndexWriter(
                 folder, registry, store, lambda: floor(folder, log, match_log), alive=self._heartbeat.alive
             )

@@ -130,6 +130,8 @@ def serve(
     port: int = 7737,
     *,
     log: str | None = None,
+    index_store: str | None = None,
+    spark_options: Sequence[str] = (),
     is_tls: bool = False,
     gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
@@ -145,27 +147,25 @@ def serve(
         Where everything is kept; created if it is not there.
     host, port
         Where to listen; port 0 takes a free one.
-    log
-        The address of a log that is elsewhere, ``kafka://HOST:PORT/TOPIC``; see `storage.addresses.settle`.
-    is_tls
-        Whether the gateway is told to speak TLS.
-    gateway_environment
-        Settings of the gateway, as environment variables, beside those of this process.
+    log, index_store
+        What is elsewhere: the log, and where machines of a cluster read the index; see `addresses.settle`.
+    spark_options
+        Of the pipeline's program, beside those that all have.
+    is_tls, gateway_environment
+        Whether the gateway is told to speak TLS; and its settings, as variables beside this process's.
     commands
         What to run, without ``--data``, ``--host`` and ``--port``; the names are those of `COMMANDS`.
     restarts
         How patient to be with a child that dies.
     stall_s
-        Seconds without progress, though events wait, after which the pipeline is ended and started again;
-        and any process without a sign of life.
+        After so many seconds without a sign of life, or a match though events wait, a process is replaced.
     say
         Gets the console's lines.
 
     Returns
     -------
     int
-        The exit code: 0 after a clean stop, 1 when the directory is of another format, 3 when the directory
-        or the port is in use.
+        The exit code: 0 after a clean stop, 1 for another format, 3 when directory or port are in use.
     """
     keep_private()
     folder = DataFolder(data.absolute())
@@ -176,7 +176,7 @@ def serve(
         return EXIT_CANNOT_START
     _tighten(folder, say)
     try:
-        folder, listener = settle(folder.root, log), listening_socket(host, port)
+        folder, listener = settle(folder.root, log, index_store), listening_socket(host, port)
     except (CannotStart, StorageError) as error:
         say(str(error))
         lock.release()
@@ -187,9 +187,10 @@ def serve(
     say(f"starting on {address}, data in {place}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
-    others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
+    indexer = _spec(folder, "indexer", commands["indexer"], stall_s)
+    pipeline = _spec(folder, "pipeline", (*commands["pipeline"], *spark_options), stall_s)
     try:
-        return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
+        return Supervisor([gateway, indexer, pipeline], say=say, restarts=restarts, logs=folder.logs).run()
     finally:
         listener.close()
         lock.release()

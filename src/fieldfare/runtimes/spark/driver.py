@@ -40,7 +40,9 @@ from fieldfare.files import remove_abandoned
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.cluster import ExecutorSlots
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
+from fieldfare.runtimes.spark.master import read_properties
 from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.query import reason, remove, start_query
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
@@ -86,12 +88,12 @@ class Pipeline:
         jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
             write_pid(jvm_pid, jvm.pid)
+            slots = ExecutorSlots(session)
+            slots.wait(self.stop, self._still_starting)
             if not self.stop.is_set():
-                warm_workers(session, self.spark.cores_used)
-            _log.info(
-                "Spark runs after %.1f s, %d cores", time.monotonic() - started_s, self.spark.cores_used
-            )
-            status = self._run_all(session)
+                warm_workers(session, slots.plan())
+            _log.info("Spark runs after %.1f s, %d cores", time.monotonic() - started_s, slots.planned)
+            status = self._run_all(session, slots)
         except Exception as error:
             ended = jvm.poll()
             said = reason(error) if ended is None else f"the Java process ended with status {ended}"
@@ -105,21 +107,32 @@ class Pipeline:
             _log.info("stopped")
         return status
 
-    def _run_all(self, session: SparkSession) -> int:
-        pasts = PastRunner(session, self.folder, self.spark.cores_used)
-        pasts.start()
-        try:
-            return self._run_queries(session)
-        finally:
-            pasts.close()
+    def _still_starting(self) -> None:
+        if self.heartbeat.due:
+            self.heartbeat.beat("starting")
 
-    def _run_queries(self, session: SparkSession) -> int:
-        keeper = WarmKeeper(session, self.folder, self.spark.cores_used)
+    def _run_all(self, session: SparkSession, slots: ExecutorSlots) -> int:
+        status = None
+        while status is None:
+            cores = slots.plan()
+            pasts = PastRunner(session, self.folder, cores)
+            pasts.start()
+            try:
+                status = self._run_queries(session, slots, WarmKeeper(session, self.folder, cores))
+            finally:
+                pasts.close()
+        return status
+
+    def _run_queries(self, session: SparkSession, slots: ExecutorSlots, keeper: WarmKeeper) -> int | None:
+        """Run queries until one is asked to stop, and 0, or none can go on, and 1; None: for more slots."""
         while not self.stop.is_set():
-            report = self._run_query(session, keeper)
+            report = self._run_query(session, slots, keeper)
             if report is None:
                 self.recovery.stopped()
-                return 0
+                if self.stop.is_set():
+                    return 0
+                _log.info("there are more cores")
+                return None
             said = reason(report)
             _log.error("the query failed: %s (more in %s)", said, self.folder.spark_log)
             pause_s = self.recovery.failed(str(report), said)
@@ -130,10 +143,12 @@ class Pipeline:
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
         return 0
 
-    def _run_query(self, session: SparkSession, keeper: WarmKeeper) -> BaseException | None:
-        """Run one query; gives why it failed, None when it was asked to stop."""
+    def _run_query(
+        self, session: SparkSession, slots: ExecutorSlots, keeper: WarmKeeper
+    ) -> BaseException | None:
+        """Run one query; gives why it failed, None when it was asked to stop, or there are more slots."""
         try:
-            query = start_query(session, self.folder, replace(self.batches, tasks=self.spark.cores_used))
+            query = start_query(session, self.folder, replace(self.batches, tasks=slots.planned))
         except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not
             return cast(Exception, refusal)
         ready, matched = False, self.heartbeat.offset
@@ -149,6 +164,8 @@ class Pipeline:
                 _log.info("ready")
             if self.heartbeat.due:
                 self.heartbeat.beat("running" if ready else "starting")
+                if slots.look():
+                    break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
                 if ready:
@@ -156,7 +173,7 @@ class Pipeline:
                     self._keep_warm(keeper, progress["batchId"] if progress else None)
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
-            self.heartbeat.beat("stopping")
+            self.heartbeat.beat("stopping" if self.stop.is_set() else "starting")
             query.stop()
         return None
 
@@ -205,6 +222,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--driver-memory", default=spark.driver_memory, help="Java heap (default: %(default)s)"
     )
+    parser.add_argument("--master", help="a cluster's address (default: this machine)")
+    parser.add_argument("--spark-properties", type=Path, help="a file of Spark's own settings")
     parser.add_argument("--max-batch-bytes", type=int, default=batches.max_bytes)
     parser.add_argument("--max-batch-events", type=int, default=batches.max_events)
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")
@@ -223,9 +242,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Its errors are tracebacks of calls that fail here too, and are reported in a line.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     folder = DataFolder.at(options.data.resolve())
-    spark = SparkSettings(options.cores, options.driver_memory, options.spark_log_level)
     batches = MicroBatchSettings(max_bytes=options.max_batch_bytes, max_events=options.max_batch_events)
     try:
+        properties = read_properties(options.spark_properties) if options.spark_properties else {}
+        spark = SparkSettings(
+            options.cores, options.driver_memory, options.spark_log_level, options.master, properties
+        )
         folder.make()
         with only_one(folder.lock_of("pipeline"), options.lock_wait):
             return run(folder, spark, batches, stop)

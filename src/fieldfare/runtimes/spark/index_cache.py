@@ -12,7 +12,7 @@ from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.manifest import Manifest, SliceManifest
 from fieldfare.pipeline.slices import Slices
-from fieldfare.storage import IndexStore
+from fieldfare.storage import IndexSource
 from fieldfare.storage.errors import IndexStoreError
 
 OPEN_TRIES = 5
@@ -54,12 +54,12 @@ class IndexCache:
 
     Parameters
     ----------
-    store : IndexStore
+    store : IndexSource
     every_slice : bool
         Open all slices at once; otherwise each when it is first asked for.
     """
 
-    def __init__(self, store: IndexStore, *, every_slice: bool = True) -> None:
+    def __init__(self, store: IndexSource, *, every_slice: bool = True) -> None:
         self._store = store
         self._every_slice = every_slice
         self._number = self._revision = -1

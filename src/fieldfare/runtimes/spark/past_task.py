@@ -6,9 +6,10 @@ What it finds goes into a match log of the subscription's own.
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,9 +20,11 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
+from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.slices import Searched
-from fieldfare.runtimes.spark.range_task import SUMMARY, RangeMatcher, RecordRange
-from fieldfare.storage import open_match_log
+from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.range_task import BlockWriter, RangeMatcher, RecordRange
+from fieldfare.storage import NewMatchBlock, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
@@ -58,17 +61,73 @@ class PastMatcher(RangeMatcher):
 
     def __init__(self, folder: DataFolder, past: Past, clock_ms: Callable[[], float] | None = None) -> None:
         super().__init__(folder, clock_ms)
-        self._space = past.space
-        self._quarantine = Quarantine(folder.quarantine)
-        self._match_log = open_match_log(folder.past_url(past.number, past.revision))
+        self._folder = folder
+        self._past = past
         self._indexes = PastIndexes(past)
+
+    def _aside(self, partition: int) -> Collection[int]:
+        """The records that were set aside."""
+        return set(Quarantine(self._folder.quarantine).offsets(partition))
+
+    def _writer(self, partition: int) -> BlockWriter:
+        past = self._past
+        return open_match_log(self._folder.past_url(past.number, past.revision)).partition(partition)
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """The records of its space; what could not be matched when it came is not tried again."""
-        aside = set(self._quarantine.offsets(wanted.partition))
+        aside = self._aside(wanted.partition)
         for record in super()._read(wanted):
-            if record.space == self._space and record.offset not in aside:
+            if record.space == self._past.space and record.offset not in aside:
                 yield record
+
+
+class AwayPastMatcher(PastMatcher):
+    """The same on a machine that has none of the directory's files: it gives back what is to be written.
+
+    An event matches one subscription or not, so that is a few bytes for thousands of them.
+    """
+
+    def __init__(self, folder: DataFolder, past: Past) -> None:
+        super().__init__(folder, past)
+        self._set_aside: Collection[int] = ()
+        self._held = HeldBlocks()
+
+    def match_away(self, wanted: RecordRange, set_aside: Collection[int]) -> tuple[int, HeldBlocks]:
+        """Match a range; how many events it has, and the blocks to write."""
+        self._set_aside, self._held = set_aside, HeldBlocks()
+        return self.match(wanted)["events"], self._held
+
+    def _aside(self, partition: int) -> Collection[int]:
+        return self._set_aside
+
+    def _writer(self, partition: int) -> BlockWriter:
+        return self._held
+
+
+class HeldBlocks:
+    """A `BlockWriter` that keeps what it is given, for another process to write."""
+
+    def __init__(self) -> None:
+        self._steps: list[NewMatchBlock | tuple[int, int]] = []
+
+    def write(self, block: NewMatchBlock) -> int:
+        """Keep a block; it takes nothing yet."""
+        self._steps.append(replace(block, lists=merge_lists(list(block.pieces()))))
+        return 0
+
+    def fill(self, start: int, end: int) -> Sequence[object]:
+        """Keep that no reader is to wait at a hole there."""
+        if start < end:
+            self._steps.append((start, end))
+        return ()
+
+    def write_to(self, writer: BlockWriter) -> None:
+        """Write what was kept."""
+        for step in self._steps:
+            if isinstance(step, NewMatchBlock):
+                writer.write(step)
+            else:
+                writer.fill(*step)
 
 
 _matchers: OrderedDict[tuple[Path, int, int], PastMatcher] = OrderedDict()
@@ -77,31 +136,56 @@ _matchers: OrderedDict[tuple[Path, int, int], PastMatcher] = OrderedDict()
 def _matcher_of(folder: DataFolder, past: Past) -> PastMatcher:
     """This process's matcher for a past."""
     key = folder.root, past.number, past.revision
-    matcher = _matchers.pop(key, None) or PastMatcher(folder, past)
+    kind = PastMatcher if folder.machine is None else AwayPastMatcher
+    matcher = _matchers.pop(key, None) or kind(folder, past)
     _matchers[key] = matcher
     if len(_matchers) > MATCHERS_KEPT:
         _matchers.popitem(last=False)
     return matcher
 
 
+MATCHED = pa.schema([("piece", pa.int32()), ("events", pa.int64()), ("blocks", pa.binary())])
+"""What a task says of a piece: how many events it has, and what is to be written, if that is not done."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatchPieces:
-    """The function that ``mapInArrow`` runs: numbers of pieces in, a summary row for each out."""
+    """The function that ``mapInArrow`` runs: numbers of pieces in, a row of ``MATCHED`` for each out.
+
+    `set_aside` are the places of records that were.
+    """
 
     folder: DataFolder
     pieces: tuple[Piece, ...]
+    set_aside: tuple[tuple[int, int], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                piece = self.pieces[number]
-                wanted = RecordRange(piece.partition, piece.start, piece.end, 0)
-                found = _matcher_of(self.folder, piece.past).match(wanted)
-                yield pa.RecordBatch.from_pylist([found], schema=SUMMARY)
+                events, blocks = self._match(self.pieces[number])
+                row = {"piece": number, "events": events, "blocks": blocks}
+                yield pa.RecordBatch.from_pylist([row], schema=MATCHED)
+
+    def _match(self, piece: Piece) -> tuple[int, bytes]:
+        wanted = RecordRange(piece.partition, piece.start, piece.end, 0)
+        matcher = _matcher_of(self.folder, piece.past)
+        if not isinstance(matcher, AwayPastMatcher):
+            return matcher.match(wanted)["events"], b""
+        aside = {offset for partition, offset in self.set_aside if partition == piece.partition}
+        events, held = matcher.match_away(wanted, aside)
+        return events, pickle.dumps(held)
 
 
 def match_pieces(session: SparkSession, folder: DataFolder, pieces: Sequence[Piece]) -> int:
     """Match pieces, each in a task of its own; how many events these were."""
     numbers = session.range(0, len(pieces), numPartitions=len(pieces))
-    found = numbers.mapInArrow(MatchPieces(folder, tuple(pieces)), from_arrow_schema(SUMMARY))
-    return sum(row.events for row in found.select("events").collect())
+    set_aside = tuple(Quarantine(folder.quarantine).places())
+    work = MatchPieces(tasks_folder(session, folder), tuple(pieces), set_aside)
+    rows = numbers.mapInArrow(work, from_arrow_schema(MATCHED)).collect()
+    for row in rows:
+        if row.blocks:
+            piece = pieces[row.piece]
+            url = folder.past_url(piece.past.number, piece.past.revision)
+            held: HeldBlocks = pickle.loads(row.blocks)
+            held.write_to(open_match_log(url).partition(piece.partition))
+    return sum(row.events for row in rows)

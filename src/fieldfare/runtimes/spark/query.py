@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.range_task import SUMMARY, MatchRanges
 from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
@@ -45,11 +46,12 @@ def start_query(
     remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
     ranges = session.readStream.format(SOURCE_NAME).options(**options).load()
-    matched = matched_ranges(ranges, replace(folder, root=folder.root.resolve()))
+    seen = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+    matched = matched_ranges(ranges, seen)
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")
-        .option("checkpointLocation", str(folder.checkpoint.resolve()))
+        .option("checkpointLocation", folder.checkpoint.resolve().as_uri())
     )
     writer = writer.trigger(availableNow=True) if until_end else writer.trigger(processingTime="0 seconds")
     return writer.start()

@@ -23,7 +23,7 @@ from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_index_store, open_match_log
+from fieldfare.storage import NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
@@ -125,19 +125,31 @@ class Indexes(Protocol):
     def indexes(self, number: int, stamp: int) -> Mapping[str, Searched]: ...
 
 
+class BlockWriter(Protocol):
+    """Where the blocks of a partition go: a `MatchPartition`, as a rule."""
+
+    def write(self, block: NewMatchBlock) -> int: ...
+
+    def fill(self, start: int, end: int) -> Sequence[object]: ...
+
+
 class RangeMatcher:
     """Matches ranges of one service's log; a Python worker keeps one and so maps an index only once."""
 
     def __init__(self, folder: DataFolder, clock_ms: Callable[[], float] | None = None) -> None:
         self._log = open_event_log(folder.log_url)
         self._match_log = open_match_log(folder.matches_url)
-        self._scratch = folder.matches
-        self._indexes: Indexes = IndexCache(open_index_store(folder.index_url))
+        self._scratch = folder.scratch
+        self._indexes: Indexes = IndexCache(folder.open_index())
         self._clock_ms = clock_ms or (lambda: time.time_ns() / 1e6)
 
     def _read(self, wanted: RecordRange) -> Iterator[Record]:
         """The records of a range that are to be matched."""
         return self._log.partitions[wanted.partition].read(wanted.start, wanted.end)
+
+    def _writer(self, partition: int) -> BlockWriter:
+        """Where the blocks of a partition are written."""
+        return self._match_log.partition(partition)
 
     def open_index(self, manifest: int) -> None:
         """Map what a manifest names before a batch needs it."""
@@ -146,7 +158,7 @@ class RangeMatcher:
     def match(self, wanted: RecordRange) -> dict[str, Any]:
         """Match a range and write its blocks; gives a row of ``SUMMARY``."""
         started_s = time.perf_counter()
-        match_log = self._match_log.partition(wanted.partition)
+        match_log = self._writer(wanted.partition)
         if self._log.partitions[wanted.partition].end() < wanted.end:
             raise RuntimeError(f"the log ends before record {wanted.end}, up to which a batch was to match")
         events = matches = size_bytes = 0
@@ -271,7 +283,7 @@ class Block:
         self._found, self._lists, self.held = [], [], 0
         return merge_lists([group_by_subscription(found), *lists]) if lists else group_by_subscription(found)
 
-    def write(self, log: MatchPartition, matched_ms: float) -> tuple[int, int]:
+    def write(self, log: BlockWriter, matched_ms: float) -> tuple[int, int]:
         """Write it to the match log, and be done; gives how many matches it has, and its size."""
         try:
             lists: MatchLists | MatchRuns

@@ -10,11 +10,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
+
+from fieldfare.runtimes.spark.cluster import cluster_config, worker_python
+from fieldfare.runtimes.spark.master import is_cluster
 
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -36,24 +39,30 @@ appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What may be chosen about the local Spark.
+    """What may be chosen about Spark.
 
     Attributes
     ----------
     cores : int
         Tasks that run at once, each in Python workers of its own (two for every task, 240 MB each and more,
-        most of it shared). Default: as many as this process may use.
+        most of it shared). Default: as many as this process may use. Of a cluster: what it gives.
     driver_memory : str
         The Java heap. More is not faster: events never enter the JVM. Below 512m Spark spends its time
         collecting garbage.
     log_level : str
         What Spark itself writes to standard error. ``warn`` is rather talkative, ``error`` is what an
         operator wants to see.
+    master : str, optional
+        A cluster's address, ``spark://HOST:PORT``. Default: tasks run on this machine.
+    properties : mapping
+        Spark's own settings, over those of the service.
     """
 
     cores: int = 0
     driver_memory: str = "1g"
     log_level: str = "error"
+    master: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cores_used(self) -> int:
@@ -82,24 +91,29 @@ def session_config(
             *(f'"{option}"' for option in more_java_options),
         )
     )
+    if settings.master is not None and is_cluster(settings.master):
+        placed = cluster_config(settings.master, dict(settings.properties), scratch)
+    else:
+        placed = {
+            "spark.master": f"local[{settings.cores_used}]",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # Every program of this machine reaches the ports: none gets in without this session's own secret.
+            "spark.authenticate": "true",
+            "spark.sql.shuffle.partitions": str(settings.cores_used),
+        }
     return {
-        "spark.master": f"local[{settings.cores_used}]",
         "spark.app.name": "fieldfare",
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # Every program of this machine reaches the ports: none gets in without this session's own secret.
-        "spark.authenticate": "true",
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.log.level": settings.log_level.upper(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # One task after another without waiting for a better place to run it: there is but one.
+        # One task after another without waiting for a better place to run it: none is.
         "spark.locality.wait": "0",
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(settings.cores_used),
         # The work is in Python; generating Java code for what is left costs more than it saves.
         "spark.sql.codegen.wholeStage": "false",
         # A batch as soon as there is one, none when there is nothing: the source waits for events itself.
@@ -115,6 +129,8 @@ def session_config(
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "fieldfare.runtimes.spark.worker_daemon",
+        **placed,
+        **settings.properties,
     }
 
 
@@ -125,7 +141,7 @@ def service_session(
     *,
     java_options: Sequence[str] | None = None,
 ) -> SparkSession:
-    """Start the service's local Spark session (seconds: a Java process starts).
+    """Start the service's Spark session (seconds: a Java process starts).
 
     Parameters
     ----------
@@ -141,8 +157,11 @@ def service_session(
         java_options = with_class_archive()
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if is_cluster(settings.master):
+        os.environ["PYSPARK_PYTHON"] = worker_python(dict(settings.properties), scratch)
+    else:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder
     for name, value in {**session_config(settings, scratch, java_options), **(extra or {})}.items():

@@ -25,6 +25,7 @@ from fieldfare.matching.versions import Closings, IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import RECORDS, by_space, decoded
 from fieldfare.pipeline.match_batch import find_matches
+from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
@@ -146,7 +147,7 @@ class WarmKeeper:
 
     def __init__(self, session: SparkSession, folder: DataFolder, cores: int) -> None:
         self._session = session
-        self._folder = folder
+        self._folder = tasks_folder(session, folder)
         self._cores = cores
         self._store = open_index_store(folder.index_url)
         self._batch: int | None = None

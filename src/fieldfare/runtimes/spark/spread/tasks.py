@@ -45,7 +45,7 @@ from fieldfare.runtimes.spark.range_task import (
     counts_from,
     grouped,
 )
-from fieldfare.storage import open_event_log, open_index_store, open_match_log
+from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
@@ -126,7 +126,7 @@ def _cache_of(folder: DataFolder) -> IndexCache:
     """This process's indexes of a service; a slice is mapped when it is first searched here."""
     cache = _caches.get(folder.root)
     if cache is None:
-        cache = _caches[folder.root] = IndexCache(open_index_store(folder.index_url), every_slice=False)
+        cache = _caches[folder.root] = IndexCache(folder.open_index(), every_slice=False)
     return cache
 
 
@@ -328,7 +328,7 @@ class WriteBlocks:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log = open_match_log(self.folder.matches_url)
-        scratch = self.folder.matches
+        scratch = self.folder.scratch
         blocks: dict[tuple[int, int], Block] = {}
         work: dict[tuple[int, int], list[dict[str, Any]]] = {}
         held = 0

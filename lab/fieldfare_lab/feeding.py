@@ -1,0 +1,92 @@
+"""A publisher that loses nothing and a subscriber that notes everything, for services that lose processes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import httpx
+
+
+class Feed(threading.Thread):
+    """Publishes an event at a time, each again until it is acknowledged."""
+
+    def __init__(self, url: str, pause_s: float) -> None:
+        super().__init__(daemon=True)
+        self._http = httpx.Client(base_url=url, timeout=30)
+        self._pause_s = pause_s
+        self._enough = threading.Event()
+        self.stands: dict[str, int] = {}
+        """What stands where."""
+
+    def run(self) -> None:
+        n = 0
+        while not self._enough.wait(self._pause_s):
+            n += 1
+            self.stands[self._append(n)] = n
+
+    def _append(self, n: int) -> str:
+        event = {"specversion": "1.0", "id": str(n), "source": "/feed", "type": "t", "data": {"n": n}}
+        headers = {
+            "content-type": "application/x-ndjson",
+            "Fieldfare-Producer": "feed",
+            "Fieldfare-Sequence": str(n),
+        }
+        give_up_s = time.monotonic() + 120
+        while True:
+            assert time.monotonic() < give_up_s, "nothing is acknowledged any more"
+            try:
+                answer = self._http.post(
+                    "/v1/spaces/default/events", content=json.dumps(event) + "\n", headers=headers
+                )
+                if answer.status_code == 200:
+                    place = answer.json()
+                    return f"{place['partition']}-{place['offset']}-0"
+                assert answer.status_code in (429, 503), answer.text
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.1)
+
+    def stop(self) -> dict[str, int]:
+        """No more; what stands where."""
+        self._enough.set()
+        self.join(150)
+        assert not self.is_alive()
+        return self.stands
+
+
+class Reader(threading.Thread):
+    """Pulls and acknowledges one subscription's messages, and notes when each came."""
+
+    def __init__(self, url: str, id: str) -> None:
+        super().__init__(daemon=True)
+        self._http = httpx.Client(base_url=f"{url}/v1/spaces/default/subscriptions/{id}", timeout=30)
+        self._enough = threading.Event()
+        self.came: dict[str, list[tuple[int, float]]] = {}
+        """By place what came, and when."""
+
+    def run(self) -> None:
+        while not self._enough.is_set():
+            try:
+                answer = self._http.post("/pull", json={"wait_s": 0.2, "max": 500})
+                messages: list[dict[str, Any]] = answer.json()["messages"] if answer.is_success else []
+                now_s = time.monotonic()
+                for message in messages:
+                    came = self.came.setdefault(message["position"], [])
+                    came.append((message["event"]["data"]["n"], now_s))
+                if messages:
+                    places = [message["position"] for message in messages]
+                    self._http.post("/ack", json={"positions": places}).raise_for_status()
+            except httpx.HTTPError:
+                time.sleep(0.1)
+
+    def stop(self) -> None:
+        self._enough.set()
+        self.join(60)
+
+    def longest_gap_s(self, from_s: float, to_s: float) -> float:
+        """The longest time between two moments in which nothing came."""
+        times = sorted(when for each in self.came.values() for _, when in each if from_s <= when <= to_s)
+        return max(b - a for a, b in zip([from_s, *times], [*times, to_s], strict=True))

@@ -1,0 +1,98 @@
+"""What the workers of a cluster need beyond Python and Spark, in one archive that Spark unpacks there.
+
+It holds this package and those that its tasks import, as they are installed here: built for this system and
+this minor version of Python, which the workers must have. The kernels that are compiled here go with them, so
+that a worker of the same kind of processor compiles none. It is written once for what it holds, and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import fieldfare
+from fieldfare.files import remove_abandoned, sync_folder, temporary_path
+
+DISTRIBUTIONS = ("msgspec", "numpy", "numba", "llvmlite", "pyarrow", "confluent-kafka")
+"""What tasks import, as packages are called where they come from; confluent-kafka if it is installed."""
+
+_LEFT_OUT = ("/tests/", "/include/", "/pyarrow/src/", "/libarrow_flight.", "/_flight.")
+"""Of these packages: what is there for building and testing, and 30 MB that nothing here loads."""
+
+_KEPT = 4
+"""Archives of other versions that stay: other services may run with them."""
+
+
+def write_worker_archive(folder: Path) -> Path:
+    """The archive, written to a folder if it is not there.
+
+    Raises
+    ------
+    OSError
+        There is no place for it.
+    """
+    files = dict(_package_files())
+    for name in DISTRIBUTIONS:
+        files.update(_distribution_files(name))
+    path = folder / f"workers-{_digest(files)}.tar.gz"
+    if path.exists():
+        os.utime(path)
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
+    temporary = temporary_path(path)
+    try:
+        # Unpacking costs every worker as much at any level, and making it ten seconds at most at this one.
+        with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
+            for name, file in sorted(files.items()):
+                # What is compiled meanwhile takes the place of what was found: then that is what goes in.
+                with suppress(FileNotFoundError), file.open("rb") as opened:
+                    archive.addfile(_described(name, os.fstat(opened.fileno())), opened)
+        os.rename(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(folder)
+    older = sorted(folder.glob("workers-*.tar.gz"), key=lambda each: each.stat().st_mtime, reverse=True)
+    for each in older[_KEPT:]:
+        each.unlink(missing_ok=True)
+    return path
+
+
+def _package_files() -> Iterator[tuple[str, Path]]:
+    root = Path(fieldfare.__file__).parent
+    for path in root.rglob("*"):
+        if path.is_file() and not path.name.startswith(".") and not path.name.endswith(".tmp"):
+            yield f"fieldfare/{path.relative_to(root)}", path
+
+
+def _distribution_files(name: str) -> Iterator[tuple[str, Path]]:
+    try:
+        files = distribution(name).files or ()
+    except PackageNotFoundError:
+        return
+    for each in files:
+        path = Path(str(each.locate()))
+        if ".." not in each.parts and path.is_file() and not any(part in f"/{each}" for part in _LEFT_OUT):
+            yield str(each), path
+
+
+def _described(name: str, found: os.stat_result) -> tarfile.TarInfo:
+    described = tarfile.TarInfo(name)
+    described.size = found.st_size
+    described.mode = 0o644
+    # To the nanosecond: a compiled kernel counts for the very file that it was compiled from.
+    described.pax_headers = {"mtime": f"{found.st_mtime_ns // 10**9}.{found.st_mtime_ns % 10**9:09d}"}
+    return described
+
+
+def _digest(files: dict[str, Path]) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        found = path.stat()
+        digest.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:24]

@@ -1,0 +1,216 @@
+"""The index where other machines reach it: a copy of the index store, written by one who writes the store.
+
+    manifests/000000000007.json      the manifest, and for each file that it names what it is called here
+    files/delta-7-0.part.3f2a...     a file of the index; behind its own name what its bytes add up to
+
+A manifest is copied before it counts in the store itself, and after its files. So who plans with a manifest
+of the store plans with one that every machine can open. What a file is called says what is in it: a machine
+that has one of that name need not ask again, not even after an index was lost and built anew from 1 on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from fieldfare.pipeline.manifest import Manifest, decode_manifest, encode_manifest
+from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.index_store import IndexStore
+from fieldfare.storage.shared.address import SharedAddress
+from fieldfare.storage.shared.cache import FileCache
+from fieldfare.storage.shared.files import SharedFiles
+
+LOOK_AGAIN_S = 30.0
+"""So often who writes the copy looks whether it is all there still: somebody may have removed some."""
+
+_SUM_CHARACTERS = 32
+_MANIFESTS = "manifests"
+_FILES = "files"
+
+
+class _CopiedManifest(msgspec.Struct):
+    files: dict[str, str]
+    manifest: msgspec.Raw
+
+
+class CopiedIndexStore:
+    """An `IndexStore` whose files are copied to an address, too; for the process that writes it.
+
+    Parameters
+    ----------
+    store
+        That of the service's own machine, from which this reads.
+    address
+        Where the copies go.
+    """
+
+    def __init__(self, store: IndexStore, address: SharedAddress) -> None:
+        self._store = store
+        self._copies = SharedFiles(address)
+        self._manifests: set[int] = set()
+        self._looked_s: float | None = None
+        self._there: set[str] = set()
+        self._called: dict[str, tuple[int, str]] = {}
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def path(self, name: str) -> Path:
+        return self._store.path(name)
+
+    def write(self, name: str, save: Callable[[Path], object]) -> Path:
+        return self._store.write(name, save)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self._copy(manifest)
+        self._store.write_manifest(manifest)
+
+    def manifest(self, number: int) -> Manifest:
+        return self._store.manifest(number)
+
+    def newest(self) -> Manifest | None:
+        """The newest of the store, which is copied now if it is not."""
+        newest = self._store.newest()
+        if newest is not None and self._look(LOOK_AGAIN_S) and not self._is_copied(newest):
+            self._copy(newest)
+        return newest
+
+    def greatest_number(self) -> int:
+        self._look()
+        return max(self._store.greatest_number(), max(self._manifests, default=0))
+
+    def collect(self, keep_from: int, keep_files: Collection[str] = ()) -> int:
+        removed = self._store.collect(keep_from, keep_files)
+        newest = self._store.newest()
+        if newest is None:
+            return removed
+        self._look()
+        gone = {each for each in self._manifests if each < keep_from} - {newest.number}
+        for number in sorted(gone):
+            self._copies.remove(_manifest_name(number))
+            self._manifests.discard(number)
+        kept = [self._store.manifest(number) for number in sorted(self._manifests)]
+        named = {name for manifest in kept for name in manifest.files()}
+        needed = {self._name_of(name) for name in named}
+        for copy in sorted(self._there - needed):
+            self._copies.remove(f"{_FILES}/{copy}")
+            self._there.discard(copy)
+        self._called = {name: each for name, each in self._called.items() if name in named}
+        return removed
+
+    def _look(self, again_after_s: float = float("inf")) -> bool:
+        """Know what is there: asked at first, and when that is so long ago; whether it was asked now."""
+        now_s = time.monotonic()
+        if self._looked_s is not None and now_s - self._looked_s < again_after_s:
+            return False
+        self._manifests = _numbers(self._copies)
+        self._there = set(self._copies.names(_FILES))
+        self._looked_s = now_s
+        return True
+
+    def _is_copied(self, manifest: Manifest) -> bool:
+        return manifest.number in self._manifests and all(
+            self._name_of(name) in self._there for name in manifest.files()
+        )
+
+    def _copy(self, manifest: Manifest) -> None:
+        self._look()
+        files = {}
+        for name in sorted(manifest.files()):
+            files[name] = copy = self._name_of(name)
+            if copy not in self._there:
+                self._copies.put(f"{_FILES}/{copy}", self._store.path(name))
+                self._there.add(copy)
+        encoded = msgspec.json.encode(_CopiedManifest(files, msgspec.Raw(encode_manifest(manifest))))
+        self._copies.put_bytes(_manifest_name(manifest.number), encoded)
+        self._manifests.add(manifest.number)
+
+    def _name_of(self, name: str) -> str:
+        """What a file's copy is called."""
+        path = self._store.path(name)
+        try:
+            inode = path.stat().st_ino
+            known = self._called.get(name)
+            if known is None or known[0] != inode:
+                known = self._called[name] = inode, f"{name}.{_sum_of(path)}"
+        except OSError as error:
+            raise IndexStoreError(f"{path} could not be read: {error}") from error
+        return known[1]
+
+
+class IndexCopy:
+    """What a machine reads of it, through its own disk: an `IndexSource`."""
+
+    def __init__(self, address: SharedAddress, cache: FileCache | None = None) -> None:
+        self._address = address
+        self._copies = SharedFiles(address)
+        self._cache = cache or FileCache.of_this_machine(address.cache_bytes)
+        self._called: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return self._address.url
+
+    def path(self, name: str) -> Path:
+        """Where a file of the manifest that was read last is; it is fetched if it is not here.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is of an older manifest, or was removed with it.
+        """
+        copy = self._called.get(name)
+        if copy is None:
+            raise FileNotFoundError(f"{name} is no file of the index that {self._address.place} has now")
+
+        def fetch(path: Path) -> None:
+            self._copies.fetch(f"{_FILES}/{copy}", path)
+            if not copy.endswith(_sum_of(path)):
+                raise OSError(f"{self._address.place}/{_FILES}/{copy} does not hold what its name says")
+
+        try:
+            return self._cache.path(copy, fetch, self._called.values())
+        except IndexStoreError as error:
+            raise FileNotFoundError(str(error)) from error
+
+    def manifest(self, number: int) -> Manifest:
+        name = _manifest_name(number)
+        try:
+            copied = msgspec.json.decode(self._copies.get_bytes(name), type=_CopiedManifest)
+            manifest = decode_manifest(bytes(copied.manifest))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise IndexStoreError(f"{self._address.place}/{name} is broken: {error}") from error
+        if manifest.number != number or copied.files.keys() != manifest.files():
+            raise IndexStoreError(f"{self._address.place}/{name} is broken: it holds another's")
+        self._called = copied.files
+        return manifest
+
+    def newest(self) -> Manifest | None:
+        while True:
+            numbers = _numbers(self._copies)
+            if not numbers:
+                return None
+            try:
+                return self.manifest(max(numbers))
+            except IndexStoreError:
+                if max(_numbers(self._copies), default=-1) == max(numbers):
+                    raise
+
+
+def _manifest_name(number: int) -> str:
+    return f"{_MANIFESTS}/{number:012d}.json"
+
+
+def _numbers(copies: SharedFiles) -> set[int]:
+    stems = (name.removesuffix(".json") for name in copies.names(_MANIFESTS) if name.endswith(".json"))
+    return {int(stem) for stem in stems if stem.isdecimal()}
+
+
+def _sum_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:_SUM_CHARACTERS]

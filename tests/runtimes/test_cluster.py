@@ -1,0 +1,120 @@
+"""The service on a real standalone Spark cluster: a master and workers, processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("storage", "scenarios"))
+
+from cluster_rig import ClusterScene
+from service_support import until
+
+from fieldfare_lab.cpu_group import why_no_groups
+
+pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+
+WORKER_GAP_S = 5.0
+CPU_LIMIT = 0.5
+
+
+def test_workers_match_that_have_nothing_but_python_and_spark(tmp_path: Path) -> None:
+    """Logs in Kafka, the index in a folder that all share; a subscription's past, too; and a worker dies."""
+    with ClusterScene(tmp_path, on_kafka=True, workers=2) as scene:
+        scene.begin()
+        scene.flows()
+        scene.cluster.kill_worker(0)
+        scene.flows()
+        past = {"id": "past", "filter": "data.n % 2 = 0", "start": "earliest"}
+        scene.api.http.post("/v1/spaces/default/subscriptions", json=past).raise_for_status()
+        events = scene.check()
+        found: set[int] = set()
+
+        def read_past() -> bool:
+            url = "/v1/spaces/default/subscriptions/past"
+            messages = scene.api.http.post(f"{url}/pull", json={"wait_s": 0.2, "max": 500}).json()["messages"]
+            found.update(message["event"]["data"]["n"] for message in messages)
+            places = [message["position"] for message in messages]
+            if places:
+                scene.api.http.post(f"{url}/ack", json={"positions": places}).raise_for_status()
+            return len(found) >= events // 2
+
+        until(read_past, why=scene.logs())
+        assert found == set(range(2, events + 1, 2))
+        names = {path.name for path in scene.service.folder.root.iterdir()}
+        assert "log.db" not in names and (tmp_path / "shared" / "manifests").is_dir()
+
+
+@pytest.mark.slow
+def test_a_log_in_sqlite_is_matched_by_a_cluster_of_this_machine(tmp_path: Path) -> None:
+    with ClusterScene(tmp_path, on_kafka=False, workers=2) as scene:
+        scene.begin()
+        scene.flows()
+        scene.cluster.kill_worker(1)
+        scene.flows()
+        assert scene.check() > 100
+
+
+@pytest.mark.slow
+def test_worker_driver_master_and_broker_may_die_in_mid_stream(tmp_path: Path) -> None:
+    """Three workers, limited to half a core each where control groups can be made."""
+    limit = CPU_LIMIT if why_no_groups() is None else None
+    with ClusterScene(tmp_path, on_kafka=True, cpu_limit=limit) as scene:
+        scene.begin()
+        scene.flows(200)
+        killed_s = time.monotonic()
+        scene.cluster.kill_worker(0)
+        time.sleep(3 * WORKER_GAP_S)
+        gap_s = scene.reader.longest_gap_s(killed_s - 1.0, killed_s + 3 * WORKER_GAP_S)
+        print(f"gap in delivery when a worker dies: {gap_s:.2f} s")
+        assert gap_s <= WORKER_GAP_S, scene.logs()
+        scene.cluster.start_worker(0)
+        scene.flows()
+        scene.cluster.kill_master()
+        scene.flows()  # what runs needs no master
+        scene.cluster.start_master()
+        scene.flows()
+        os.kill(scene.service.driver, signal.SIGKILL)
+        scene.flows()
+        scene.broker.kill()
+        time.sleep(1.0)
+        scene.broker.start_again()
+        scene.flows()
+        os.kill(scene.service.jvm, signal.SIGKILL)
+        scene.flows()
+        assert scene.check() > 500
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
+    """Its machine answers no more, and its connections stay open: what it was given others do, too."""
+    with ClusterScene(tmp_path, on_kafka=True, workers=2, cpu_limit=1.0) as scene:
+        hung = scene.cluster.workers[0].group
+        if hung is None:
+            pytest.skip(why_no_groups() or "")
+        scene.begin()
+        scene.flows(100)
+        hung_s = time.monotonic()
+        hung.signal(signal.SIGSTOP)
+        scene.flows(100)
+        gap_s = scene.reader.longest_gap_s(hung_s - 1.0, time.monotonic())
+        print(f"gap in delivery when a worker hangs: {gap_s:.2f} s")
+        scene.flows(100)
+        scene.check()
+
+
+@pytest.mark.slow
+def test_more_workers_that_come_later_are_used(tmp_path: Path) -> None:
+    with ClusterScene(tmp_path, on_kafka=True, workers=1) as scene:
+        scene.begin()
+        scene.flows()
+        for _ in range(2):
+            scene.cluster.add_worker()
+        until(lambda: "there are more cores" in scene.service.folder.log_of("pipeline").read_text())
+        scene.flows()
+        assert scene.check() > 50
