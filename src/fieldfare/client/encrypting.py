@@ -1,0 +1,64 @@
+"""What a client does with events and filters before they leave it, and when they come back.
+
+By itself nothing; with a key of an encrypted space (``encryption.SpaceKey``) it encrypts and decrypts. This
+module needs neither numpy nor cryptography.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fieldfare.client.errors import FieldfareError
+from fieldfare.client.records import NewSubscription, SubscriptionInfo
+
+
+class EncryptionError(FieldfareError, ValueError):
+    """Something cannot be encrypted, and nothing was sent; or cannot be decrypted."""
+
+
+class Encryption(Protocol):
+    """Who encrypts for a client."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is encrypted."""
+
+    def declaration(self) -> dict[str, Any] | None:
+        """What the service is told of a space."""
+
+    def seal_lines(self, lines: Sequence[bytes]) -> list[bytes]:
+        """Events, each a line of JSON, as they are sent; EncryptionError names the first that cannot be."""
+
+    def open_line(self, raw: bytes) -> bytes:
+        """An event as it was published; EncryptionError if it was not encrypted with this key."""
+
+    def seal_filter(self, new: NewSubscription) -> NewSubscription:
+        """A subscription as it is sent."""
+
+    def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
+        """A subscription as it was asked for."""
+
+
+class _Plainly:
+    """Encrypts nothing."""
+
+    is_on = False
+
+    def declaration(self) -> None:
+        return None
+
+    def seal_lines(self, lines: Sequence[bytes]) -> list[bytes]:
+        return list(lines)
+
+    def open_line(self, raw: bytes) -> bytes:
+        return raw
+
+    def seal_filter(self, new: NewSubscription) -> NewSubscription:
+        return new
+
+    def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
+        return info
+
+
+PLAINLY: Encryption = _Plainly()
