@@ -2,7 +2,7 @@
 
 ::
 
-    {"any": [{"e": 1, "r": ["<base64 of D float64>", ...], "t": [["<attribute id>", false, ["<token>", ...]]]}],
+    {"any": [{"e": 1, "r": ["<base64 of D float64>", ...], "t": [["<attribute id>", false, ["<token>"]]]}],
      "e": 1, "c": "<the text, sealed>"}
 
 An event matches one of the alternatives if it is of its epoch, has positive products with all of its rows,
@@ -166,13 +166,17 @@ def _on_tokens(each: _Alternative, where: str) -> str:
     parts = [f"data.{EPOCH} = {each.e}"]
     for name, is_not, tokens in each.t:
         if not _NAME.fullmatch(name) or not all(map(_TOKEN.fullmatch, tokens)):
-            raise _refused(f"{where}an attribute id has 12 hexadecimal digits, a token is the base64 of 16 bytes")
+            raise _refused(
+                f"{where}an attribute id has 12 hexadecimal digits, a token is the base64 of 16 bytes"
+            )
         path = f'data.{TOKENS}."{name}"'
         if not is_not and not tokens:
             parts.append("FALSE")
         else:
             listed = ", ".join(f"'{token}'" for token in tokens)
-            parts.append(f"{path} {'NOT ' if is_not else ''}IN ({listed})" if tokens else f"{path} IS NOT NULL")
+            parts.append(
+                f"{path} {'NOT ' if is_not else ''}IN ({listed})" if tokens else f"{path} IS NOT NULL"
+            )
     return " AND ".join(parts)
 
 

@@ -1,4 +1,7 @@
-"""Encrypted spaces, on the side of who holds the key: docs/encrypted-spaces.md. Needs the extra ``encrypted``."""
+"""Encrypted spaces, on the side of who has the key: docs/encrypted-spaces.md.
+
+It needs the extra ``encrypted``.
+"""
 
 from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import NumberAttribute

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from fieldfare.client.encrypting import EncryptionError
-from fieldfare.filters import FilterError, format_path, parse_path
+from fieldfare.filters import FilterError, parse_path
 from fieldfare.filters.values import AFTER, Ranges, exact_number
 from fieldfare.model import Path
 
@@ -79,7 +79,11 @@ class NumberAttribute:
 
     def place(self, value: Any) -> int:
         """The place of an event's value on the grid; EncryptionError if it has none."""
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float | Decimal)
+            or not math.isfinite(value)
+        ):
             raise EncryptionError(f"{self.name} is declared as a number, and this is {str(value)[:40]!r}")
         places = (Fraction(exact_number(value)) - self.low) / self.step
         if places.denominator != 1 or not 0 <= places <= self.steps:
@@ -109,13 +113,3 @@ def _shown(value: Fraction) -> str:
 def declared_hint(names: list[str]) -> str:
     """What is said of an attribute that the key does not declare."""
     return f"the key declares {', '.join(names) or 'none'}"
-
-
-__all__ = [
-    "MISSING",
-    "NumberAttribute",
-    "declared_hint",
-    "format_path",
-    "fraction_of",
-    "path_of",
-]

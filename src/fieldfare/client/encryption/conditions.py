@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -54,9 +53,7 @@ def alternatives_of(
             name = format_path(path)
             if path in declared:
                 number = declared[path]
-                ranges.append(
-                    [(number, *run) for run in numbers[number].intervals(values.numbers)]
-                )
+                ranges.append([(number, *run) for run in numbers[number].intervals(values.numbers)])
             elif name in texts:
                 asked.append(_texts(name, values.strings))
             else:
@@ -75,14 +72,14 @@ def alternatives_of(
 def _check(conjunction: Conjunction) -> None:
     if not conjunction.exact or conjunction.needles or conjunction.derives:
         raise EncryptionError(
-            "only comparisons of an attribute with constants can be encrypted: =, <>, <, <=, >, >=, BETWEEN, IN of"
-            " numbers, and =, <>, IN of texts; patterns, functions and arithmetic would have to read the event"
+            "only comparisons of an attribute with constants can be encrypted: =, <>, <, <=, >, >=, BETWEEN"
+            ", IN of numbers, and =, <>, IN of texts; patterns, functions and arithmetic read the event"
         )
 
 
 def _check_presence(path: Path, values: ValueSet) -> None:
     if derived_text(path) is not None:
-        raise EncryptionError("what is computed from attributes cannot be encrypted; publish it as one of its own")
+        raise EncryptionError("what is computed of attributes cannot be encrypted; publish it by itself")
     if values.atoms & (MISSING | NULL):
         raise EncryptionError(
             f"that {format_path(path)} is missing cannot be asked for; publish a value that stands for it"
@@ -94,21 +91,7 @@ def _texts(name: str, strings: Ranges) -> TextSet:
     pairs = list(zip(cuts[::2], cuts[1::2], strict=False))
     if len(cuts) % 2 or any(a[0] != b[0] or (a[1], b[1]) != (BEFORE, AFTER) for a, b in pairs):
         raise EncryptionError(
-            f"{name} is declared as a text, and of these only equality can be asked for (=, <>, IN): their order and"
-            " their beginnings are not to be seen; declare a number, or publish the beginning as one of its own"
+            f"{name} is declared as a text, and of these only equality can be asked for (=, <>, IN): their"
+            " order and their beginnings are not to be seen; declare a number, or publish the beginning by itself"
         )
     return TextSet(name, tuple(a[0] for a, _ in pairs), but=strings.starts_inside)
-
-
-def holds(
-    alternatives: list[Alternative], places: Mapping[int, int], texts: Mapping[str, str | None]
-) -> bool:
-    """Whether an event with these numbers and texts is what is asked for: what the service must find."""
-    return any(
-        all(first <= places[number] <= last for number, first, last in each.ranges)
-        and all(
-            texts.get(asked.name) is not None and (texts[asked.name] in asked.texts) != asked.but
-            for asked in each.texts
-        )
-        for each in alternatives
-    )

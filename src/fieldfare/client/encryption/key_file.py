@@ -62,7 +62,7 @@ def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool
 
 
 def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
-    """Read a key; the passphrase is else in FIELDFARE_SPACE_PASSPHRASE. EncryptionError says what is wrong."""
+    """Read a key; EncryptionError says what is wrong. Else FIELDFARE_SPACE_PASSPHRASE has the passphrase."""
     if passphrase is None:
         passphrase = os.environ.get(PASSPHRASE_VARIABLE, "")
     try:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fieldfare.client.encoding import decode_event
 from fieldfare.client.encrypting import EncryptionError
-from fieldfare.client.encryption.attributes import MISSING, NumberAttribute, declared_hint, path_of
+from fieldfare.client.encryption.attributes import MISSING, NumberAttribute, path_of
 from fieldfare.client.encryption.conditions import Alternative, TextSet, alternatives_of
 from fieldfare.client.encryption.vectors import SPREAD, Transform, Vectors, dimensions_of
 from fieldfare.client.records import NewSubscription, SubscriptionInfo
@@ -52,7 +52,9 @@ class Epoch:
     @cached_property
     def transform(self) -> Transform:
         stream = Cipher(algorithms.ChaCha20(self._derive(b"matrix"), bytes(16)), None).encryptor()
-        return Transform.draw(self.numbers, lambda count: _numbers(stream.update(bytes(8 * count))), self.spread)
+        return Transform.draw(
+            self.numbers, lambda count: _from_bits(stream.update(bytes(8 * count))), self.spread
+        )
 
     @cached_property
     def payload(self) -> AESGCM:
@@ -64,7 +66,9 @@ class Epoch:
 
     def token(self, name: str, text: str) -> str:
         """What stands for a text of an attribute."""
-        return _text(self._digest(b"\0" + name.encode() + b"\0" + text.encode("utf-8", "surrogatepass"))[:TOKEN_BYTES])
+        return _text(
+            self._digest(b"\0" + name.encode() + b"\0" + text.encode("utf-8", "surrogatepass"))[:TOKEN_BYTES]
+        )
 
     def name_of(self, name: str) -> str:
         """What stands for an attribute."""
@@ -80,7 +84,9 @@ class Epoch:
             raw = base64.b64decode(sealed, validate=True)
             return self.payload.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], self._bound(purpose))
         except (InvalidTag, ValueError):
-            raise EncryptionError("what was to be decrypted was not encrypted with this key, or was changed") from None
+            raise EncryptionError(
+                "what was to be decrypted was not encrypted with this key, or was changed"
+            ) from None
 
     def _bound(self, purpose: bytes) -> bytes:
         return b"fieldfare aspe 1 %s %d" % (purpose, self.number)
@@ -161,7 +167,9 @@ class SpaceKey:
         if len(self.epochs) >= EPOCHS_MAX:
             raise EncryptionError(f"a key has at most {EPOCHS_MAX} epochs: drop the oldest")
         seeds = [(each.number, each.seed) for each in self.epochs]
-        return self.of(self.numbers, self.texts, [*seeds, (seeds[-1][0] + 1, secrets.token_bytes(SEED_BYTES))])
+        return self.of(
+            self.numbers, self.texts, [*seeds, (seeds[-1][0] + 1, secrets.token_bytes(SEED_BYTES))]
+        )
 
     def without_old(self) -> SpaceKey:
         """The same with its newest epoch only."""
@@ -194,16 +202,27 @@ class SpaceKey:
                 "t": {names[name]: epoch.token(name, text) for name, text in texts.items()},
                 "c": epoch.seal(line, b"event"),
             }
-            outer = {"specversion": "1.0", "id": secrets.token_hex(16), "source": SEALED_SOURCE, "type": SEALED_TYPE}
+            outer = {
+                "specversion": "1.0",
+                "id": secrets.token_hex(16),
+                "source": SEALED_SOURCE,
+                "type": SEALED_TYPE,
+            }
             sealed.append(_event_encoder.encode(outer | expiry | {"data": data}))
         return sealed
 
     def open_line(self, raw: bytes) -> bytes:
-        """An event as it was published; EncryptionError if it was not encrypted with this key, or was changed."""
+        """An event as it was published; EncryptionError if it was not encrypted with this key."""
         event = decode_event(raw)
         data = event.get("data")
-        if event.get("type") != SEALED_TYPE or not isinstance(data, dict) or not isinstance(data.get("c"), str):
-            raise EncryptionError("an event of this space is not encrypted: nobody with its key has published it")
+        if (
+            event.get("type") != SEALED_TYPE
+            or not isinstance(data, dict)
+            or not isinstance(data.get("c"), str)
+        ):
+            raise EncryptionError(
+                "an event of this space is not encrypted: nobody with its key has published it"
+            )
         return self._epoch(data.get("e")).open(data["c"], b"event")
 
     def _read(self, line: bytes) -> tuple[list[int], dict[str, str], dict[str, Any]]:
@@ -278,24 +297,28 @@ class SpaceKey:
         for epoch in self.epochs:
             if epoch.number == number:
                 return epoch
-        raise EncryptionError(f"this key has no epoch {number!r}: it is older than what it is to open, or newer")
+        raise EncryptionError(
+            f"this key has no epoch {number!r}: it is older than what it is to open, or newer"
+        )
 
 
 def _token_set(epoch: Epoch, asked: TextSet) -> list[Any]:
-    return [epoch.name_of(asked.name), asked.but, sorted(epoch.token(asked.name, text) for text in asked.texts)]
+    return [
+        epoch.name_of(asked.name),
+        asked.but,
+        sorted(epoch.token(asked.name, text) for text in asked.texts),
+    ]
 
 
 def random_numbers(count: int) -> Vectors:
     """Random numbers of [0, 1), from the system's generator."""
-    return _numbers(secrets.token_bytes(8 * count))
+    return _from_bits(secrets.token_bytes(8 * count))
 
 
-def _numbers(raw: bytes) -> Vectors:
-    return (np.frombuffer(raw, np.uint64) >> np.uint64(11)) * 2.0**-53
+def _from_bits(raw: bytes) -> Vectors:
+    found: Vectors = (np.frombuffer(raw, np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return found
 
 
 def _text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
-
-
-__all__ = ["DIALECT", "SEALED_TYPE", "Epoch", "SpaceKey", "declared_hint", "random_numbers"]

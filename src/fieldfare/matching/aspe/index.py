@@ -1,7 +1,7 @@
 """Encrypted filters in flat arrays, searched a batch of events at a time.
 
-Alternatives without tokens lie in *lanes*, apart by epoch and number of rows; those with tokens in an index of
-the library that knows tokens, and their rows are decided for what that finds.
+Alternatives without tokens lie in *lanes*, apart by epoch and number of rows; those with tokens in an index
+of the library that knows tokens, and their rows are decided for what that finds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLE = 64
 TOKENS_GROUP = "tokens/"
 
 
-class Group(NamedTuple):
+class LaneGroup(NamedTuple):
     """Alternatives of one epoch that have as many rows."""
 
     epoch: int
@@ -74,7 +74,7 @@ class Tokened:
 class AspeIndex:
     """Encrypted filters, indexed; see ``library.FilterIndex``."""
 
-    def __init__(self, dimensions: int, groups: Sequence[Group], tokened: Tokened) -> None:
+    def __init__(self, dimensions: int, groups: Sequence[LaneGroup], tokened: Tokened) -> None:
         self.dimensions = dimensions
         self._groups = tuple(groups)
         self._tokened = tokened
@@ -126,7 +126,17 @@ class AspeIndex:
         group = 0
         while True:
             group, count = scan(
-                lanes.lanes, lanes.shape, lanes.rows, lanes.place, flat, vectors, events, floor, group, pairs, count
+                lanes.lanes,
+                lanes.shape,
+                lanes.rows,
+                lanes.place,
+                flat,
+                vectors,
+                events,
+                floor,
+                group,
+                pairs,
+                count,
             )
             if count > most:
                 raise TooManyPairs
@@ -178,7 +188,9 @@ class AspeIndex:
         }
         for number, group in enumerate(self._groups):
             found |= {f"aspe{number}.place": group.place, f"aspe{number}.rows": group.rows}
-        return found | {f"{TOKENS_GROUP}{name}": array for name, array in self._tokened.index.arrays().items()}
+        return found | {
+            f"{TOKENS_GROUP}{name}": array for name, array in self._tokened.index.arrays().items()
+        }
 
     def meta(self) -> dict[str, Any]:
         """See ``library.FilterIndex``."""
@@ -209,15 +221,15 @@ class AspeIndex:
         return tuple(found)
 
 
-def open_groups(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[Group]:
+def open_groups(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[LaneGroup]:
     """The groups that gave these."""
     return [
-        Group(epoch, depth, arrays[f"aspe{number}.place"], arrays[f"aspe{number}.rows"])
+        LaneGroup(epoch, depth, arrays[f"aspe{number}.place"], arrays[f"aspe{number}.rows"])
         for number, (epoch, depth) in enumerate(meta["groups"])
     ]
 
 
-def _learnt(group: Group, sample: NDArray[np.float64]) -> _Lanes:
+def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
     """A group in lanes: the row first that lets fewest events through, and those beside one another alike.
 
     All that it goes by are signs that the service sees anyway. It is kept in memory only.

@@ -67,7 +67,9 @@ def _screen_typing(
             builder.store(zero, each)
         with cgutils.for_range(builder, dimensions) as loop:
             place = builder.add(row, builder.mul(loop.index, ir.Constant(_I64, LANES)))
-            coefficients = builder.load(builder.bitcast(builder.gep(lanes_data, [place]), _FLOATS.as_pointer()))
+            coefficients = builder.load(
+                builder.bitcast(builder.gep(lanes_data, [place]), _FLOATS.as_pointer())
+            )
             coefficients.align = 4
             for e in range(EVENTS):
                 offset = builder.add(builder.mul(dimensions, ir.Constant(_I64, e)), loop.index)
@@ -218,7 +220,8 @@ def read_base64(is_text: Any, words: Any, text: Any, sextets: Any, out: Any) -> 
         if (words[n] & 0xFFFFFFFF) != padded:
             is_text[n] = False
             continue
-        bits, held, at = 0, 0, 0
+        bits: Any = 0
+        held, at = 0, 0
         bad = False
         for i in range(characters):
             sextet = sextets[text[start + i]]

@@ -16,7 +16,7 @@ from fieldfare.filters.encrypted import (
     decode_encrypted,
 )
 from fieldfare.filters.errors import FilterError, Problem
-from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, Group, Tokened, open_groups
+from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, LaneGroup, Tokened, open_groups
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed, Library
 
@@ -103,7 +103,8 @@ class AspeBuilder:
             self._dimensions = self._dimensions or len(row) // 8
             if len(row) != 8 * self._dimensions:
                 raise ValueError(
-                    f"encrypted filters of {self._dimensions} and of {len(row) // 8} dimensions do not go together"
+                    f"encrypted filters of {self._dimensions} and of {len(row) // 8} dimensions"
+                    " do not go together"
                 )
 
     def finish(self, order: NDArray[np.int64]) -> AspeIndex:
@@ -111,7 +112,7 @@ class AspeBuilder:
         place_of = np.empty(len(order), np.int32)
         place_of[order] = np.arange(len(order), dtype=np.int32)
         groups = [
-            Group(epoch, depth, read_only(place_of[places]), read_only(self._numbers(rows)))
+            LaneGroup(epoch, depth, read_only(place_of[places]), read_only(self._numbers(rows)))
             for (epoch, depth), (places, rows) in sorted(self._lanes.items())
         ]
         places, ends, rows = self._tokened
