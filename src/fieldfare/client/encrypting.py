@@ -7,10 +7,12 @@ module needs neither numpy nor cryptography.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from fieldfare.client.errors import FieldfareError
-from fieldfare.client.records import NewSubscription, SubscriptionInfo
+from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
+from fieldfare.model import Position
 
 
 class EncryptionError(FieldfareError, ValueError):
@@ -38,6 +40,27 @@ class Encryption(Protocol):
 
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
         """A subscription as it was asked for."""
+
+
+def open_event(encryption: Encryption, position: Position, raw: bytes) -> bytes:
+    """The event at a position as it was published; EncryptionError names the position."""
+    try:
+        return encryption.open_line(raw)
+    except EncryptionError as error:
+        raise EncryptionError(f"the message at {position} cannot be read: {error}") from None
+
+
+Read = TypeVar("Read", PulledMessage, DeadMessage)
+
+
+def opened(encryption: Encryption, messages: list[Read]) -> list[Read]:
+    """Messages as they were published; EncryptionError names the first that cannot be read."""
+    if not encryption.is_on:
+        return messages
+    return [
+        each if each.raw is None else replace(each, raw=open_event(encryption, each.position, each.raw))
+        for each in messages
+    ]
 
 
 class _Plainly:

@@ -92,6 +92,6 @@ def _texts(name: str, strings: Ranges) -> TextSet:
     if len(cuts) % 2 or any(a[0] != b[0] or (a[1], b[1]) != (BEFORE, AFTER) for a, b in pairs):
         raise EncryptionError(
             f"{name} is declared as a text, and of these only equality can be asked for (=, <>, IN): their"
-            " order and their beginnings are not to be seen; declare a number, or publish the beginning by itself"
+            " order and beginnings are not to be seen; declare a number, or publish the beginning by itself"
         )
     return TextSet(name, tuple(a[0] for a, _ in pairs), but=strings.starts_inside)
