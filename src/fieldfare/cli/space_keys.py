@@ -51,7 +51,7 @@ def _passphrase(*, confirm: bool) -> str:
 
 
 @app.command(
-    epilog="Example: `fieldfare keys space create trading.key --number data.price=0:500:0.01 --text data.symbol`"
+    epilog="Example: `fieldfare keys space create t.key --number data.price=0:500:0.01 --text data.symbol`"
 )
 def create(
     file: FileArgument,
@@ -110,9 +110,7 @@ def rotate(file: FileArgument, url: UrlOption = None, space: SpaceOption = None)
     key = _read(following)
     count = _renew(key, url, space)
     os.replace(following, file)
-    say(
-        f"{count:,} filters are encrypted for epoch {key.epoch.number}, too; now give publishers the file anew"
-    )
+    say(f"{count:,} filters are encrypted for epoch {key.epoch.number}, too; give publishers the file anew")
 
 
 @app.command()
