@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from service_support import running_service
+from tests.docs.test_documentation import blocks
 
 from fieldfare import Client
 from fieldfare.client.encryption import SpaceKey
@@ -71,7 +72,23 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
     assert planted_in(tmp_path) == []
 
 
-@pytest.mark.timeout(600)
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data") as service:
+        environment = os.environ | {"FIELDFARE_URL": service.url}
+        shell = "fieldfare() { " + sys.executable + ' -m fieldfare "$@"; }\n'
+        (script,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "sh")
+        done = subprocess.run(
+            ["bash", "-euc", shell + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith('{"symbol":"YHOO","price":18.49}\n')
+        (program,) = (text for language, text in blocks("docs/encrypted-spaces.md") if language == "python")
+        names: dict[str, Any] = {"url": service.url}
+        exec(program.replace('"other.key"', repr(str(tmp_path / "other.key"))), names)
+        with Client(service.url, "other", encryption=names["key"]) as client:
+            assert client.pull("cheap", wait_s=60)[0].event["data"]["price"] == 18.49
+
+
 def test_the_command_line_makes_a_key_and_reads_what_it_publishes(tmp_path: Path) -> None:
     with running_service(tmp_path / "data") as service:
         environment = os.environ | {
