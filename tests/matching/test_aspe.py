@@ -190,6 +190,14 @@ def test_two_epochs_side_by_side_and_an_old_one_that_is_gone() -> None:
     assert found_by(make_key(), events, index_of(new)) != expected
 
 
+def test_a_space_of_texts_alone_has_no_rows() -> None:
+    key = SpaceKey.generate(texts=["data.symbol"])
+    texts = ["data.symbol = 'A'", "data.symbol <> 'A'", "TRUE", "data.symbol IN ('A', 'B')"]
+    events = [event(symbol=each) for each in ("A", "B", "C", None)]
+    index = Index([build_part(entry(n, encrypted(key, text)) for n, text in enumerate(texts))])
+    assert found_by(key, events, index) == match_naive(texts, events)
+
+
 def test_what_is_no_vector_matches_nothing() -> None:
     """Whoever may publish may send anything; nobody else's events are the worse for it."""
     key = SpaceKey.generate({"data.a": (0, 10, 1)})
@@ -223,13 +231,15 @@ def test_the_screen_is_its_twin_in_plain_python() -> None:
     random = np.random.default_rng(15)
     lanes = random.standard_normal(7 * kernels.LANES).astype(np.float32)
     events = random.standard_normal(7 * kernels.EVENTS).astype(np.float32)
-    expected = kernels._screen(lanes, 0, events, 0, 7, np.float32(0.3))
-    assert _compiled_screen(lanes, events) == expected != 0
+    words = [np.array([~np.uint64(0)]) for _ in range(2)]
+    expected = kernels._screen(lanes, 0, events, 0, 7, np.float32(-0.3), words[0])
+    assert _compiled_screen(lanes, events, words[1]) == expected != 0
+    assert words[0] == words[1] != 0 and expected & words[0][0] == words[0][0] != expected
 
 
 @kernels.compiled
-def _compiled_screen(lanes: Any, events: Any) -> Any:
-    return kernels.screen(lanes, 0, events, 0, 7, np.float32(0.3))
+def _compiled_screen(lanes: Any, events: Any, sure: Any) -> Any:
+    return kernels.screen(lanes, 0, events, 0, 7, np.float32(-0.3), sure)
 
 
 def test_a_row_keeps_its_noise_within_its_margin() -> None:

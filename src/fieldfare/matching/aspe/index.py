@@ -24,7 +24,10 @@ from fieldfare.model import Path
 
 PAIRS_ROOM = 8192
 SAMPLE = 64
-"""Events from which it is learnt which rows let fewest through."""
+"""Events from which it is learnt which rows let fewest through; fewer, while there were no more."""
+LEARNT_AGAIN = 4
+"""It is learnt anew from so many times as many."""
+LEARNT_AT_ONCE = 8192
 TOKENS_GROUP = "tokens/"
 
 
@@ -117,7 +120,7 @@ class AspeIndex:
     ) -> tuple[NDArray[np.int32], int]:
         """Append what a group's alternatives match."""
         lanes = self._lanes.get(number)
-        if lanes is None or lanes.learnt_from < min(SAMPLE, len(events)):
+        if lanes is None or LEARNT_AGAIN * lanes.learnt_from <= min(SAMPLE, len(events)):
             lanes = self._lanes[number] = _learnt(self._groups[number], vectors[:SAMPLE])
         flat = np.zeros((len(events) + EVENTS) * self.dimensions, np.float32)
         flat[: vectors.size] = vectors.reshape(-1)
@@ -236,11 +239,13 @@ def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
     """
     count, depth, dimensions = len(group.place), group.depth, group.rows.shape[1]
     rows = group.rows.reshape(count, depth, dimensions)
-    passes = (rows @ sample.T) > 0.0
+    passes = np.empty((count, depth, len(sample)), np.bool_)
+    for first in range(0, count, LEARNT_AT_ONCE):
+        passes[first : first + LEARNT_AT_ONCE] = rows[first : first + LEARNT_AT_ONCE] @ sample.T > 0.0
     order = np.argsort(passes.sum(axis=2), axis=1, kind="stable")
     rows = np.take_along_axis(rows, order[:, :, None], axis=1)
-    first = np.take_along_axis(passes, order[:, :1, None], axis=1)[:, 0]
-    alike = np.lexsort(np.packbits(first, axis=1).T[::-1])
+    signs = np.take_along_axis(passes, order[:, :1, None], axis=1)[:, 0]
+    alike = np.lexsort(np.packbits(signs, axis=1).T[::-1])
     rows, place = rows[alike], group.place[alike]
     groups = -(-count // LANES)
     padded = np.zeros((groups * LANES, depth, dimensions), np.float32)

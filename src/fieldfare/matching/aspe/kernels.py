@@ -1,7 +1,8 @@
 """Vectors of events against rows of filters: float32 screens a group at a time, float64 decides.
 
 A *group* is 16 alternatives beside 4 events, one bit for each pair. Their first rows are multiplied at once;
-pairs whose product is surely not positive go; and so on, until none is left or all rows were passed::
+pairs whose product is surely not positive go; and so on, until none is left or all rows were passed. Pairs
+of which all products were surely positive match; what is left lies within the error, and is decided::
 
     lanes  float32[groups, rows, D, 16]     rows  float64[alternatives, rows, D]
 
@@ -39,26 +40,32 @@ def floor_of(dimensions: int) -> float:
     return -(dimensions + 4) * 2.0**-24 * (1 + 2.0**-10)
 
 
-def _screen(lanes: Any, row: int, events: Any, event: int, dimensions: int, floor: Any) -> int:
-    """The pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``."""
-    mask = 0
+def _screen(lanes: Any, row: int, events: Any, event: int, dimensions: int, floor: Any, sure: Any) -> Any:
+    """The pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``.
+
+    In the word `sure` those bits are cleared whose product is not above ``-floor``.
+    """
+    mask = above = 0
     for e in range(EVENTS):
         for lane in range(LANES):
             product = np.float32(0)
             for d in range(dimensions):
                 product += lanes[row + d * LANES + lane] * events[event + e * dimensions + d]
             mask |= int(product > floor) << (LANES * e + lane)
-    return mask
+            above |= int(product > -floor) << (LANES * e + lane)
+    sure[0] &= np.uint64(above)
+    return np.uint64(mask)
 
 
 def _screen_typing(
-    _context: Any, lanes: Any, row: Any, events: Any, event: Any, dimensions: Any, floor: Any
+    _context: Any, lanes: Any, row: Any, events: Any, event: Any, dimensions: Any, floor: Any, sure: Any
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes_data, events_data = (
-            context.make_array(signature.args[i])(context, builder, value=arguments[i]).data for i in (0, 2)
+        lanes_data, events_data, sure_data = (
+            context.make_array(signature.args[i])(context, builder, value=arguments[i]).data
+            for i in (0, 2, 6)
         )
-        _, row, _, event, dimensions, floor = arguments
+        _, row, _, event, dimensions, floor, _ = arguments
         kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
         multiply_add = cgutils.get_or_insert_function(builder.module, kind, "llvm.fmuladd.v16f32")
         zero = ir.Constant(_FLOATS, [0.0] * LANES)
@@ -78,16 +85,19 @@ def _screen_typing(
                     multiply_add, [coefficients, _everywhere(builder, number), builder.load(sums[e])]
                 )
                 builder.store(added, sums[e])
-        floors = _everywhere(builder, floor)
-        mask = ir.Constant(_I64, 0)
-        for e in range(EVENTS):
-            above = builder.fcmp_ordered(">", builder.load(sums[e]), floors)
-            bits = builder.zext(builder.bitcast(above, _LANE_MASK), _I64)
-            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * e)))
-        return mask
+        masks = []
+        for bound in (floor, builder.fneg(floor)):
+            bounds, mask = _everywhere(builder, bound), ir.Constant(_I64, 0)
+            for e in range(EVENTS):
+                above = builder.fcmp_ordered(">", builder.load(sums[e]), bounds)
+                bits = builder.zext(builder.bitcast(above, _LANE_MASK), _I64)
+                mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * e)))
+            masks.append(mask)
+        builder.store(builder.and_(builder.load(sure_data), masks[1]), sure_data)
+        return masks[0]
 
     i64 = types.int64
-    return types.uint64(lanes, i64, events, i64, i64, types.float32), generate
+    return types.uint64(lanes, i64, events, i64, i64, types.float32, sure), generate
 
 
 def _everywhere(builder: Any, value: Any) -> Any:
@@ -159,27 +169,33 @@ def scan(
     size = depth * dimensions * LANES
     chunk = max(1, CHUNK_BYTES // (4 * size))
     events = len(numbers)
+    sure = np.empty(1, np.uint64)
     while group < groups:
         end = min(groups, group + chunk)
         if len(pairs) - found < (end - group) * LANES * events:
             break
         for e in range(0, events, EVENTS):
             for g in range(group, end):
-                alive = screen(lanes, g * size, events32, e * dimensions, dimensions, floor)
+                sure[0] = ~np.uint64(0)
+                alive = screen(lanes, g * size, events32, e * dimensions, dimensions, floor, sure)
                 for r in range(1, depth):
                     if alive == 0:
                         break
                     row = g * size + r * dimensions * LANES
-                    alive &= screen(lanes, row, events32, e * dimensions, dimensions, floor)
+                    alive &= screen(lanes, row, events32, e * dimensions, dimensions, floor, sure)
                 while alive != 0:
                     bit = lowest_bit(alive)
                     alive &= alive - np.uint64(1)
                     event, alternative = e + (bit >> 4), g * LANES + (bit & 15)
-                    if event < events and alternative < len(place):
+                    if (sure[0] >> np.uint64(bit)) & np.uint64(1) == 0:
+                        # What fills up lanes and events is zero, and so never sure.
+                        if event >= events or alternative >= len(place):
+                            continue
                         first = alternative * depth
-                        if are_positive(rows, first, first + depth, events64[event]):
-                            pairs[found, 0], pairs[found, 1] = numbers[event], place[alternative]
-                            found += 1
+                        if not are_positive(rows, first, first + depth, events64[event]):
+                            continue
+                    pairs[found, 0], pairs[found, 1] = numbers[event], place[alternative]
+                    found += 1
         group = end
     return group, found
 

@@ -37,7 +37,7 @@ def vectors_of(columns: ColumnBatch, dimensions: int) -> EventVectors:
 def _read(columns: ColumnBatch, dimensions: int) -> EventVectors:
     numbers = np.zeros((columns.size, dimensions))
     vector, epoch = columns.columns.get(VECTOR_PATH), columns.columns.get(EPOCH_PATH)
-    if vector is None or epoch is None:
+    if vector is None or epoch is None or not dimensions:
         return EventVectors(np.zeros(columns.size, np.int64), numbers)
     good = (vector.kinds == KIND_STRING) & (epoch.kinds == KIND_INT)
     read_base64(good, vector.words, columns.text, _SEXTETS, numbers.view(np.uint8))
