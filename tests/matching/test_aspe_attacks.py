@@ -33,6 +33,25 @@ def test_the_order_of_values_follows_from_who_matches_whom() -> None:
     assert abs(correlation) > 0.97
 
 
+def test_three_known_events_read_all_others_of_a_space_with_one_number() -> None:
+    """Who uses the vectors' shape needs fewer: but for the masks, which rows all but ignore, a vector is a
+    multiple of (y², y, 1) times a matrix. Such points lie on a conic; seen from one of them, the others lie in
+    directions that are a quotient of linear functions of y, and three events say which.
+    """
+    random = np.random.default_rng(3)
+    transform = Transform.draw(1, random.random)
+    values = random.choice(STEPS + 1, 150, replace=False)
+    ends = np.sort(random.integers(0, STEPS + 1, (600, 2)), axis=1)
+    events = transform.events(values[:, None], np.array([STEPS]), random.random)
+    rows = np.array([transform.rows(0, a, b, STEPS, random.random)[0] for a, b in ends.tolist()])
+    points = events @ np.linalg.svd(rows / np.linalg.norm(rows, axis=1, keepdims=True))[2][:3].T
+    seen = points[1:] @ np.linalg.svd(points[:1])[2][1:].T
+    known = values[1:4, None] / STEPS
+    above, below = np.split(np.linalg.svd(np.hstack([seen[:3], -known * seen[:3]]))[2][-1], 2)
+    guessed = (seen @ above) / (seen @ below) * STEPS
+    assert np.array_equal(np.round(guessed), values[1:])
+
+
 @pytest.mark.parametrize("numbers", [1, 2, 4])
 def test_as_many_known_events_as_twice_the_dimensions_read_all_others(numbers: int) -> None:
     """With known plaintexts, by linear algebra: a value is a quotient of two linear forms of the vector."""

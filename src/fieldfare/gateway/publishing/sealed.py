@@ -17,7 +17,7 @@ INLINE_BYTES = 64 << 10
 
 PROTECTION = (
     "Obfuscation against a curious service that knows no plaintexts. It sees which events match which"
-    " filters, equal texts, and, with time, the order of numbers; who knows some dozen events beside their"
+    " filters, equal texts, and, with time, the order of numbers; who knows a few events beside their"
     " vectors reads the numbers of all. See docs/encrypted-spaces.md."
 )
 """What is said of an encrypted space wherever one is shown."""
