@@ -89,7 +89,9 @@ class Indexer:
                 snapshot, part = files.slices[number].snapshot, parts[number]
                 if snapshot is not None and part is not None:
                     slice_.live = self._live(part, snapshot.revision)
-                    slice_.files = replace(slice_.files, snapshot=snapshot, size=part.size)
+                    slice_.files = replace(
+                        slice_.files, library=part.library, snapshot=snapshot, size=part.size
+                    )
             space.name_files()
 
     def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
