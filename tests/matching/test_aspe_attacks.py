@@ -34,9 +34,11 @@ def test_the_order_of_values_follows_from_who_matches_whom() -> None:
 
 
 def test_three_known_events_read_all_others_of_a_space_with_one_number() -> None:
-    """Who uses the vectors' shape needs fewer: but for the masks, which rows all but ignore, a vector is a
-    multiple of (y², y, 1) times a matrix. Such points lie on a conic; seen from one of them, the others are in
-    directions that are a quotient of linear functions of y, and three events say which.
+    """Who uses the vectors' shape needs fewer.
+
+    But for the masks, which rows all but ignore, a vector is a multiple of (y², y, 1) times a matrix. Such
+    points lie on a conic. Seen from one of them, the others are in directions that are a quotient of linear
+    functions of y, and three events say which.
     """
     random = np.random.default_rng(3)
     transform = Transform.draw(1, random.random)
