@@ -54,8 +54,10 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
                     quote(417.25, "other"),
                 ]
             )
-            with client.subscribe("a", auto_ack=True) as messages:
-                assert next(messages).event["data"]["note"] == "PLANTED-NOTE"
+            with client.subscribe("a") as messages:
+                message = next(messages)
+                assert message.event["data"]["note"] == "PLANTED-NOTE"
+                message.ack()
             pulled = [each.event["data"]["plantedname"] for each in client.pull("b", wait_s=60)]
             assert pulled == [417.23, 417.24]
             assert len(client.pull("c", wait_s=60)) == 3
@@ -64,8 +66,10 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
         with Client(service.url, "secret", encryption=both) as client:
             client.replace_subscription("a", filter)
             client.publish(quote(417.23, "PLANTED-SYMBOL", "again")).result(60)
-            with client.subscribe("a", auto_ack=True) as messages:
-                assert next(messages).event["data"]["note"] == "again"
+            with client.subscribe("a") as messages:
+                message = next(messages)
+                assert message.event["data"]["note"] == "again"
+                message.ack()
         with Client(service.url, "secret") as plain, pytest.raises(Exception, match="encrypted"):
             plain.publish_many([quote(417.23, "PLANTED-SYMBOL")])
         assert planted_in(data) == []
@@ -111,7 +115,7 @@ def test_the_command_line_makes_a_key_and_reads_what_it_publishes(tmp_path: Path
         assert fieldfare("subscriptions", "create", "a", "data.price < 18.5").returncode == 0
         refused = fieldfare("subscriptions", "create", "b", "data.price * 2 < 3")
         assert refused.returncode == 1 and "only comparisons" in refused.stderr
-        line = '{"price": 18.49, "symbol": "X"}\n'
+        line = '{"price":18.49,"symbol":"X"}\n'
         assert fieldfare("publish", "-", "--type", "q", given=line).returncode == 0
         assert '"price":18.49' in fieldfare("subscribe", "a", "--json", "-n", "1").stdout
         rotated = fieldfare("keys", "space", "rotate", str(tmp_path / "k"))
