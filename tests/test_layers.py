@@ -32,7 +32,7 @@ LAYERS = {
     "delivery": "effects model",
     # What touches disks, networks and clocks.
     "storage": "arrow_events files matching model pipeline",
-    "client": "encodings model publishing",
+    "client": "encodings filters model publishing",
     "gateway": "arrow_events delivery effects encodings files filters model runtimes.process storage",
     "runtimes.process": "files storage",
     "runtimes.service": "files runtimes.process storage",

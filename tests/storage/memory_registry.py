@@ -27,6 +27,7 @@ from fieldfare.storage.registry import (
     Past,
     Put,
     Remove,
+    SpaceEncryption,
     StoredSpace,
     Version,
 )
@@ -68,11 +69,11 @@ class MemoryRegistry:
         self._revision = self._number = self._purged = 0
         self._ends: list[int] = []
 
-    def create_space(self, name: str) -> str:
+    def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
         if name in self._spaces:
             raise SpaceExistsError(name)
         key = space_key(name, sum(gone == name for gone, _ in self._gone))
-        self._spaces[name] = StoredSpace(name, key, {})
+        self._spaces[name] = StoredSpace(name, key, {}, encryption)
         return key
 
     def delete_space(self, name: str, now_ms: int) -> str:

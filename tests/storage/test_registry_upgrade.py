@@ -14,11 +14,20 @@ from fieldfare.storage import Registry, open_registry
 from fieldfare.storage.errors import RegistryError
 from fieldfare.storage.registry import Held, Remove, StoredSpace
 
-FORMAT_4 = """
+FORMAT_5 = """
+ALTER TABLE spaces DROP COLUMN encryption;
+UPDATE counters SET value = 5 WHERE name = 'format';
+"""
+"""What makes of today's tables those of the fifth format."""
+
+FORMAT_4 = (
+    FORMAT_5
+    + """
 ALTER TABLE subscriptions DROP COLUMN unused_s;
 UPDATE counters SET value = 4 WHERE name = 'format';
 """
-"""What makes of today's tables those of the fourth format."""
+)
+"""The same for the fourth format."""
 
 FORMAT_1 = (
     FORMAT_4
@@ -75,7 +84,10 @@ UPDATE counters SET value = 3 WHERE name = 'format';
 """And for the third."""
 
 
-@pytest.fixture(params=[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4], ids=["first", "second", "third", "fourth"])
+OLDER = {"first": FORMAT_1, "second": FORMAT_2, "third": FORMAT_3, "fourth": FORMAT_4, "fifth": FORMAT_5}
+
+
+@pytest.fixture(params=OLDER.values(), ids=OLDER)
 def old_registry(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A registry of an older format, with three subscriptions, one of them removed, and a cursor."""
     url = f"sqlite:///{tmp_path}/old.db"
@@ -122,6 +134,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
         tables._FROM_1, tables._FROM_2 = tables._FROM_1[:{steps}], tables._FROM_2[:max(0, {steps} - 6)]
         tables._FROM_3 = tables._FROM_3[:max(0, {steps} - 9)]
         tables._FROM_4 = tables._FROM_4[:max(0, {steps} - 16)]
+        tables._FROM_5 = tables._FROM_5[:max(0, {steps} - 17)]
         upgrade = tables.upgrade
         tables.upgrade = lambda connection, format: (upgrade(connection, format), os._exit(9))
         open_registry({old_registry!r})
@@ -132,7 +145,7 @@ def test_an_upgrade_can_be_killed_between_any_two_steps(
 
 def test_a_registry_of_a_later_format_is_refused(old_registry: str) -> None:
     with sqlite3.connect(old_registry.removeprefix("sqlite:///")) as later:
-        later.execute("UPDATE counters SET value = 6 WHERE name = 'format'")
+        later.execute("UPDATE counters SET value = 7 WHERE name = 'format'")
     later.close()
-    with pytest.raises(RegistryError, match="not a registry of format 5"):
+    with pytest.raises(RegistryError, match="not a registry of format 6"):
         open_registry(old_registry)

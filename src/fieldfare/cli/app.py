@@ -45,7 +45,7 @@ COMMANDS = {
         "Create, list and delete spaces (a space is a tenant's world); their quotas.",
     ),
     "filter": ("filters:app", "Check, explain, test and convert filters."),
-    "keys": ("keys:app", "Make, list and revoke API keys."),
+    "keys": ("keys:app", "Make, list and revoke API keys; keys of encrypted spaces."),
     "quarantine": (
         "quarantine:app",
         "Records that were set aside because matching them failed: list them, publish them again.",
@@ -167,6 +167,15 @@ def options(
             help="The authority that a service with https is known by, if not one of the system's.",
         ),
     ] = None,
+    space_key: Annotated[
+        str | None,
+        typer.Option(
+            "--space-key",
+            envvar="FIELDFARE_SPACE_KEY",
+            metavar="FILE",
+            help="The key of an encrypted space, see `keys space`: encrypt and decrypt with it.",
+        ),
+    ] = None,
     certificate: Annotated[
         str | None,
         typer.Option(
@@ -178,7 +187,11 @@ def options(
     ] = None,
 ) -> None:
     """What goes before the command."""
-    for name, value in (("FIELDFARE_CA_FILE", ca_file), ("FIELDFARE_CERTIFICATE", certificate)):
+    for name, value in (
+        ("FIELDFARE_CA_FILE", ca_file),
+        ("FIELDFARE_CERTIFICATE", certificate),
+        ("FIELDFARE_SPACE_KEY", space_key),
+    ):
         if value is not None:
             os.environ[name] = value
     if key_file is not None:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from fieldfare.cli import space_keys
 from fieldfare.cli.connection import connect
 from fieldfare.cli.output import JsonOption, UrlOption, one_line, out, print_json, say
 
-app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and revoke API keys; keys of encrypted spaces.", no_args_is_help=True)
+app.add_typer(space_keys.app, name="space")
 
 
 @app.command(epilog="Example: `fieldfare keys create publish subscribe --space trading >trading.key`")

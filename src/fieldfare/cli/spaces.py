@@ -9,7 +9,9 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.output import JsonOption, UrlOption, fail, out, print_json
+from fieldfare.cli.output import EXIT_USAGE, JsonOption, UrlOption, fail, out, print_json
+from fieldfare.cli.space_keys import chosen_key
+from fieldfare.client.encrypting import PLAINLY
 
 app = typer.Typer(
     help="Create, list and delete spaces (a space is a tenant's world); their quotas.",
@@ -20,10 +22,19 @@ BY_ITSELF = "default"
 
 
 @app.command(epilog="Example: `fieldfare spaces create trading`")
-def create(name: Annotated[str, typer.Argument(metavar="NAME")], url: UrlOption = None) -> None:
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    is_encrypted: Annotated[
+        bool, typer.Option("--encrypted", help="Take only what is encrypted with the --space-key.")
+    ] = False,
+    url: UrlOption = None,
+) -> None:
     """Make a new space."""
+    key = chosen_key() if is_encrypted else None
+    if is_encrypted and key is None:
+        fail("an encrypted space needs its key: fieldfare --space-key FILE spaces create ...", EXIT_USAGE)
     with connect(url) as client:
-        client.create_space(name)
+        client.create_space(name, encrypted=key or PLAINLY)
     out().print(Text(f"created the space {name}"))
 
 

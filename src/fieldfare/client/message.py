@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from fieldfare.client.encoding import decode_event
+from fieldfare.client.encrypting import PLAINLY, Encryption, open_event
 from fieldfare.client.verdict import Verdict
 from fieldfare.model import Position
 
@@ -23,23 +24,36 @@ class Message:
     ----------
     position : Position
         Where the event stands in the log; its identity.
-    raw : bytes
-        The event's JSON as it was published.
     attempt : int
         Which time this is that the service gives it, from 1.
     settled : bool
         Whether it was acked, nacked or terminated here.
     """
 
-    __slots__ = ("_event", "_taker", "attempt", "position", "raw", "settled")
+    __slots__ = ("_encryption", "_event", "_raw", "_taker", "attempt", "position", "settled")
 
-    def __init__(self, position: Position, raw: bytes, taker: AckTaker, attempt: int = 1) -> None:
+    def __init__(
+        self,
+        position: Position,
+        raw: bytes,
+        taker: AckTaker,
+        attempt: int = 1,
+        encryption: Encryption = PLAINLY,
+    ) -> None:
         self.position = position
         self.attempt = attempt
-        self.raw = raw
+        self._raw = raw
+        self._encryption = encryption
         self._taker = taker
         self._event: dict[str, Any] | None = None
         self.settled = False
+
+    @property
+    def raw(self) -> bytes:
+        """The event's JSON as it was published; EncryptionError if it was to be encrypted, and is not."""
+        if self._encryption.is_on:
+            self._raw, self._encryption = open_event(self._encryption, self.position, self._raw), PLAINLY
+        return self._raw
 
     @property
     def event(self) -> dict[str, Any]:
@@ -74,4 +88,4 @@ class Message:
         self.settled = True
 
     def __repr__(self) -> str:
-        return f"Message({self.position}, {self.raw[:60]!r}{'...' if len(self.raw) > 60 else ''})"
+        return f"Message({self.position}, {self._raw[:60]!r}{'...' if len(self._raw) > 60 else ''})"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fieldfare.filters import Filter, FilterError, compile_filter
+from fieldfare.filters.encrypted import ENCRYPTED, EncryptedFilter, compile_encrypted
 from fieldfare.filters.filter import DIALECTS
 
 
@@ -47,6 +48,36 @@ def compile_checked(filter: Any, dialect: Any, max_bytes: int) -> Filter | Refus
         return RefusedFilter(first.message, "/filter", line, column, first.hint or None, str(error))
     except RecursionError:
         return RefusedFilter("the filter nests too deeply", "/filter")
+
+
+def compile_in_space(
+    filter: Any, dialect: Any, max_bytes: int, dimensions: int | None
+) -> Filter | EncryptedFilter | RefusedFilter:
+    """The same for a space; ``dimensions`` are those of its vectors if it is encrypted.
+
+    A filter that is not encrypted would say here what it looks for, and is taken to mean no harm: its text is
+    in no error.
+    """
+    if dimensions is None:
+        if dialect == ENCRYPTED:
+            return RefusedFilter("the filter is encrypted, and the space is not", "/dialect")
+        return compile_checked(filter, dialect, max_bytes)
+    if dialect != ENCRYPTED:
+        hint = "give the client the key of the space: docs/encrypted-spaces.md"
+        return RefusedFilter("the space is encrypted, and the filter is not", "/dialect", hint=hint)
+    if isinstance(filter, str) and len(filter) > max_bytes:
+        return RefusedFilter(f"the filter has {len(filter)} bytes; at most {max_bytes} are taken", "/filter")
+    try:
+        found = compile_encrypted(filter)
+    except FilterError as error:
+        first = error.problems[0]
+        return RefusedFilter(first.message, "/filter", hint=first.hint)
+    if found.dimensions not in (0, dimensions):
+        detail = (
+            f"the filter has rows of {found.dimensions} numbers, and the space's vectors have {dimensions}"
+        )
+        return RefusedFilter(detail, "/filter", hint="the filter was encrypted with the key of another space")
+    return found
 
 
 def refuse_text(filter: Any, dialect: Any, max_bytes: int) -> RefusedFilter | None:

@@ -18,7 +18,7 @@ from typing import Any
 from fieldfare.delivery.keys import position_of
 from fieldfare.gateway.admission.quotas import CHANGED, Quotas
 from fieldfare.gateway.delivery_settings import BadSetting, changed_settings
-from fieldfare.gateway.filter_texts import RefusedFilter, compile_checked
+from fieldfare.gateway.filter_texts import RefusedFilter, compile_in_space
 from fieldfare.gateway.places import LogPlaces
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.subscription_store import (
@@ -42,7 +42,7 @@ from fieldfare.model import (
     space_name,
 )
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import Configure, Put, Registry, Remove
+from fieldfare.storage.registry import Configure, Put, Registry, Remove, SpaceEncryption
 
 REMOVED_AT_ONCE = 500
 COMPILE_AT_ONCE = 50
@@ -123,7 +123,9 @@ class Subscriptions:
         self._quotas = quotas
         self._filter_max_bytes = filter_max_bytes
         self._pasts_max = pasts_max
-        self._spaces = {space.name: space.key for space in registry.stored_spaces()}
+        stored = registry.stored_spaces()
+        self._spaces = {space.name: space.key for space in stored}
+        self._encrypted = {space.key: space.encryption for space in stored if space.encryption}
         # This process is the registry's only writer, so what it has read stays true until it writes.
         self._held: OrderedDict[tuple[str, str], Subscription] = OrderedDict()
         self._held_bytes = 0
@@ -174,19 +176,25 @@ class Subscriptions:
         """Whether a space has not been deleted."""
         return self._spaces.get(space_name(key)) == key
 
-    async def create_space(self, name: str) -> None:
+    def encryption(self, key: str) -> SpaceEncryption | None:
+        """What is said of a space if it is encrypted."""
+        return self._encrypted.get(key)
+
+    async def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> None:
         """Create a space; Problem 409 when it exists."""
         if not NAME.fullmatch(name):
             raise HttpProblem(400, "bad-name", f"A space's name is {NAME_RULE}.", pointer="/name")
 
         def create(ends: Offsets) -> str:
-            return self._registry.create_space(name)
+            return self._registry.create_space(name, encryption)
 
         try:
             with self._queued(0):
                 key = await self._writer.change(create)
         except SpaceExistsError:
             raise HttpProblem(409, "space-exists", f"There is a space {name!r} already.") from None
+        if encryption is not None:
+            self._encrypted[key] = encryption
         self._spaces = {**self._spaces, name: key}  # anew: a thread may be going through the old one
 
     async def delete_space(self, name: str) -> str:
@@ -516,7 +524,8 @@ class Subscriptions:
             id = make_up_id()
         if not isinstance(id, str) or not NAME.fullmatch(id):
             return RefusedFilter(f"a subscription's id is {NAME_RULE}", "/id")
-        found = compile_checked(text, dialect, self._filter_max_bytes)
+        said = self._encrypted.get(space)
+        found = compile_in_space(text, dialect, self._filter_max_bytes, said.dimensions if said else None)
         if isinstance(found, RefusedFilter):
             return found
         delivery = None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexExplanation, IndexPlace
 from fieldfare.matching.grouping import Matches, Pairs
-from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.libraries import library_of
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings, IndexEntry
@@ -103,13 +103,13 @@ class _Version:
     change: Change
     closed_by: int = OPEN_END
 
-    def entry(self, library: Library) -> IndexEntry:
+    def entry(self, library: Library | None) -> IndexEntry:
         change = self.change
         assert change.filter is not None
         dialect = change.dialect or "sql"
         compiled = change.compiled
         if compiled is None:
-            compiled = library.compile(change.filter, dialect)
+            compiled = (library or library_of(dialect)).compile(change.filter, dialect)
         return IndexEntry(
             change.revision, change.number, change.revision, self.closed_by, compiled, change.filter, dialect
         )
@@ -154,7 +154,9 @@ class LiveIndex:
     order. Changes that it has seen already are left out, so a caller may repeat some.
     """
 
-    def __init__(self, snapshot: Part | None = None, revision: int = 0, *, library: Library = PLAIN) -> None:
+    def __init__(
+        self, snapshot: Part | None = None, revision: int = 0, *, library: Library | None = None
+    ) -> None:
         self.revision = revision
         self._snapshot = snapshot
         self._library = library

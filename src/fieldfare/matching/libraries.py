@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fieldfare.matching.aspe.library import AspeLibrary
 from fieldfare.matching.library import Library
 from fieldfare.matching.plain.library import PlainLibrary
 
 PLAIN: Library = PlainLibrary()
-LIBRARIES: Mapping[str, Library] = {PLAIN.name: PLAIN}
+ASPE: Library = AspeLibrary(PLAIN)
+LIBRARIES: Mapping[str, Library] = {library.name: library for library in (PLAIN, ASPE)}
+
+
+def library_of(dialect: str | None) -> Library:
+    """The library that filters of a dialect are of. All of a space are of one: the service sees to that."""
+    return ASPE if dialect == ASPE.name else PLAIN

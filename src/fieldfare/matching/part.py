@@ -19,8 +19,8 @@ from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.explanation import IndexPlace, PartExplanation
 from fieldfare.matching.files import IndexFileError, open_arrays, save_arrays
 from fieldfare.matching.grouping import Pairs, candidate_slots, without_slots
-from fieldfare.matching.libraries import LIBRARIES, PLAIN
-from fieldfare.matching.library import FilterIndex, Library
+from fieldfare.matching.libraries import LIBRARIES, PLAIN, library_of
+from fieldfare.matching.library import Builder, FilterIndex, Library
 from fieldfare.matching.versions import (
     NO_OVERLAY,
     NOTHING_CLOSED,
@@ -197,25 +197,41 @@ def _ends_of(pairs: NDArray[np.int32], tile_ends: NDArray[np.int64]) -> NDArray[
 
 
 class PartBuilder:
-    """Takes in subscription versions, some at a time, in any order."""
+    """Takes in subscription versions, some at a time, in any order.
 
-    def __init__(self, library: Library = PLAIN) -> None:
-        self._library = library.name
-        self._filters = library.builder()
+    Parameters
+    ----------
+    library : Library, optional
+        Of the filters; else what the dialect of the first says. A part has filters of one library.
+    """
+
+    def __init__(self, library: Library | None = None) -> None:
+        self._library = library
+        self._filters: Builder | None = None if library is None else library.builder()
         self._versions = VersionColumns()
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
         """Take in versions; ValueError if a filter is not compiled as it should be."""
-        self._filters.add(entries)
-        self._versions.add(entries)
+        if entries:
+            self._builder(entries[0].dialect).add(entries)
+            self._versions.add(entries)
+
+    def _builder(self, dialect: str | None) -> Builder:
+        if self._library is None:
+            self._library = library_of(dialect)
+        if self._filters is None:
+            self._filters = self._library.builder()
+        return self._filters
 
     def finish(self) -> Part:
         """A part of all that was taken in, to be called once; ValueError if a version came twice."""
         versions, order = self._versions.finish()
-        return Part(versions, self._filters.finish(order), self._library)
+        filters = self._builder(None).finish(order)
+        assert self._library is not None
+        return Part(versions, filters, self._library.name)
 
 
-def build_part(entries: Iterable[IndexEntry], library: Library = PLAIN) -> Part:
+def build_part(entries: Iterable[IndexEntry], library: Library | None = None) -> Part:
     """Build a part from subscription versions, in any order; no version may come twice."""
     builder = PartBuilder(library)
     remaining = iter(entries)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from fieldfare.matching.index import Applied, LiveIndex
-from fieldfare.matching.libraries import PLAIN
+from fieldfare.matching.libraries import library_of
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
@@ -67,15 +67,15 @@ class Indexer:
         after `revision` again.
     snapshots : mapping from space to parts
         The snapshots that `manifest` names, by slice; None where it names none.
-    library : Library
-        Of the filters.
+    library : Library, optional
+        Of all filters; else what their dialects say.
     """
 
     def __init__(
         self,
         manifest: Manifest | None = None,
         snapshots: Mapping[str, Sequence[Part | None]] | None = None,
-        library: Library = PLAIN,
+        library: Library | None = None,
     ) -> None:
         self._library = library
         manifest = manifest or Manifest(0, 0)
@@ -89,7 +89,9 @@ class Indexer:
                 snapshot, part = files.slices[number].snapshot, parts[number]
                 if snapshot is not None and part is not None:
                     slice_.live = self._live(part, snapshot.revision)
-                    slice_.files = replace(slice_.files, snapshot=snapshot, size=part.size)
+                    slice_.files = replace(
+                        slice_.files, library=part.library, snapshot=snapshot, size=part.size
+                    )
             space.name_files()
 
     def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
@@ -99,7 +101,7 @@ class Indexer:
         """A new space, or an old one anew, without any versions."""
         if not isinstance(cut, SpaceManifest):
             cut = SpaceManifest(tuple(SliceManifest(part.matcher) for part in cut.slices), cut)
-        empty = SliceManifest(library=self._library.name)
+        empty = SliceManifest()
         numbers = sorted(set(cut.partitioning.originals))
         slices = {number: _Slice(self._live(None, self._base_revision), empty) for number in numbers}
         space = self._spaces[name] = _Space(slices, cut)
@@ -164,7 +166,8 @@ class Indexer:
     def _compiled(self, change: Change) -> Change:
         if change.compiled is not None:
             return change
-        return replace(change, compiled=self._library.compile(change.filter or "", change.dialect or "sql"))
+        library = self._library or library_of(change.dialect)
+        return replace(change, compiled=library.compile(change.filter or "", change.dialect or "sql"))
 
     def rebase(
         self,
@@ -245,8 +248,15 @@ class _StepWriter:
                 self.closings[closings] = applied.index.closings
         names = slice_.delta_names
         deltas = tuple(names[id(part)] for part in applied.index.parts if id(part) in names)
+        index = applied.index
+        library = index.parts[-1].library if index.parts else slice_.files.library
         slice_.files = replace(
-            slice_.files, snapshot=snapshot, deltas=deltas, closings=closings, size=applied.index.size
+            slice_.files,
+            library=library,
+            snapshot=snapshot,
+            deltas=deltas,
+            closings=closings,
+            size=index.size,
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from fieldfare.matching.libraries import PLAIN
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import ENTRIES_AT_ONCE, Part, PartBuilder
 from fieldfare.matching.versions import IndexEntry
@@ -16,7 +15,7 @@ from fieldfare.partitioning.placing import place
 class SlicesBuilder:
     """Takes in subscription versions, some at a time, in any order, and builds a part for each slice."""
 
-    def __init__(self, partitioning: Partitioning = ONE_SLICE, library: Library = PLAIN) -> None:
+    def __init__(self, partitioning: Partitioning = ONE_SLICE, library: Library | None = None) -> None:
         self._partitioning = partitioning
         self._originals = partitioning.originals
         self._builders = {number: PartBuilder(library) for number in sorted(set(self._originals))}

@@ -60,12 +60,24 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class SpaceEncryption:
+    """What is said of an encrypted space: the library of its filters, and how long its vectors are."""
+
+    library: str
+    dimensions: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSpace:
-    """A space, what stands for it in all else, and what was set of its quotas, by their names."""
+    """A space, what stands for it in all else, and what was set of its quotas, by their names.
+
+    ``encryption`` is None for a space that the service can read.
+    """
 
     name: str
     key: str
     quotas: Mapping[str, float]
+    encryption: SpaceEncryption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +138,10 @@ class Registry(Protocol):
         """The address that opens this registry."""
         ...
 
-    def create_space(self, name: str) -> str:
+    def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
         """Create a space; SpaceExistsError when there is one of that name.
+
+        Whether it is encrypted is said now, and never changes.
 
         Its key is given, by which all else knows it: never the key of one that there was before.
         """

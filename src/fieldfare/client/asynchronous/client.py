@@ -24,6 +24,7 @@ from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import AsyncGiveKey, choose_key
 from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.encrypting import PLAINLY, Encryption, EncryptionError, opened
 from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
@@ -51,7 +52,7 @@ from fieldfare.client.transport import (
     raise_translated,
     read_answer,
 )
-from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
+from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk, read_subscribable
 from fieldfare.client.verdict import Verdict
 from fieldfare.model import DeliverySettings, Position
 
@@ -90,6 +91,8 @@ class AsyncClient:
     compression : "zstd" or "gzip", optional
         Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
         packs better; it needs Python 3.14 or the extra ``zstd``.
+    encryption : SpaceKey, optional
+        The key of an encrypted space: events and filters leave only encrypted, messages come decrypted.
 
     Examples
     --------
@@ -115,6 +118,7 @@ class AsyncClient:
         retry: RetrySettings | None = None,
         queue: QueueSettings | None = None,
         compression: Compression | None = None,
+        encryption: Encryption = PLAINLY,
     ) -> None:
         self.url = choose_url(url)
         self.space = choose_space(space)
@@ -123,6 +127,7 @@ class AsyncClient:
         self._retry = retry
         self._queue = queue
         self._packed = choose_packing(compression)
+        self._crypt = encryption
         tls = choose_tls(self.url, ca_file, certificate)
         self._http = make_async_http(self.url, timeout_s, choose_key(key, self.url), tls)
         self._guard = AsyncGuard()
@@ -195,7 +200,7 @@ class AsyncClient:
             All were refused; where only some are, the result says which.
         """
         self._check_open()
-        lines = [encode_event(event) for event in events]
+        lines = self._crypt.seal_lines([encode_event(event) for event in events])
         call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
         backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
         while True:
@@ -264,8 +269,8 @@ class AsyncClient:
             The filter has an error (`place` and `hint` say where and what), the start is no place or lies
             ahead, or the id exists (status 409).
         """
-        new = NewSubscription(filter, id, dialect, delivery, start)
-        return await self._perform(protocol.create_subscription(self.space, new))
+        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery, start))
+        return self._crypt.open_filter(await self._perform(protocol.create_subscription(self.space, new)))
 
     async def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
         """Store many filters, 10,000 a request; gives how many.
@@ -276,7 +281,7 @@ class AsyncClient:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(items):
+        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
             try:
                 tally.stored(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:
@@ -290,15 +295,16 @@ class AsyncClient:
 
         Without ``delivery`` its messages are given as before.
         """
-        new = NewSubscription(filter, id, dialect, delivery)
-        return await self._perform(protocol.put_subscription(self.space, id, new))
+        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery))
+        return self._crypt.open_filter(await self._perform(protocol.put_subscription(self.space, id, new)))
 
     async def configure_subscription(self, id: str, **settings: Any) -> SubscriptionInfo:
         """Change how a subscription's messages are given: the fields of `DeliverySettings`, by name.
 
         What is not named stays; None makes a setting what it is by itself.
         """
-        return await self._perform(protocol.configure(self.space, id, settings))
+        call = protocol.configure(self.space, id, settings)
+        return self._crypt.open_filter(await self._perform(call))
 
     async def delete_subscription(self, id: str) -> None:
         """Remove a subscription; ApiError (404) where there is none."""
@@ -306,7 +312,7 @@ class AsyncClient:
 
     async def get_subscription(self, id: str) -> SubscriptionInfo:
         """A subscription as it stands; ApiError (404) where there is none."""
-        return await self._perform(protocol.get_subscription(self.space, id))
+        return self._crypt.open_filter(await self._perform(protocol.get_subscription(self.space, id)))
 
     async def subscriptions(self, page_size: int = 1000) -> AsyncIterator[SubscriptionInfo]:
         """All subscriptions of the space in the order of their ids, read a page at a time."""
@@ -314,7 +320,7 @@ class AsyncClient:
         while True:
             page, after = await self._perform(protocol.list_subscriptions(self.space, after, page_size))
             for subscription in page:
-                yield subscription
+                yield self._crypt.open_filter(subscription)
             if after is None:
                 return
 
@@ -326,6 +332,8 @@ class AsyncClient:
         ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
         space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
         """
+        if self._crypt.is_on:
+            raise EncryptionError("the service cannot explain what it may not read")
         return await self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
 
     # Receiving
@@ -383,6 +391,7 @@ class AsyncClient:
                 ack_deadline_s,
                 auto_ack,
                 self._timeout_s,
+                self._crypt,
             )
             self._subscribers.add(subscriber)
         open_early(subscriber.open)
@@ -396,7 +405,8 @@ class AsyncClient:
         What is not acked (`ack`) within ``ack_deadline_s`` comes again; by default as the subscription, or
         the service, is set.
         """
-        return await self._perform(protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s))
+        call = protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s)
+        return opened(self._crypt, await self._perform(call))
 
     async def ack(self, id: str, positions: Sequence[Position]) -> None:
         """Mark pulled messages as done; durable on return."""
@@ -433,7 +443,7 @@ class AsyncClient:
         after: str | None = None
         while True:
             page, after = await self._perform(protocol.list_dead_letters(self.space, id, after, page_size))
-            for message in page:
+            for message in opened(self._crypt, page):
                 yield message
             if after is None:
                 return
@@ -467,9 +477,9 @@ class AsyncClient:
 
     # The service
 
-    async def create_space(self, name: str) -> None:
-        """Make a new space."""
-        await self._perform(protocol.create_space(name))
+    async def create_space(self, name: str, *, encrypted: Encryption = PLAINLY) -> None:
+        """Make a new space; with a key one that takes only what is encrypted with it."""
+        await self._perform(protocol.create_space(name, encrypted.declaration()))
 
     async def delete_space(self, name: str) -> None:
         """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
@@ -565,7 +575,9 @@ class AsyncClient:
         queue: QueueSettings | None,
     ) -> AsyncPublisher:
         self._check_open()
-        publisher = AsyncPublisher(self._perform, self.url, self.space, batch, retry, outbox, queue)
+        publisher = AsyncPublisher(
+            self._perform, self.url, self.space, batch, retry, outbox, queue, self._crypt
+        )
         self._publishers.add(publisher)
         return publisher
 

@@ -25,6 +25,7 @@ from fieldfare.client.asynchronous.concurrency import (
     AsyncWorkers,
 )
 from fieldfare.client.asynchronous.processing import AsyncProcessing
+from fieldfare.client.encrypting import PLAINLY, Encryption
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
 from fieldfare.client.event_stream import SOUGHT, EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
@@ -170,7 +171,9 @@ class AsyncSubscriber:
         ack_deadline_s: float | None,
         auto_ack: bool,
         timeout_s: float,
+        encryption: Encryption = PLAINLY,
     ) -> None:
+        self._encryption = encryption
         self.id = ""
         self.space = space
         self._http = http
@@ -297,7 +300,7 @@ class AsyncSubscriber:
                 if position is None:
                     continue
                 if self._seen.is_new(position):
-                    self._ready.append(Message(position, frame.data, self, frame.attempt))
+                    self._ready.append(Message(position, frame.data, self, frame.attempt, self._encryption))
                 elif self._seen.is_done(position):
                     with suppress(ClientClosed):
                         self._acks.ack(position)

@@ -16,6 +16,7 @@ from fieldfare.client import later, protocol
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import GiveKey, choose_key
 from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.encrypting import PLAINLY, Encryption, EncryptionError, opened
 from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
@@ -52,7 +53,7 @@ from fieldfare.client.transport import (
     raise_translated,
     read_answer,
 )
-from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk
+from fieldfare.client.verbs import BulkTally, Subscribable, check_target, cut_bulk, read_subscribable
 from fieldfare.client.verdict import Verdict
 from fieldfare.model import DeliverySettings, Position
 
@@ -91,6 +92,8 @@ class Client:
     compression : "zstd" or "gzip", optional
         Pack the bodies of requests where that pays: over a slow or a paid-for network. "zstd" is quicker and
         packs better; it needs Python 3.14 or the extra ``zstd``.
+    encryption : SpaceKey, optional
+        The key of an encrypted space: events and filters leave only encrypted, messages come decrypted.
 
     Examples
     --------
@@ -116,6 +119,7 @@ class Client:
         retry: RetrySettings | None = None,
         queue: QueueSettings | None = None,
         compression: Compression | None = None,
+        encryption: Encryption = PLAINLY,
     ) -> None:
         self.url = choose_url(url)
         self.space = choose_space(space)
@@ -124,6 +128,7 @@ class Client:
         self._retry = retry
         self._queue = queue
         self._packed = choose_packing(compression)
+        self._crypt = encryption
         tls = choose_tls(self.url, ca_file, certificate)
         self._http = make_http(self.url, timeout_s, choose_key(key, self.url), tls)
         self._guard = Guard()
@@ -196,7 +201,7 @@ class Client:
             All were refused; where only some are, the result says which.
         """
         self._check_open()
-        lines = [encode_event(event) for event in events]
+        lines = self._crypt.seal_lines([encode_event(event) for event in events])
         call = later.publish_later(self.space, lines, when, f"later-{uuid.uuid4().hex}")
         backoff = Backoff(self._retry or RetrySettings(), time.monotonic(), random.Random())
         while True:
@@ -265,8 +270,8 @@ class Client:
             The filter has an error (`place` and `hint` say where and what), the start is no place or lies
             ahead, or the id exists (status 409).
         """
-        new = NewSubscription(filter, id, dialect, delivery, start)
-        return self._perform(protocol.create_subscription(self.space, new))
+        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery, start))
+        return self._crypt.open_filter(self._perform(protocol.create_subscription(self.space, new)))
 
     def create_subscriptions(self, items: Iterable[Subscribable]) -> int:
         """Store many filters, 10,000 a request; gives how many.
@@ -277,7 +282,7 @@ class Client:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(items):
+        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
             try:
                 tally.stored(piece, self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:
@@ -291,15 +296,16 @@ class Client:
 
         Without ``delivery`` its messages are given as before.
         """
-        new = NewSubscription(filter, id, dialect, delivery)
-        return self._perform(protocol.put_subscription(self.space, id, new))
+        new = self._crypt.seal_filter(NewSubscription(filter, id, dialect, delivery))
+        return self._crypt.open_filter(self._perform(protocol.put_subscription(self.space, id, new)))
 
     def configure_subscription(self, id: str, **settings: Any) -> SubscriptionInfo:
         """Change how a subscription's messages are given: the fields of `DeliverySettings`, by name.
 
         What is not named stays; None makes a setting what it is by itself.
         """
-        return self._perform(protocol.configure(self.space, id, settings))
+        call = protocol.configure(self.space, id, settings)
+        return self._crypt.open_filter(self._perform(call))
 
     def delete_subscription(self, id: str) -> None:
         """Remove a subscription; ApiError (404) where there is none."""
@@ -307,7 +313,7 @@ class Client:
 
     def get_subscription(self, id: str) -> SubscriptionInfo:
         """A subscription as it stands; ApiError (404) where there is none."""
-        return self._perform(protocol.get_subscription(self.space, id))
+        return self._crypt.open_filter(self._perform(protocol.get_subscription(self.space, id)))
 
     def subscriptions(self, page_size: int = 1000) -> Iterator[SubscriptionInfo]:
         """All subscriptions of the space in the order of their ids, read a page at a time."""
@@ -315,7 +321,7 @@ class Client:
         while True:
             page, after = self._perform(protocol.list_subscriptions(self.space, after, page_size))
             for subscription in page:
-                yield subscription
+                yield self._crypt.open_filter(subscription)
             if after is None:
                 return
 
@@ -325,6 +331,8 @@ class Client:
         ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
         space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
         """
+        if self._crypt.is_on:
+            raise EncryptionError("the service cannot explain what it may not read")
         return self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
 
     # Receiving
@@ -382,6 +390,7 @@ class Client:
                 ack_deadline_s,
                 auto_ack,
                 self._timeout_s,
+                self._crypt,
             )
             self._subscribers.add(subscriber)
         open_early(subscriber.open)
@@ -395,7 +404,8 @@ class Client:
         What is not acked (`ack`) within ``ack_deadline_s`` comes again; by default as the subscription, or
         the service, is set.
         """
-        return self._perform(protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s))
+        call = protocol.pull(self.space, id, max_messages, wait_s, ack_deadline_s)
+        return opened(self._crypt, self._perform(call))
 
     def ack(self, id: str, positions: Sequence[Position]) -> None:
         """Mark pulled messages as done; durable on return."""
@@ -430,7 +440,7 @@ class Client:
         after: str | None = None
         while True:
             page, after = self._perform(protocol.list_dead_letters(self.space, id, after, page_size))
-            for message in page:
+            for message in opened(self._crypt, page):
                 yield message
             if after is None:
                 return
@@ -464,9 +474,9 @@ class Client:
 
     # The service
 
-    def create_space(self, name: str) -> None:
-        """Make a new space."""
-        self._perform(protocol.create_space(name))
+    def create_space(self, name: str, *, encrypted: Encryption = PLAINLY) -> None:
+        """Make a new space; with a key one that takes only what is encrypted with it."""
+        self._perform(protocol.create_space(name, encrypted.declaration()))
 
     def delete_space(self, name: str) -> None:
         """Delete a space for good: its subscriptions, what was given up of them, its keys and its quotas."""
@@ -562,7 +572,7 @@ class Client:
         queue: QueueSettings | None,
     ) -> Publisher:
         self._check_open()
-        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox, queue)
+        publisher = Publisher(self._perform, self.url, self.space, batch, retry, outbox, queue, self._crypt)
         self._publishers.add(publisher)
         return publisher
 

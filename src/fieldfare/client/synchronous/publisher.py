@@ -33,6 +33,7 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
+from fieldfare.client.encrypting import PLAINLY, Encryption, EncryptionError
 from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
 from fieldfare.client.protocol import ApiCall, PublishAnswer
@@ -87,8 +88,10 @@ class Publisher:
         retry: RetrySettings | None = None,
         outbox: str | Path | OutboxSettings | None = None,
         queue: QueueSettings | None = None,
+        encryption: Encryption = PLAINLY,
     ) -> None:
         self._perform = perform
+        self._encryption = encryption
         self._dispatch = PublisherQueue(url, space, batch, retry, outbox, queue)
         self._queue = self._dispatch.queue
         self._tables, self._table_lock = TableTurn(), Lock()
@@ -139,7 +142,7 @@ class Publisher:
         QueueFull
             The queue is full, and is to raise then. Nothing was queued.
         """
-        line = encode_event(event)
+        line = self._encryption.seal_lines([encode_event(event)])[0]
         promise: Promise[Position] = Promise()
         full = self._hand_over([line], OneEvent(promise.resolve, promise.refuse), 0, self._dispatch.when_full)
         if full is not None:
@@ -161,7 +164,7 @@ class Publisher:
         FieldfareError
             None of them is known to be in the log, all for the same reason.
         """
-        lines = encode_events(events)
+        lines = self._encryption.seal_lines(encode_events(events))
         if not lines:
             return []
         promise: Promise[list[Position]] = Promise()
@@ -192,7 +195,7 @@ class Publisher:
             They could not be stored; some, from the first on, may have been.
         """
         outbox = self._dispatch.require_outbox()
-        lines = encode_events(events)
+        lines = self._encryption.seal_lines(encode_events(events))
         for start in range(0, len(lines), HAND_OVER_EVENTS):
             self.drain()
             self._hand_over(lines[start : start + HAND_OVER_EVENTS], NOBODY, start)
@@ -230,6 +233,8 @@ class Publisher:
             This publisher has an outbox.
         """
         self._dispatch.require_no_outbox()
+        if self._encryption.is_on:
+            raise EncryptionError("a table is not encrypted: publish its rows with publish_many")
         pieces = TablePieces(events, max_events, datetime.now(UTC))
         if not pieces.size:
             return []

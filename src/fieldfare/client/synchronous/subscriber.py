@@ -18,6 +18,7 @@ from types import TracebackType
 
 import httpx
 
+from fieldfare.client.encrypting import PLAINLY, Encryption
 from fieldfare.client.errors import ClientClosed, ConnectionFailed, FieldfareError, FlushTimeout
 from fieldfare.client.event_stream import SOUGHT, EventStreamParser, Frame, read_position
 from fieldfare.client.message import Message
@@ -171,7 +172,9 @@ class Subscriber:
         ack_deadline_s: float | None,
         auto_ack: bool,
         timeout_s: float,
+        encryption: Encryption = PLAINLY,
     ) -> None:
+        self._encryption = encryption
         self.id = ""
         self.space = space
         self._http = http
@@ -298,7 +301,7 @@ class Subscriber:
                 if position is None:
                     continue
                 if self._seen.is_new(position):
-                    self._ready.append(Message(position, frame.data, self, frame.attempt))
+                    self._ready.append(Message(position, frame.data, self, frame.attempt, self._encryption))
                 elif self._seen.is_done(position):
                     with suppress(ClientClosed):
                         self._acks.ack(position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fieldfare.filters.encrypted import DIMENSIONS_MAX, ENCRYPTED
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.delivery_settings import (
     AGE_MAX_S,
@@ -25,7 +26,7 @@ FILTER: Json = {
     "description": "The filter's text; in a dialect that is JSON the JSON itself, or its text.",
     "type": ["string", "object", "array"],
 }
-DIALECT = string(enum=sorted(DIALECTS), default="sql")
+DIALECT = string(enum=sorted([*DIALECTS, ENCRYPTED]), default="sql")
 _TEXT = string("All of it as text for people.")
 _BOOLEAN: Json = {"type": "boolean"}
 _WARNING = record({"detail": string(), "hint": string()}, ["detail"])
@@ -327,7 +328,33 @@ SCHEMAS: Json = {
             "refused": array(ref("Refused")),
         }
     ),
-    "Space": taken({"name": string()}),
+    "Space": record(
+        {
+            "name": string(),
+            "encryption": record(
+                {
+                    "library": string(),
+                    "dimensions": integer(),
+                    "protection": string("From whom the space is protected, and from whom not."),
+                },
+                description="Only where the space is encrypted.",
+            ),
+        },
+        ["name"],
+    ),
+    "NewSpace": taken(
+        {
+            "name": string(),
+            "encryption": taken(
+                {
+                    "library": string(enum=[ENCRYPTED]),
+                    "dimensions": integer("How long vectors are.", minimum=1, maximum=DIMENSIONS_MAX),
+                },
+                description="Takes encrypted events and filters only: see docs/encrypted-spaces.md.",
+            ),
+        },
+        ["name"],
+    ),
     "Filter": taken(
         {
             "filter": FILTER,

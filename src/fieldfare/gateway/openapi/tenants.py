@@ -16,7 +16,7 @@ _SPACES = path(
     post=operation(
         "create_space",
         "Create a space",
-        takes=body(ref("Space"), {"name": "market"}),
+        takes=body(ref("NewSpace"), {"name": "market"}),
         answers={
             "201": answer("The space was created.", ref("Space"), {"name": "market"}),
             "409": problem("There is such a space already."),

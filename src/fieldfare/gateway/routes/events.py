@@ -23,6 +23,7 @@ from fieldfare.gateway.publishing import events
 from fieldfare.gateway.publishing.arrow_bodies import decode_arrow
 from fieldfare.gateway.publishing.delayed import Delayed, DelayedFull
 from fieldfare.gateway.publishing.events import BatchTooLong, DecodedEvents, Limits
+from fieldfare.gateway.publishing.sealed import sealed_only
 from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
@@ -90,6 +91,9 @@ class EventRoutes:
             limit = self.limits.batch_max_events
             detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
             raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
+        encryption = self.subscriptions.encryption(space)
+        if encryption is not None:
+            decoded = await sealed_only(decoded, encryption)
         if decoded.refused:
             self.metrics.refused.inc(len(decoded.refused))
         if not decoded.count:

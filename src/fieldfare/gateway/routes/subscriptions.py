@@ -5,31 +5,40 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fieldfare.filters.encrypted import DIMENSIONS_MAX
 from fieldfare.gateway.admission.bodies import Bodies, parse_json
 from fieldfare.gateway.admission.callers import caller_of
 from fieldfare.gateway.delivery.pasts import Pasts
 from fieldfare.gateway.delivery.pump import Pump
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
+from fieldfare.gateway.publishing.sealed import space_document
 from fieldfare.gateway.push.pushes import Pushes
 from fieldfare.gateway.routes.requests import json_response, query_int
 from fieldfare.gateway.space_removal import SpaceRemoval
 from fieldfare.gateway.subscription_store import PutResult, subscription_document
 from fieldfare.gateway.subscriptions import Asked, Subscriptions, Wanted
 from fieldfare.gateway.upkeep.unused import Unused
+from fieldfare.storage.registry import SpaceEncryption
 
 CONFIGURED_AT_ONCE = 500
 """After so many subscriptions of one request others have their turn."""
 
 
+class EncryptionBody(msgspec.Struct, forbid_unknown_fields=True):
+    library: Literal["aspe"]
+    dimensions: Annotated[int, msgspec.Meta(ge=1, le=DIMENSIONS_MAX)]
+
+
 class SpaceBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
+    encryption: EncryptionBody | None = None
 
 
 class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,12 +87,18 @@ class SubscriptionRoutes:
     async def list_spaces(self, request: Request) -> Response:
         """The spaces that who asks has rights in."""
         known = filter(caller_of(request).knows, self.subscriptions.spaces())
-        return json_response({"spaces": [{"name": name} for name in known]})
+        return json_response({"spaces": [self._space_document(name) for name in known]})
 
     async def create_space(self, request: Request) -> Response:
         body = await self.bodies.read_json(request, _space_body)
-        await self.subscriptions.create_space(body.name)
-        return json_response({"name": body.name}, 201, {"Location": f"/v1/spaces/{body.name}"})
+        said = body.encryption
+        encryption = None if said is None else SpaceEncryption(said.library, said.dimensions)
+        await self.subscriptions.create_space(body.name, encryption)
+        document = space_document(body.name, encryption)
+        return json_response(document, 201, {"Location": f"/v1/spaces/{body.name}"})
+
+    def _space_document(self, name: str) -> dict[str, Any]:
+        return space_document(name, self.subscriptions.encryption(self.subscriptions.check_space(name)))
 
     async def delete_space(self, request: Request) -> Response:
         """From the answer on there is nothing of a space, and one of its name is a new one."""

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fieldfare.filters import FilterError, compile_filter
+from fieldfare.filters import FilterError, Problem, compile_filter, format_path
+from fieldfare.filters.encrypted import ENCRYPTED, EPOCH_PATH, VECTOR_PATH, compile_encrypted
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
-from fieldfare.runtimes.spark.attributes import check_attributes
+from fieldfare.runtimes.spark.attributes import can_have, check_attributes
 from fieldfare.runtimes.spark.event_columns import by_place, place_name
 from fieldfare.runtimes.spark.worker_python import own_python
 
@@ -136,10 +138,7 @@ def compile_rows(
             problem = "it has no filter"
         else:
             try:
-                found = compile_filter(text, dialect)
-                if schema is not None:
-                    check_attributes(found, schema)
-                form = found.compiled
+                form = _compiled(text, dialect, schema)
             except FilterError as error:
                 problem = str(error)
         compiled.append(form)
@@ -154,11 +153,29 @@ def compile_rows(
     )
 
 
+def _compiled(text: str, dialect: str, schema: StructType | None) -> bytes:
+    """A filter as its library keeps it; FilterError if it cannot be used."""
+    if dialect == ENCRYPTED:
+        encrypted = compile_encrypted(text)
+        for path in (VECTOR_PATH, EPOCH_PATH):
+            if schema is not None and not can_have(schema, path):
+                raise FilterError("", [Problem(f"the events have no {format_path(path)}", 1, 1, "", 0)])
+        return encrypted.compiled
+    found = compile_filter(text, dialect)
+    if schema is not None:
+        check_attributes(found, schema)
+    return found.compiled
+
+
 def _raise_problems(table: pa.Table) -> None:
     bad = table.filter(table.column("problem").is_valid())
     if bad.num_rows:
         first = bad.slice(0, SHOWN_PROBLEMS).to_pylist()
         raise SubscriptionsError([(str(row["id"]), row["problem"]) for row in first], bad.num_rows)
+    encrypted = pc.equal(table.column("dialect"), ENCRYPTED)
+    if pc.any(encrypted).as_py() and not pc.all(encrypted).as_py():
+        first = table.filter(encrypted).column("id")[0].as_py()
+        raise SubscriptionsError([(first, "it is encrypted, and others are not: match them apart")], 1)
     counted = table.column("id").value_counts()
     twice = [entry["values"] for entry in counted.to_pylist() if entry["counts"] > 1]
     if twice:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fieldfare.filters import FilterError, compile_filter
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.partitioning import ONE_SLICE, Extents, Partitioning
 from fieldfare.pipeline.indexer import Indexer
@@ -29,8 +28,13 @@ from fieldfare.pipeline.manifest import (
 )
 from fieldfare.pipeline.placing import SlicesBuilder
 from fieldfare.pipeline.slices import Slices
-from fieldfare.runtimes.spark.attributes import can_have, check_attributes
-from fieldfare.runtimes.spark.compile import SHOWN_PROBLEMS, CompiledSubscriptions, SubscriptionsError
+from fieldfare.runtimes.spark.attributes import can_have
+from fieldfare.runtimes.spark.compile import (
+    SHOWN_PROBLEMS,
+    CompiledSubscriptions,
+    SubscriptionsError,
+    compile_rows,
+)
 from fieldfare.runtimes.spark.index_cache import slice_opener
 
 MANIFEST_FILE = "manifest.json"
@@ -118,11 +122,11 @@ class SavedIndex:
         problems: list[tuple[str, str]] = []
         count = 0
         for row in self.names.to_pylist():
-            try:
-                check_attributes(compile_filter(row["filter"], row["dialect"]), schema)
-            except FilterError as error:
+            compiled = compile_rows([(row["id"], row["filter"], row["dialect"])], schema)
+            problem = compiled.column("problem")[0].as_py()
+            if problem is not None:
                 count += 1
                 if len(problems) < SHOWN_PROBLEMS:
-                    problems.append((row["id"], str(error)))
+                    problems.append((row["id"], problem))
         if problems:
             raise SubscriptionsError(problems, count)

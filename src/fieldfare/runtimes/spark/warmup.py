@@ -6,6 +6,7 @@ read-only), so that no later process waits for it.
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fieldfare.filters import compile_filter
+from fieldfare.filters.encrypted import ENCRYPTED, compile_encrypted
 from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.events.json_decoder import decode_json_lines
 from fieldfare.matching.index import Index
@@ -93,6 +95,7 @@ def run_independent_kernels_once() -> None:
 def run_seldom_kernels_once() -> None:
     """The kernels of functions that many services never use: compiled ahead, they hold up no first filter."""
     _evaluate(_SELDOM)
+    _match_encrypted()
 
 
 def _evaluate(filters: Iterable[str]) -> None:
@@ -102,6 +105,19 @@ def _evaluate(filters: Iterable[str]) -> None:
         columns = decode_json_lines(json.dumps(event).encode() + b"\n", 1, list(compiled.column_paths))
         for batch in ([event], columns):
             BatchFilter(compiled).matches(batch)
+
+
+def _match_encrypted() -> None:
+    """Match events and filters of an encrypted space; whose vectors say nothing."""
+    ones = base64.b64encode(np.ones(6).tobytes()).decode()
+    token = ["0" * 12, False, ["A" * 22 + "=="]]
+    filters = [{"e": 1, "r": [ones], "t": tokens} for tokens in ([], [token])]
+    text = json.dumps({"any": filters, "c": ""})
+    part = build_part([IndexEntry(0, 0, 0, OPEN_END, compile_encrypted(text).compiled, text, ENCRYPTED)])
+    data = {"e": 1, "v": ones, "t": {token[0]: "A" * 22 + "=="}}
+    line = json.dumps({"data": data}).encode() + b"\n"
+    columns = decode_json_lines(line * 8, 8, list(part.paths))
+    Index((part,)).collect(columns, np.zeros(8, np.int64))
 
 
 def _entries() -> Iterator[IndexEntry]:

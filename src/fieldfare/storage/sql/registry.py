@@ -31,6 +31,7 @@ from fieldfare.storage.registry import (
     Past,
     Put,
     Remove,
+    SpaceEncryption,
     StoredSpace,
     Version,
 )
@@ -62,9 +63,9 @@ class SqlRegistry(SqlDatabase):
         The database as SQLAlchemy writes it, e.g. ``sqlite:///path``.
     """
 
-    def create_space(self, name: str) -> str:
+    def create_space(self, name: str, encryption: SpaceEncryption | None = None) -> str:
         with self._write() as connection:
-            return stored_spaces.create(connection, name)
+            return stored_spaces.create(connection, name, encryption)
 
     def delete_space(self, name: str, now_ms: int) -> str:
         with self._write() as connection:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from fieldfare.model import space_key
 from fieldfare.storage.errors import SpaceExistsError, UnknownSpaceError
-from fieldfare.storage.registry import StoredSpace
+from fieldfare.storage.registry import SpaceEncryption, StoredSpace
 from fieldfare.storage.sql.keys import revoke_all
 from fieldfare.storage.sql.tables import gone_spaces as _gone
 from fieldfare.storage.sql.tables import spaces as _spaces
@@ -22,13 +22,14 @@ from fieldfare.storage.sql.tables import spaces as _spaces
 _key = sa.func.coalesce(_spaces.c.key, _spaces.c.name)
 
 
-def create(connection: sa.Connection, name: str) -> str:
+def create(connection: sa.Connection, name: str, encryption: SpaceEncryption | None) -> str:
     """Make a space; its key."""
     if name in names(connection):
         raise SpaceExistsError(name)
     before = sa.select(sa.func.count()).select_from(_gone).where(_gone.c.name == name)
     key = space_key(name, connection.execute(before).scalar_one())
-    connection.execute(sa.insert(_spaces), {"name": name, "key": key})
+    text = None if encryption is None else msgspec.json.encode(encryption).decode()
+    connection.execute(sa.insert(_spaces), {"name": name, "key": key, "encryption": text})
     return key
 
 
@@ -44,8 +45,17 @@ def delete(connection: sa.Connection, name: str, now_ms: int) -> str:
 
 
 def stored(connection: sa.Connection) -> list[StoredSpace]:
-    rows = connection.execute(sa.select(_spaces.c.name, _key, _spaces.c.quotas).order_by(_spaces.c.name))
-    return [StoredSpace(name, key, msgspec.json.decode(quotas or "{}")) for name, key, quotas in rows]
+    columns = (_spaces.c.name, _key, _spaces.c.quotas, _spaces.c.encryption)
+    rows = connection.execute(sa.select(*columns).order_by(_spaces.c.name))
+    return [
+        StoredSpace(
+            name,
+            key,
+            msgspec.json.decode(quotas or "{}"),
+            msgspec.json.decode(encryption, type=SpaceEncryption) if encryption else None,
+        )
+        for name, key, quotas, encryption in rows
+    ]
 
 
 def names(connection: sa.Connection) -> set[str]:

@@ -10,8 +10,9 @@ that asked for the past, `unused_s` for how many seconds nobody has used one tha
 for each that began in the past: its first filter, the revision that this got, and where it began; `matched`
 says that its past is matched as far as it goes.
 ``spaces`` has in `quotas` those that were set for it, as JSON, and in `key` what stands for it in all other
-tables; none is the name itself. ``gone_spaces`` holds those that were deleted, so that no key is used twice;
-`finished` says that nothing is left of it.
+tables; none is the name itself. `encryption` is what was said of one that is encrypted, as JSON.
+``gone_spaces`` holds those that were deleted, so that no key is used twice; `finished` says that nothing is
+left of it.
 ``cursors`` has a row a partition; `attempts` is up to where messages were given, and of those not given once
 how often. ``letters`` are messages that were given up; `again` says that one is to be given all the same.
 ``counters`` holds the last revision and number given out, up to which
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 5
+FORMAT = 6
 REVISION, NUMBER, PURGED, FORMAT_COUNTER = "revision", "number", "purged", "format"
 
 metadata = sa.MetaData()
@@ -38,6 +39,7 @@ spaces = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("quotas", sa.Text),
     sa.Column("key", sa.String),
+    sa.Column("encryption", sa.Text),
 )
 gone_spaces = sa.Table(
     "gone_spaces",
@@ -151,8 +153,10 @@ _FROM_3 = (
     "UPDATE subscriptions SET cost = 1 + length(filter) / 20",
 )
 
-_FROM_4 = (
-    "ALTER TABLE subscriptions ADD COLUMN unused_s BIGINT",
+_FROM_4 = ("ALTER TABLE subscriptions ADD COLUMN unused_s BIGINT",)
+
+_FROM_5 = (
+    "ALTER TABLE spaces ADD COLUMN encryption TEXT",
     f"UPDATE counters SET value = {FORMAT} WHERE name = 'format'",
 )
 
@@ -171,5 +175,6 @@ def create(connection: sa.Connection) -> None:
 
 def upgrade(connection: sa.Connection, format: int) -> None:
     """In a transaction: make tables of an older format today's."""
-    for statement in [each for step in (_FROM_1, _FROM_2, _FROM_3, _FROM_4)[format - 1 :] for each in step]:
+    steps = (_FROM_1, _FROM_2, _FROM_3, _FROM_4, _FROM_5)[format - 1 :]
+    for statement in [each for step in steps for each in step]:
         connection.execute(sa.text(statement) if isinstance(statement, str) else statement)

@@ -1,0 +1,224 @@
+"""Encrypted filters from the log to the match log on Spark: E-StreamHub's workload (its section VI).
+
+    python benchmarks/encrypted.py --json
+
+Four numbers of 1,000 steps; a subscription has a range on each, 0.316 of it wide, so that 1 % match. The key,
+the vectors and the events are what a client makes. Prints one JSON object:
+
+filterings_per_s, notifications_per_s
+    Pairs of an event and a subscription, and matches written, a second: Spark's tasks read the log, match and
+    write blocks of the match log. Median of three runs of 20,000 events, after one that warms up. Goals: 500
+    and 5 million. (Paper: 42.2 and 0.42 million on 96 cores.)
+p50_ms, p75_ms, p99_ms
+    From the append to the block that is there to be read, at half of that load, records of 10 events, for 20
+    seconds. Goal for p75: 150. (Paper: 247.)
+wrong
+    Of a sample of events: matches that are missing or too many, beside the plain numbers. Goal: 0.
+seal_filter_us, seal_event_us
+    What the client takes to encrypt one filter, and one event of many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from fieldfare.cli.demo.display import make_display
+from fieldfare.client.encryption import SpaceKey
+from fieldfare.client.records import NewSubscription
+from fieldfare.filters.encrypted import compile_encrypted
+from fieldfare.matching.versions import IndexEntry
+from fieldfare.model import OPEN_END
+from fieldfare.partitioning import ONE_SLICE
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.storage import open_event_log, open_index_store, open_match_log
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.folder import DataFolder
+from fieldfare_lab.spark.batches import LogBatches
+from fieldfare_lab.spark.fixed_index import write_space
+
+NUMBERS, STEPS = 4, 1000
+WIDTH = round(STEPS * 0.01 ** (1 / NUMBERS))
+RUNS, RUN_EVENTS, RECORD_EVENTS = 3, 20_000, 100
+PACED_RECORD_EVENTS, PACED_S = 10, 20.0
+SAMPLE = 1_000
+SPLIT_BYTES = 16 << 10
+"""Batches of more are matched by both cores: an encrypted event is much work for its bytes."""
+
+Places = NDArray[np.int64]
+
+
+class Workload:
+    """A key, subscriptions and events, drawn from a seed."""
+
+    def __init__(self, subscriptions: int, seed: int) -> None:
+        self.key = SpaceKey.generate({f"data.a{n}": (0, STEPS, 1) for n in range(NUMBERS)})
+        self._random = np.random.default_rng(seed)
+        self.lows: Places = self._random.integers(0, STEPS - WIDTH + 1, (subscriptions, NUMBERS))
+        self.seal_filter_us = self.seal_event_us = 0.0
+
+    def entries(self) -> list[IndexEntry]:
+        found, took_s = [], 0.0
+        for number, lows in enumerate(self.lows.tolist()):
+            parts = [f"data.a{n} BETWEEN {low} AND {low + WIDTH}" for n, low in enumerate(lows)]
+            began_s = time.perf_counter()
+            text = self.key.seal_filter(NewSubscription(" AND ".join(parts))).filter
+            took_s += time.perf_counter() - began_s
+            compiled = compile_encrypted(text).compiled
+            found.append(IndexEntry(number, number, 0, OPEN_END, compiled, text, "aspe"))
+        self.seal_filter_us = took_s / len(self.lows) * 1e6
+        return found
+
+    def events(self, count: int) -> tuple[Places, list[bytes]]:
+        places: Places = self._random.integers(0, STEPS + 1, (count, NUMBERS))
+        lines = [
+            json.dumps({"data": {f"a{n}": value for n, value in enumerate(each)}}).encode()
+            for each in places.tolist()
+        ]
+        began_s = time.perf_counter()
+        sealed = self.key.seal_lines(lines)
+        self.seal_event_us = (time.perf_counter() - began_s) / count * 1e6
+        return places, sealed
+
+    def matched(self, place: Places) -> NDArray[np.int64]:
+        """The subscriptions that an event matches."""
+        inside = (self.lows <= place) & (place <= self.lows + WIDTH)
+        return np.flatnonzero(inside.all(axis=1))
+
+
+def append(folder: DataFolder, lines: list[bytes], size: int) -> None:
+    log = open_event_log(folder.log_url)
+    for first in range(0, len(lines), size):
+        some = lines[first : first + size]
+        payload = b"\n".join(some) + b"\n"
+        log.append([NewRecord("default", payload, len(some), appended_ms=time.time_ns() // 1_000_000)])
+    log.close()
+
+
+def throughput(session: SparkSession, folder: DataFolder, work: Workload) -> dict[str, Any]:
+    """Run after run over events that are in the log."""
+    batches = LogBatches(session, folder, forwarding=None)
+    drawn, filterings, notifications = [], [], []
+    for run in range(RUNS + 1):
+        places, lines = work.events(RUN_EVENTS)
+        log = open_event_log(folder.log_url)
+        start = log.partitions[0].end()
+        log.close()
+        append(folder, lines, RECORD_EVENTS)
+        report = batches.match(start, start + RUN_EVENTS // RECORD_EVENTS)
+        drawn.append((start, places))
+        if run:
+            filterings.append(RUN_EVENTS * len(work.lows) / report.seconds)
+            notifications.append(report.matches / report.seconds)
+    return {
+        "filterings_per_s": round(median(filterings)),
+        "notifications_per_s": round(median(notifications)),
+        "wrong": wrong(folder, work, *drawn[-1]),
+    }
+
+
+def wrong(folder: DataFolder, work: Workload, start: int, places: Places) -> int:
+    """Matches of a sample that are not as the plain numbers say."""
+    matches = open_match_log(folder.matches_url).partition(0)
+    count = 0
+    for event in range(0, RUN_EVENTS, RUN_EVENTS // SAMPLE):
+        block = matches.block_at(start + event // RECORD_EVENTS)
+        assert block is not None
+        indptr, numbers = block.by_event()
+        before = int(block.counts[: start + event // RECORD_EVENTS - block.start].sum())
+        at = before + event % RECORD_EVENTS
+        found = numbers[indptr[at] : indptr[at + 1]]
+        count += len(np.setxor1d(found, work.matched(places[event])))
+    return count
+
+
+def delays(
+    session: SparkSession, folder: DataFolder, work: Workload, events_per_s: float
+) -> dict[str, float]:
+    """The streaming query at a steady pace."""
+    query = start_query(session, folder, MicroBatchSettings(tasks=2, split_bytes=SPLIT_BYTES))
+    _, lines = work.events(int(events_per_s * PACED_S))
+    log = open_event_log(folder.log_url)
+    matches = open_match_log(folder.matches_url).partition(0)
+    first = log.partitions[0].end()
+    pieces = [lines[at : at + PACED_RECORD_EVENTS] for at in range(0, len(lines), PACED_RECORD_EVENTS)]
+    sent, seen = np.zeros(len(pieces)), np.zeros(len(pieces))
+    begin_s, done, next_piece = time.monotonic() + 1.0, 0, 0
+    while done < len(pieces):
+        now_s = time.monotonic()
+        due = int(min(len(pieces), max(0.0, now_s - begin_s) * events_per_s / PACED_RECORD_EVENTS))
+        if next_piece < due:
+            records = [
+                NewRecord("default", b"\n".join(piece) + b"\n", len(piece), appended_ms=1)
+                for piece in pieces[next_piece:due]
+            ]
+            sent[next_piece:due] = now_s
+            log.append(records)
+            next_piece = due
+        end = matches.end() - first
+        if end > done:
+            seen[done:end] = time.monotonic()
+            done = end
+        time.sleep(0.002)
+    query.stop()
+    measured = (seen - sent)[len(pieces) // 10 :] * 1000  # the first batches warm the workers up
+    p50_ms, p75_ms, p99_ms = np.quantile(measured, (0.5, 0.75, 0.99)).round(1).tolist()
+    return {"p50_ms": p50_ms, "p75_ms": p75_ms, "p99_ms": p99_ms, "events_per_s": round(events_per_s)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else on stdout"
+    )
+    parser.add_argument(
+        "--subscriptions", type=int, default=100_000, help="encrypted filters (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    display = make_display(sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="fieldfare-encrypted-") as scratch:
+        root = Path(scratch)
+        folder = DataFolder(root / "data")
+        folder.make()
+        work = Workload(options.subscriptions, options.seed)
+        with display.step(f"{options.subscriptions:,} filters encrypted and indexed"):
+            write_space(open_index_store(folder.index_url), "default", work.entries(), ONE_SLICE)
+        session = service_session(SparkSettings(cores=2), root / "spark")
+        try:
+            with display.step("events matched from the log"):
+                figures: dict[str, Any] = throughput(session, folder, work)
+            with display.step("the streaming query at half of that load"):
+                half = figures["filterings_per_s"] / options.subscriptions / 2
+                figures |= delays(session, folder, work, half)
+        finally:
+            session.stop()
+    figures |= {
+        "seal_filter_us": round(work.seal_filter_us),
+        "seal_event_us": round(work.seal_event_us),
+        "subscriptions": options.subscriptions,
+        "seed": options.seed,
+    }
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        make_display(sys.stdout).table("encrypted", [(name, str(value)) for name, value in figures.items()])
+    return 1 if figures["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""Encrypted spaces, on the side of who has the key: docs/encrypted-spaces.md.
+
+It needs the extra ``encrypted``.
+"""
+
+from fieldfare.client.encrypting import EncryptionError
+from fieldfare.client.encryption.attributes import NumberAttribute
+from fieldfare.client.encryption.key_file import read_key, write_key
+from fieldfare.client.encryption.space_key import SpaceKey
+
+__all__ = ["EncryptionError", "NumberAttribute", "SpaceKey", "read_key", "write_key"]

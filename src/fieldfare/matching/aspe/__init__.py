@@ -1,0 +1,1 @@
+"""The library of filters that the service cannot read: docs/decisions/encrypted.md."""

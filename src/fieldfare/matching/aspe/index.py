@@ -1,0 +1,290 @@
+"""Encrypted filters in flat arrays, searched a batch of events at a time.
+
+Alternatives without tokens lie in *lanes*, apart by epoch and number of rows; those with tokens in an index
+of the library that knows tokens, and their rows are decided for what that finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.encrypted import EPOCH_PATH, VECTOR_PATH
+from fieldfare.filters.work import Work
+from fieldfare.matching.aspe.kernels import CHUNK_BYTES, EVENTS, LANES, floor_of, keep_positive, scan
+from fieldfare.matching.aspe.vectors import EventVectors, vectors_of
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.grouping import single_pairs
+from fieldfare.matching.library import Candidates, FilterIndex, TooManyPairs
+from fieldfare.model import Path
+
+PAIRS_ROOM = 8192
+SAMPLE = 64
+"""Events from which it is learnt which rows let fewest through; fewer, while there were no more."""
+LEARNT_AGAIN = 4
+"""It is learnt anew from so many times as many."""
+LEARNT_AT_ONCE = 8192
+TOKENS_GROUP = "tokens/"
+
+
+class LaneGroup(NamedTuple):
+    """Alternatives of one epoch that have as many rows."""
+
+    epoch: int
+    depth: int
+    place: NDArray[np.int32]
+    """[n]: whose they are."""
+    rows: NDArray[np.float64]
+    """[n * depth, D]"""
+
+
+class _Lanes(NamedTuple):
+    """A group as the kernel takes it, in the order that was learnt."""
+
+    learnt_from: int
+    lanes: NDArray[np.float32]
+    shape: tuple[int, int, int]
+    place: NDArray[np.int32]
+    rows: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokened:
+    """Alternatives with tokens: what is found by these, and the rows to be decided then.
+
+    Attributes
+    ----------
+    index
+        Of their tokens; its places are those of these arrays.
+    place
+        Whose each alternative is: int32[n].
+    start
+        Where its rows begin and end: int64[n + 1].
+    rows
+        float64[m, D].
+    """
+
+    index: FilterIndex
+    place: NDArray[np.int32]
+    start: NDArray[np.int64]
+    rows: NDArray[np.float64]
+
+
+class AspeIndex:
+    """Encrypted filters, indexed; see ``library.FilterIndex``."""
+
+    def __init__(self, dimensions: int, groups: Sequence[LaneGroup], tokened: Tokened) -> None:
+        self.dimensions = dimensions
+        self._groups = tuple(groups)
+        self._tokened = tokened
+        self._lanes: dict[int, _Lanes] = {}
+        self._pairs_room = PAIRS_ROOM
+        own = (VECTOR_PATH, EPOCH_PATH) if dimensions else ()
+        self.paths: tuple[Path, ...] = tuple(dict.fromkeys((*own, *tokened.index.paths)))
+
+    @property
+    def width(self) -> int:
+        """See ``library.FilterIndex``."""
+        return self.dimensions + self._tokened.index.width
+
+    @property
+    def confirms(self) -> bool:
+        """Nothing is left to be confirmed."""
+        return False
+
+    def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
+        """See ``library.FilterIndex``."""
+        vectors = vectors_of(columns, self.dimensions)
+        here = EventVectors(vectors.epochs[start:end], vectors.numbers[start:end])
+        pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
+        for number, group in enumerate(self._groups):
+            events = np.flatnonzero(here.epochs == group.epoch).astype(np.int32)
+            if len(events):
+                pairs, count = self._scan(number, events, here.numbers[events], pairs, count, most)
+        self._pairs_room = max(PAIRS_ROOM, count + (count >> 2))
+        more = self._by_tokens(columns, start, end, here, most - count)
+        return Candidates(np.concatenate([pairs[:count], more]) if len(more) else pairs[:count])
+
+    def _scan(
+        self,
+        number: int,
+        events: NDArray[np.int32],
+        vectors: NDArray[np.float64],
+        pairs: NDArray[np.int32],
+        count: int,
+        most: int,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Append what a group's alternatives match."""
+        lanes = self._lanes.get(number)
+        if lanes is None or LEARNT_AGAIN * lanes.learnt_from <= min(SAMPLE, len(events)):
+            lanes = self._lanes[number] = _learnt(self._groups[number], vectors[:SAMPLE])
+        flat = np.zeros((len(events) + EVENTS) * self.dimensions, np.float32)
+        flat[: vectors.size] = vectors.reshape(-1)
+        floor = np.float32(floor_of(self.dimensions))
+        chunk_lanes = LANES * max(1, CHUNK_BYTES // (4 * LANES * lanes.shape[1] * lanes.shape[2]))
+        group = 0
+        while True:
+            group, count = scan(
+                lanes.lanes,
+                lanes.shape,
+                lanes.rows,
+                lanes.place,
+                flat,
+                vectors,
+                events,
+                floor,
+                group,
+                pairs,
+                count,
+            )
+            if count > most:
+                raise TooManyPairs
+            if group == lanes.shape[0]:
+                return pairs, count
+            # Room for all that the next chunk might find: memory that is not written costs nothing.
+            larger = np.empty((2 * count + chunk_lanes * len(events), 2), np.int32)
+            larger[:count] = pairs[:count]
+            pairs = larger
+
+    def _by_tokens(
+        self, columns: ColumnBatch, start: int, end: int, here: EventVectors, most: int
+    ) -> NDArray[np.int32]:
+        """What is found by tokens, and whose rows agree."""
+        tokened = self._tokened
+        if not len(tokened.place):
+            return np.zeros((0, 2), np.int32)
+        pairs = single_pairs(tokened.index.find(columns, start, end, most).pairs)
+        asked = np.flatnonzero(pairs[:, 1] < 0)
+        if len(asked):
+            pairs[asked, 1] = ~pairs[asked, 1]
+            agreed = tokened.index.confirm(columns, pairs[asked, 0].astype(np.int64) + start, pairs[asked, 1])
+            pairs = np.delete(pairs, asked[~agreed], axis=0)
+        kept = keep_positive(pairs, tokened.start, tokened.rows, here.numbers, here.epochs > 0)
+        pairs = pairs[:kept]
+        pairs[:, 1] = tokened.place[pairs[:, 1]]
+        return pairs
+
+    def works(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
+        """See ``library.FilterIndex``."""
+        return np.zeros(len(places), np.int32)
+
+    def work(self, number: int) -> Work:
+        """See ``library.FilterIndex``."""
+        raise KeyError(number)
+
+    def confirm(
+        self, columns: ColumnBatch, events: NDArray[np.int64], places: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """See ``library.FilterIndex``."""
+        return np.ones(len(events), np.bool_)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """See ``library.FilterIndex``."""
+        found: dict[str, NDArray[Any]] = {
+            "aspe.tokened_place": self._tokened.place,
+            "aspe.tokened_start": self._tokened.start,
+            "aspe.tokened_rows": self._tokened.rows,
+        }
+        for number, group in enumerate(self._groups):
+            found |= {f"aspe{number}.place": group.place, f"aspe{number}.rows": group.rows}
+        return found | {
+            f"{TOKENS_GROUP}{name}": array for name, array in self._tokened.index.arrays().items()
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """See ``library.FilterIndex``."""
+        return {
+            "dimensions": self.dimensions,
+            "groups": [[group.epoch, group.depth] for group in self._groups],
+            "tokens": self._tokened.index.meta(),
+        }
+
+    def explain(self) -> AspeExplanation:
+        """See ``library.FilterIndex``."""
+        sizes = {"rows": 0, "tokens": 0}
+        for name, array in self.arrays().items():
+            sizes["tokens" if name.startswith(TOKENS_GROUP) else "rows"] += array.nbytes
+        in_lanes = sum(len(group.place) for group in self._groups)
+        return AspeExplanation(sizes, in_lanes, len(self._tokened.place), self.dimensions)
+
+    def explain_filter(self, place: int) -> tuple[AlternativePlace, ...]:
+        """See ``library.FilterIndex``."""
+        found = [
+            AlternativePlace(group.epoch, group.depth, by_tokens=False)
+            for group in self._groups
+            for _ in range(np.count_nonzero(group.place == place))
+        ]
+        for at in np.flatnonzero(self._tokened.place == place).tolist():
+            depth = int(self._tokened.start[at + 1] - self._tokened.start[at])
+            found.append(AlternativePlace(0, depth, by_tokens=True))
+        return tuple(found)
+
+
+def open_groups(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[LaneGroup]:
+    """The groups that gave these."""
+    return [
+        LaneGroup(epoch, depth, arrays[f"aspe{number}.place"], arrays[f"aspe{number}.rows"])
+        for number, (epoch, depth) in enumerate(meta["groups"])
+    ]
+
+
+def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
+    """A group in lanes: the row first that lets fewest events through, and those beside one another alike.
+
+    All that it goes by are signs that the service sees anyway. It is kept in memory only.
+    """
+    count, depth, dimensions = len(group.place), group.depth, group.rows.shape[1]
+    rows = group.rows.reshape(count, depth, dimensions)
+    passes = np.empty((count, depth, len(sample)), np.bool_)
+    for first in range(0, count, LEARNT_AT_ONCE):
+        passes[first : first + LEARNT_AT_ONCE] = rows[first : first + LEARNT_AT_ONCE] @ sample.T > 0.0
+    order = np.argsort(passes.sum(axis=2), axis=1, kind="stable")
+    rows = np.take_along_axis(rows, order[:, :, None], axis=1)
+    signs = np.take_along_axis(passes, order[:, :1, None], axis=1)[:, 0]
+    alike = np.lexsort(np.packbits(signs, axis=1).T[::-1])
+    rows, place = rows[alike], group.place[alike]
+    groups = -(-count // LANES)
+    padded = np.zeros((groups * LANES, depth, dimensions), np.float32)
+    padded[:count] = rows
+    lanes = np.ascontiguousarray(padded.reshape(groups, LANES, depth, dimensions).transpose(0, 2, 3, 1))
+    shape = (groups, depth, dimensions)
+    return _Lanes(len(sample), lanes.reshape(-1), shape, place, rows.reshape(count * depth, dimensions))
+
+
+@dataclass(frozen=True, slots=True)
+class AspeExplanation:
+    """What there is of encrypted filters."""
+
+    size_bytes: Mapping[str, int]
+    in_lanes: int
+    by_tokens: int
+    dimensions: int
+
+    def lines(self) -> list[str]:
+        return [
+            f"encrypted: {self.in_lanes:,} alternatives in lanes, {self.by_tokens:,} found by tokens,"
+            f" {self.dimensions} dimensions"
+        ]
+
+    def document(self) -> dict[str, Any]:
+        return {"in_lanes": self.in_lanes, "by_tokens": self.by_tokens, "dimensions": self.dimensions}
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativePlace:
+    """Where one alternative of an encrypted filter is."""
+
+    epoch: int
+    rows: int
+    by_tokens: bool
+
+    def __str__(self) -> str:
+        found = "found by tokens" if self.by_tokens else f"in lanes, epoch {self.epoch}"
+        return f"encrypted: {self.rows} rows, {found}"
+
+    def document(self) -> dict[str, Any]:
+        return {"rows": self.rows, "by_tokens": self.by_tokens}

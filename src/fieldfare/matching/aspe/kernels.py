@@ -1,0 +1,252 @@
+"""Vectors of events against rows of filters: float32 screens a group at a time, float64 decides.
+
+A *group* is 16 alternatives beside 4 events, one bit for each pair. Their first rows are multiplied at once;
+pairs whose product is surely not positive go; and so on, until none is left or all rows were passed. Pairs
+of which all products were surely positive match; what is left lies within the error, and is decided::
+
+    lanes  float32[groups, rows, D, 16]     rows  float64[alternatives, rows, D]
+
+Chunks of groups that fit into the second cache see all events before the next chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from fieldfare.matching.compiled import compiled, lowest_bit
+
+LANES = 16
+EVENTS = 4
+CHUNK_BYTES = 1 << 18
+"""Rows that are looked at together, for all events."""
+
+_F32, _I64 = ir.FloatType(), ir.IntType(64)
+_FLOATS = ir.VectorType(_F32, LANES)
+_LANE_MASK = ir.IntType(LANES)
+
+
+def floor_of(dimensions: int) -> float:
+    """Where a product in float32 of two vectors of length 1 is not more than this, it is not positive.
+
+    Each number is off by 2**-24 of itself, and so is each step of the sum; all that together by no more than
+    D + 2 times as much (Higham 2002, section 3.1), for the sum of the products' magnitudes is at most 1.
+    """
+    return -(dimensions + 4) * 2.0**-24 * (1 + 2.0**-10)
+
+
+def _screen(lanes: Any, row: int, events: Any, event: int, dimensions: int, floor: Any, sure: Any) -> Any:
+    """The pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``.
+
+    In the word `sure` those bits are cleared whose product is not above ``-floor``.
+    """
+    mask = above = 0
+    for e in range(EVENTS):
+        for lane in range(LANES):
+            product = np.float32(0)
+            for d in range(dimensions):
+                product += lanes[row + d * LANES + lane] * events[event + e * dimensions + d]
+            mask |= int(product > floor) << (LANES * e + lane)
+            above |= int(product > -floor) << (LANES * e + lane)
+    sure[0] &= np.uint64(above)
+    return np.uint64(mask)
+
+
+def _screen_typing(
+    _context: Any, lanes: Any, row: Any, events: Any, event: Any, dimensions: Any, floor: Any, sure: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes_data, events_data, sure_data = (
+            context.make_array(signature.args[i])(context, builder, value=arguments[i]).data
+            for i in (0, 2, 6)
+        )
+        _, row, _, event, dimensions, floor, _ = arguments
+        kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
+        multiply_add = cgutils.get_or_insert_function(builder.module, kind, "llvm.fmuladd.v16f32")
+        zero = ir.Constant(_FLOATS, [0.0] * LANES)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(EVENTS)]
+        for each in sums:
+            builder.store(zero, each)
+        with cgutils.for_range(builder, dimensions) as loop:
+            place = builder.add(row, builder.mul(loop.index, ir.Constant(_I64, LANES)))
+            coefficients = builder.load(
+                builder.bitcast(builder.gep(lanes_data, [place]), _FLOATS.as_pointer())
+            )
+            coefficients.align = 4
+            for e in range(EVENTS):
+                offset = builder.add(builder.mul(dimensions, ir.Constant(_I64, e)), loop.index)
+                number = builder.load(builder.gep(events_data, [builder.add(event, offset)]))
+                added = builder.call(
+                    multiply_add, [coefficients, _everywhere(builder, number), builder.load(sums[e])]
+                )
+                builder.store(added, sums[e])
+        masks = []
+        for bound in (floor, builder.fneg(floor)):
+            bounds, mask = _everywhere(builder, bound), ir.Constant(_I64, 0)
+            for e in range(EVENTS):
+                above = builder.fcmp_ordered(">", builder.load(sums[e]), bounds)
+                bits = builder.zext(builder.bitcast(above, _LANE_MASK), _I64)
+                mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * e)))
+            masks.append(mask)
+        builder.store(builder.and_(builder.load(sure_data), masks[1]), sure_data)
+        return masks[0]
+
+    i64 = types.int64
+    return types.uint64(lanes, i64, events, i64, i64, types.float32, sure), generate
+
+
+def _everywhere(builder: Any, value: Any) -> Any:
+    undefined = ir.Constant(_FLOATS, ir.Undefined)
+    single = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(
+        single, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    )
+
+
+screen = _screen if config.DISABLE_JIT else intrinsic(_screen_typing)
+
+
+@compiled
+def are_positive(rows: Any, first: int, end: int, vector: Any) -> bool:
+    """Whether a vector has positive products with all of some rows, in float64."""
+    dimensions = len(vector)
+    for r in range(first, end):
+        a = b = c = d = 0.0
+        whole = dimensions & ~3
+        for i in range(0, whole, 4):
+            a += rows[r, i] * vector[i]
+            b += rows[r, i + 1] * vector[i + 1]
+            c += rows[r, i + 2] * vector[i + 2]
+            d += rows[r, i + 3] * vector[i + 3]
+        for i in range(whole, dimensions):
+            a += rows[r, i] * vector[i]
+        if not (a + b) + (c + d) > 0.0:
+            return False
+    return True
+
+
+@compiled
+def scan(
+    lanes: Any,
+    shape: Any,
+    rows: Any,
+    place: Any,
+    events32: Any,
+    events64: Any,
+    numbers: Any,
+    floor: Any,
+    group: int,
+    pairs: Any,
+    found: int,
+) -> Any:
+    """Append the pairs of events and alternatives whose products are all positive.
+
+    Parameters
+    ----------
+    lanes : float32, flat
+    shape
+        Groups, rows of an alternative, dimensions.
+    rows : float64[alternatives * rows, D]
+    place : int32[alternatives]
+    events32, events64 : [m, D]
+        Of length 1; the first flat, and four more than there are.
+    numbers : int32[m]
+        What the events are called.
+    group : int
+        Where to begin.
+
+    Returns
+    -------
+    tuple
+        The group to go on from, once there is room for more, and how many pairs there are.
+    """
+    groups, depth, dimensions = shape
+    size = depth * dimensions * LANES
+    chunk = max(1, CHUNK_BYTES // (4 * size))
+    events = len(numbers)
+    sure = np.empty(1, np.uint64)
+    while group < groups:
+        end = min(groups, group + chunk)
+        if len(pairs) - found < (end - group) * LANES * events:
+            break
+        for e in range(0, events, EVENTS):
+            for g in range(group, end):
+                sure[0] = ~np.uint64(0)
+                alive = screen(lanes, g * size, events32, e * dimensions, dimensions, floor, sure)
+                for r in range(1, depth):
+                    if alive == 0:
+                        break
+                    row = g * size + r * dimensions * LANES
+                    alive &= screen(lanes, row, events32, e * dimensions, dimensions, floor, sure)
+                while alive != 0:
+                    bit = lowest_bit(alive)
+                    alive &= alive - np.uint64(1)
+                    event, alternative = e + (bit >> 4), g * LANES + (bit & 15)
+                    if (sure[0] >> np.uint64(bit)) & np.uint64(1) == 0:
+                        # What fills up lanes and events is zero, and so never sure.
+                        if event >= events or alternative >= len(place):
+                            continue
+                        first = alternative * depth
+                        if not are_positive(rows, first, first + depth, events64[event]):
+                            continue
+                    pairs[found, 0], pairs[found, 1] = numbers[event], place[alternative]
+                    found += 1
+        group = end
+    return group, found
+
+
+@compiled
+def keep_positive(pairs: Any, start: Any, rows: Any, vectors: Any, is_vector: Any) -> int:
+    """Keep of pairs those whose event has positive products with the rows of its alternative; how many."""
+    kept = 0
+    for i in range(len(pairs)):
+        event, alternative = pairs[i, 0], pairs[i, 1]
+        first, end = start[alternative], start[alternative + 1]
+        if first == end or (is_vector[event] and are_positive(rows, first, end, vectors[event])):
+            pairs[kept, 0], pairs[kept, 1] = event, alternative
+            kept += 1
+    return kept
+
+
+@compiled
+def read_base64(is_text: Any, words: Any, text: Any, sextets: Any, out: Any) -> None:
+    """Write the bytes of each text that is base64 of as many as there is room for; clear the mark of others.
+
+    Parameters
+    ----------
+    is_text : bool[n]
+    words : int64[n]
+        Start and length of each text, as in a column.
+    sextets : uint8[256]
+        The six bits of each character; 255 for what is none.
+    out : uint8[n, bytes]
+    """
+    size = out.shape[1]
+    characters = (size * 8 + 5) // 6
+    padded = (size + 2) // 3 * 4
+    for n in range(len(words)):
+        if not is_text[n]:
+            continue
+        start = words[n] >> 32
+        if (words[n] & 0xFFFFFFFF) != padded:
+            is_text[n] = False
+            continue
+        bits: Any = 0
+        held, at = 0, 0
+        bad = False
+        for i in range(characters):
+            sextet = sextets[text[start + i]]
+            bad |= sextet == 255
+            bits = (bits << 6) | np.int64(sextet & 63)
+            held += 6
+            if held >= 8:
+                held -= 8
+                out[n, at] = (bits >> held) & 255
+                bits &= (1 << held) - 1
+                at += 1
+        is_text[n] = not bad

@@ -1,0 +1,132 @@
+"""The library of filters that the service cannot read: `aspe`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfare.filters.encrypted import (
+    ENCRYPTED,
+    EncryptedAlternative,
+    compile_encrypted,
+    decode_encrypted,
+)
+from fieldfare.filters.errors import FilterError, Problem
+from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, LaneGroup, Tokened, open_groups
+from fieldfare.matching.files import read_only
+from fieldfare.matching.library import Indexed, Library
+
+
+@dataclass(frozen=True, slots=True)
+class AspeLibrary:
+    """Encrypted filters; see ``library.Library``.
+
+    Attributes
+    ----------
+    tokens
+        The library that finds events by their tokens.
+    """
+
+    tokens: Library
+    name: str = ENCRYPTED
+
+    def compile(self, text: str, dialect: str) -> bytes:
+        """See ``library.Library``."""
+        if dialect != ENCRYPTED:
+            raise FilterError(text, [Problem(f"a filter of {dialect} is not encrypted", 1, 1, "", 0)])
+        return compile_encrypted(text).compiled
+
+    def builder(self) -> AspeBuilder:
+        """See ``library.Library``."""
+        return AspeBuilder(self.tokens)
+
+    def open(self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> AspeIndex:
+        """See ``library.Library``."""
+        of_tokens = {
+            name.removeprefix(TOKENS_GROUP): array
+            for name, array in arrays.items()
+            if name.startswith(TOKENS_GROUP)
+        }
+        tokened = Tokened(
+            self.tokens.open(meta["tokens"], of_tokens),
+            *(arrays[f"aspe.tokened_{name}"] for name in ("place", "start", "rows")),
+        )
+        return AspeIndex(meta["dimensions"], open_groups(meta, arrays), tokened)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnTokens:
+    """What an alternative asks of tokens, as the library that knows these takes it."""
+
+    compiled: bytes
+    text: str
+    dialect: str = "sql"
+
+
+class AspeBuilder:
+    """Takes in encrypted filters, some at a time. See ``library.Builder``."""
+
+    def __init__(self, tokens: Library) -> None:
+        self._tokens = tokens.builder()
+        self._count = 0
+        self._lanes: dict[tuple[int, int], tuple[list[int], list[bytes]]] = {}
+        self._tokened: tuple[list[int], list[int], list[bytes]] = ([], [0], [])
+        self._dimensions = 0
+
+    def add(self, filters: Sequence[Indexed]) -> None:
+        """See ``library.Builder``."""
+        on_tokens = []
+        for each in filters:
+            if not isinstance(each.compiled, bytes):
+                raise ValueError("an encrypted filter is compiled to bytes")
+            for found in decode_encrypted(each.compiled):
+                self._check(found)
+                if found.text:
+                    on_tokens.append(_OnTokens(found.compiled, found.text))
+                    places, ends, rows = self._tokened
+                    places.append(self._count)
+                    rows += found.rows
+                    ends.append(len(rows))
+                else:
+                    group = self._lanes.setdefault((found.epoch, len(found.rows)), ([], []))
+                    group[0].append(self._count)
+                    group[1].append(b"".join(found.rows))
+            self._count += 1
+        self._tokens.add(on_tokens)
+
+    def _check(self, found: EncryptedAlternative) -> None:
+        for row in found.rows:
+            self._dimensions = self._dimensions or len(row) // 8
+            if len(row) != 8 * self._dimensions:
+                raise ValueError(
+                    f"encrypted filters of {self._dimensions} and of {len(row) // 8} dimensions"
+                    " do not go together"
+                )
+
+    def finish(self, order: NDArray[np.int64]) -> AspeIndex:
+        """See ``library.Builder``."""
+        place_of = np.empty(len(order), np.int32)
+        place_of[order] = np.arange(len(order), dtype=np.int32)
+        groups = [
+            LaneGroup(epoch, depth, read_only(place_of[places]), read_only(self._numbers(rows)))
+            for (epoch, depth), (places, rows) in sorted(self._lanes.items())
+        ]
+        places, ends, rows = self._tokened
+        tokened = Tokened(
+            self._tokens.finish(np.arange(len(places))),
+            read_only(place_of[places]),
+            read_only(np.array(ends, np.int64)),
+            read_only(self._numbers(rows)),
+        )
+        self._lanes, self._tokened = {}, ([], [0], [])
+        return AspeIndex(self._dimensions, groups, tokened)
+
+    def _numbers(self, rows: list[bytes]) -> NDArray[np.float64]:
+        """Rows, each of length 1: [n, D]."""
+        numbers = np.frombuffer(b"".join(rows), np.float64).reshape(-1, max(1, self._dimensions))
+        found: NDArray[np.float64] = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
+        return found

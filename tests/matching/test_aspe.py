@@ -1,0 +1,262 @@
+"""Encrypted filters match what the same filters match that are not encrypted: always, and next to a bound."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from encrypted_support import (
+    columns_of,
+    encrypted,
+    entry,
+    event,
+    found_by,
+    match_naive,
+    places_inside,
+)
+
+from fieldfare.client.encryption import EncryptionError, NumberAttribute, SpaceKey
+from fieldfare.client.encryption.space_key import Epoch, random_numbers
+from fieldfare.client.encryption.vectors import Transform, half_step_margin
+from fieldfare.filters.encrypted import compile_encrypted, decode_encrypted
+from fieldfare.matching.aspe import kernels
+from fieldfare.matching.events.json_decoder import decode_json_lines
+from fieldfare.matching.index import Index, LiveIndex
+from fieldfare.matching.libraries import ASPE
+from fieldfare.matching.part import Part, build_part
+from fieldfare.model import Change
+
+STEPS = (1, 2, 3, 1000, 10**6)
+TRIALS, TRIALS_ALL = 10_000, 1_000_000
+
+
+def seeded(seed: int) -> Any:
+    return np.random.default_rng(seed).random
+
+
+def _wrong_signs(numbers: int, steps: int, spread: float, trials: int, seed: int) -> int:
+    """How many trials of places at or beside a bound get a wrong answer, as the index decides them."""
+    uniform, random = seeded(seed), np.random.default_rng(seed + 1)
+    transform = Transform.draw(numbers, uniform, spread)
+    transform.check([steps] * numbers)
+    boxes = max(1, int(trials**0.5) // 4)
+    ends = np.sort(random.integers(0, steps + 1, (boxes, numbers, 2)), axis=2)
+    ends[::3, :, 1] = ends[::3, :, 0]  # one value alone
+    near = random.integers(-1, 2, (trials // boxes, numbers))
+    box = random.integers(0, boxes, trials // boxes)
+    side = random.integers(0, 2, (trials // boxes, numbers))
+    places = np.clip(ends[box[:, None], np.arange(numbers)[None], side] + near, 0, steps)
+    places[random.random(places.shape) < 0.02] = -1
+    events = transform.events(places, np.full(numbers, steps), uniform)
+    sealed = []
+    for each in ends.tolist():
+        rows = [row for n, (a, b) in enumerate(each) for row in transform.rows(n, a, b, steps, uniform)]
+        sealed.append({"e": 1, "r": [base64.b64encode(row.tobytes()).decode() for row in rows]})
+    index = Index([build_part(entry(n, json.dumps({"any": [one], "c": ""})) for n, one in enumerate(sealed))])
+    lines = [
+        json.dumps({"data": {"e": 1, "v": base64.b64encode(row.tobytes()).decode()}}).encode()
+        for row in events
+    ]
+    columns = decode_json_lines(memoryview(b"\n".join(lines) + b"\n"), len(lines), list(index.paths))
+    found = index.match(columns, np.full(len(lines), 1 << 40, np.int64))
+    answers = np.zeros((len(lines), boxes), bool)
+    answers[np.repeat(np.arange(len(lines)), np.diff(found.indptr)), found.subscriptions] = True
+    return int(np.count_nonzero(answers != places_inside(places, ends)))
+
+
+@pytest.mark.parametrize("spread", [2.0, 60.0])
+@pytest.mark.parametrize("numbers", [1, 4, 13])
+@pytest.mark.parametrize("steps", STEPS)
+def test_no_answer_is_wrong_a_step_from_a_bound(numbers: int, steps: int, spread: float) -> None:
+    assert _wrong_signs(numbers, steps, spread, TRIALS, seed=numbers + steps) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [2.0, 60.0])
+@pytest.mark.parametrize("numbers", [1, 2, 4, 13])
+@pytest.mark.parametrize("steps", STEPS)
+def test_no_answer_of_a_million_is_wrong(numbers: int, steps: int, spread: float) -> None:
+    assert _wrong_signs(numbers, steps, spread, TRIALS_ALL, seed=7 * numbers + steps) == 0
+
+
+def test_the_finest_grid_that_a_key_takes_is_told_apart() -> None:
+    """At the limit everything but a quarter of the margin is used up, and the sign stands."""
+    transform = Transform.draw(2, seeded(3))
+    steps = int(1 / (8 * transform.error))
+    assert transform.error <= half_step_margin(steps) / 2 < 1.01 * transform.error
+    uniform, random = seeded(4), Random(5)
+    for _ in range(300):
+        first = random.randrange(1, steps)
+        last = min(steps - 1, first + random.choice([0, 1, 10, steps // 3]))
+        rows = transform.rows(0, first, last, steps, uniform)
+        for place in (first - 1, first, last, last + 1, -1):
+            sent = transform.events(np.array([[place, 0]]), np.array([steps, steps]), uniform)
+            inside = all(float(row @ sent[0]) > 0 for row in rows)
+            assert inside == (first <= place <= last), (first, last, place)
+
+
+def test_a_key_that_cannot_tell_a_step_is_refused() -> None:
+    with pytest.raises(EncryptionError, match="cannot tell 1,000,000,000,000 steps apart"):
+        SpaceKey.generate({"data.a": (0, 10**12, 1)})
+    badly = Transform.draw(4, seeded(1), spread=1e8)
+    with pytest.raises(EncryptionError, match="larger step"):
+        badly.check([1000])
+
+
+FILTERS = (
+    *("data.price < 18.5", "data.price >= 18.555", "data.price BETWEEN 3 AND 3.01", "data.price = 7.25"),
+    *("data.price <> 7.25", "NOT (data.price > 5 AND data.price < 9)", "data.price IS NOT NULL"),
+    *("data.symbol = 'YHOO'", "data.symbol <> 'YHOO'", "data.symbol IN ('A', 'B''C', 'YHOO')"),
+    *("data.symbol = 'YHOO' AND data.price < 10", "data.symbol = 'A' OR data.volume > 10"),
+    *("data.price < 5 AND data.volume BETWEEN 2 AND 900 AND data.symbol NOT IN ('A', 'é')", "TRUE", "FALSE"),
+    *("data.price > 5000", "data.price IN (1, 2, 3.5)", "data.symbol IS NOT NULL AND data.volume <= 0"),
+)
+
+
+def make_key() -> SpaceKey:
+    return SpaceKey.generate({"data.price": (0, 50, "0.01"), "data.volume": (-5, 1000, 1)}, ["data.symbol"])
+
+
+def random_events(count: int, seed: int) -> list[dict[str, Any]]:
+    random = Random(seed)
+    found = []
+    for _ in range(count):
+        data = {
+            "price": random.choice([random.randrange(5001) / 100, 7.25, 18.5, 3, 3.01, 5, 9, None]),
+            "volume": random.choice([random.randrange(-5, 1001), 2, 900, 901, 0, 10, 11]),
+            "symbol": random.choice(["YHOO", "A", "B'C", "é", "yhoo", "", None]),
+        }
+        found.append(event(**{name: data[name] for name in data if random.random() < 0.9}))
+    return found
+
+
+def test_filters_match_what_they_match_when_nothing_is_encrypted() -> None:
+    key, events = make_key(), random_events(300, 11)
+    index = Index([build_part(entry(n, encrypted(key, text)) for n, text in enumerate(FILTERS))])
+    assert found_by(key, events, index) == match_naive(FILTERS, events)
+
+
+def test_an_index_keeps_itself_in_a_file(tmp_path: Path) -> None:
+    key, events = make_key(), random_events(60, 12)
+    part = build_part(entry(n, encrypted(key, text)) for n, text in enumerate(FILTERS))
+    part.save(tmp_path / "p")
+    opened = Part.open(tmp_path / "p", verify=True)
+    assert opened.library == ASPE.name
+    assert found_by(key, events, Index([opened])) == match_naive(FILTERS, events)
+    assert "encrypted" in str(opened.explain().lines()[0]) or opened.filters.explain().lines()
+
+
+def test_versions_count_as_those_of_other_filters() -> None:
+    """Deltas, closings and folds are not the library's business; they hold all the same."""
+    key, random = make_key(), Random(13)
+    live, current = LiveIndex(), dict[int, str]()
+    for revision in range(1, 90):
+        number = random.randrange(12)
+        text = random.choice(FILTERS) if random.random() < 0.8 or number not in current else None
+        sealed = None if text is None else encrypted(key, text)
+        live.apply([Change(revision, "s", number, sealed, "aspe" if sealed else None)])
+        if text is None:
+            current.pop(number)
+        else:
+            current[number] = text
+        if revision % 22 == 0:
+            events = random_events(30, revision)
+            columns = columns_of(key, events, live.index)
+            found = live.index.match(columns, np.full(30, revision, np.int64)).lists()
+            numbers = sorted(current)
+            named = match_naive([current[each] for each in numbers], events)
+            assert found == [[numbers[place] for place in each] for each in named]
+
+
+def test_two_epochs_side_by_side_and_an_old_one_that_is_gone() -> None:
+    old = make_key()
+    both = old.rotated()
+    new = both.without_old()
+    events = random_events(40, 14)
+    expected = match_naive(FILTERS, events)
+
+    def index_of(key: SpaceKey) -> Index:
+        return Index([build_part(entry(n, encrypted(key, text)) for n, text in enumerate(FILTERS))])
+
+    for publisher, subscriber in ((old, old), (old, both), (both, both), (new, both), (new, new)):
+        assert found_by(publisher, events, index_of(subscriber)) == expected
+    nothing: list[list[int]] = [[]] * len(events)
+    assert found_by(old, events, index_of(new)) == nothing
+    assert found_by(make_key(), events, index_of(new)) != expected
+
+
+def test_a_space_of_texts_alone_has_no_rows() -> None:
+    key = SpaceKey.generate(texts=["data.symbol"])
+    texts = ["data.symbol = 'A'", "data.symbol <> 'A'", "TRUE", "data.symbol IN ('A', 'B')"]
+    events = [event(symbol=each) for each in ("A", "B", "C", None)]
+    index = Index([build_part(entry(n, encrypted(key, text)) for n, text in enumerate(texts))])
+    assert found_by(key, events, index) == match_naive(texts, events)
+
+
+def test_what_is_no_vector_matches_nothing() -> None:
+    """Whoever may publish may send anything; nobody else's events are the worse for it."""
+    key = SpaceKey.generate({"data.a": (0, 10, 1)})
+    index = Index([build_part([entry(0, encrypted(key, "data.a >= 0"))])])
+    good = json.loads(key.seal_lines([json.dumps(event(a=3)).encode()])[0])["data"]["v"]
+    size = len(base64.b64decode(good)) // 8
+
+    def sent(values: Any) -> str:
+        return base64.b64encode(np.array(values, np.float64).tobytes()).decode()
+
+    bad = [None, 7, "", "?" * len(good), good[:-4], good + "AAAA", good[:-1] + "é", {}, sent([np.nan] * size)]
+    bad += [sent([np.inf] * size), sent([0.0] * size), sent([1e300] * size), sent([1e-300] * size)]
+    data: list[dict[str, Any]] = [{"e": 1, "v": each} for each in bad]
+    data += [{"e": each, "v": good} for each in (None, "1", 1.5, True, 2, 1 << 70)] + [{"v": good}, {"e": 1}]
+    lines = [json.dumps({"data": each}).encode() for each in [*data, {"e": 1, "v": good}]]
+    columns = decode_json_lines(memoryview(b"\n".join(lines) + b"\n"), len(lines), list(index.paths))
+    found = index.match(columns, np.full(len(lines), 1 << 40, np.int64)).lists()
+    assert found == [[]] * len(data) + [[0]]
+
+
+def test_filters_of_two_keys_sizes_are_not_indexed_together() -> None:
+    one, two = (
+        SpaceKey.generate({"data.a": (0, 9, 1)}),
+        SpaceKey.generate({"data.a": (0, 9, 1), "data.b": (0, 9, 1)}),
+    )
+    with pytest.raises(ValueError, match="do not go together"):
+        build_part([entry(0, encrypted(one, "data.a > 1")), entry(1, encrypted(two, "data.a > 1"))])
+
+
+def test_the_screen_is_its_twin_in_plain_python() -> None:
+    random = np.random.default_rng(15)
+    lanes = random.standard_normal(7 * kernels.LANES).astype(np.float32)
+    events = random.standard_normal(7 * kernels.EVENTS).astype(np.float32)
+    words = [np.array([~np.uint64(0)]) for _ in range(2)]
+    expected = kernels._screen(lanes, 0, events, 0, 7, np.float32(-0.3), words[0])
+    assert _compiled_screen(lanes, events, words[1]) == expected != 0
+    assert words[0] == words[1] != 0 and expected & words[0][0] == words[0][0] != expected
+
+
+@kernels.compiled
+def _compiled_screen(lanes: Any, events: Any, sure: Any) -> Any:
+    return kernels.screen(lanes, 0, events, 0, 7, np.float32(-0.3), sure)
+
+
+def test_a_row_keeps_its_noise_within_its_margin() -> None:
+    """Two rows of one range are never the same, and none shows by its length how wide it is."""
+    epoch = Epoch(1, bytes(32), 1)
+    rows = [epoch.transform.rows(0, 400, 700, 1000, random_numbers)[0] for _ in range(50)]
+    assert len({row.tobytes() for row in rows}) == 50
+    attribute = NumberAttribute.of("data.a", 0, 1000, 1)
+    assert attribute.steps == 1000
+    assert len(epoch.transform.rows(0, 500, 500, 1000, random_numbers)) == 1
+    assert len(epoch.transform.rows(0, 5 * 10**6, 5 * 10**6, 10**7, random_numbers)) == 2
+
+
+def test_what_is_compiled_says_what_was_sent() -> None:
+    key = make_key()
+    found = decode_encrypted(
+        compile_encrypted(encrypted(key, "data.symbol = 'YHOO' AND data.price < 3")).compiled
+    )
+    assert [(each.epoch, len(each.rows)) for each in found] == [(1, 1)]
+    assert "YHOO" not in found[0].text and "price" not in found[0].text
