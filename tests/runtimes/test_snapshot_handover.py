@@ -20,7 +20,7 @@ from fieldfare.partitioning import AttributeSpace, Axis, Replicated
 from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest
+from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
@@ -230,8 +230,7 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
     revision, number = life.registry.revision(), life.writer.manifest.number
     axis = Axis(("data", "x"), (place_before(2), place_before(4)))
     cut = {SPACES[0]: AttributeSpace((axis,), ((0, 1, 0),), (1,)), SPACES[1]: Replicated(2)}
-    spaces = {space: SpaceManifest(partitioning=partitioning) for space, partitioning in cut.items()}
-    parts = build_snapshots(life.registry, revision, 0, spaces)
+    parts = build_snapshots(life.registry, revision, 0, cut.__getitem__)
     write_step(life.store, Indexer(Manifest(number, 0)).rebase(parts, revision, cut))
     life.floor = revision
     life.writer = life.open()

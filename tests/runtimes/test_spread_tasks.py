@@ -13,6 +13,7 @@ from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.partitioning import HashPartitioning, Partitioning
 from fieldfare.runtimes.spark.spread import tasks
+from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -47,7 +48,9 @@ class Scene:
 
     def sent(self) -> list[pa.RecordBatch]:
         """What AP sends to the matchers."""
-        row = {"partition": 0, "start": 0, "end": 1, "manifest": self.planned_with}
+        manifest = self.store.manifest(self.planned_with)
+        routing = encode_routing(routing_of(manifest, self.folder.slices, 1.0))
+        row = {"partition": 0, "start": 0, "end": 1, "manifest": manifest.number, "routing": routing}
         return list(Dispatch(self.folder, Spread(2, 1))(iter([pa.RecordBatch.from_pylist([row])])))
 
     def matched(self, sent: list[pa.RecordBatch]) -> list[int]:
