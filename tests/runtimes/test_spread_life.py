@@ -111,7 +111,7 @@ class Life:
         if random.random() < 0.5:
             sliced = [(name, len(space.slices)) for name, space in manifest.spaces.items()]
             work = [
-                (0, name, random.randrange(count), random.randrange(1, 99), random.random(), 0)
+                (0, name, random.randrange(count), random.randrange(1, 99), random.uniform(0.01, 1), 0)
                 for name, count in sliced
             ]
             measured.learn(manifest, work, 1.0, 2.0)

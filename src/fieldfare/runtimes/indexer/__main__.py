@@ -1,4 +1,4 @@
-"""``python -m fieldfare.runtimes.indexer -- DIR``: the indexer's process.
+"""``python -m fieldfare.runtimes.indexer --data DIR``: the indexer's process.
 
 It follows the registry of one data directory until SIGTERM (exit status 0), or until it cannot go on by
 itself (1, with the reason in the last line of its log; `EXIT_FORMAT` when no other process could either).

@@ -90,17 +90,30 @@ class _SlicesFile(msgspec.Struct):
     manifest: int = 0
     spaces: dict[str, _MeasuredSpace] = {}
 
+    def loads(self, name: str, space: SpaceManifest) -> tuple[LoadReport, ...]:
+        known = self.spaces.get(name)
+        is_it = known is not None and known.cut == cut_of(space.partitioning)
+        if known is not None and is_it and len(known.loads) == len(space.slices):
+            return known.loads
+        return tuple(LoadReport(n, 0.0, 0.0, 0.0, 0.0, part.size) for n, part in enumerate(space.slices))
+
 
 def routing_of(manifest: Manifest, path: Path, now_s: float) -> Routing:
     """How a batch is routed that is matched with a manifest, by what was last measured."""
     measured = _read(path)
-    spaces = {}
-    for name, space in manifest.spaces.items():
-        if len(space.slices) > 1:
-            cut, known = cut_of(space.partitioning), measured.spaces.get(name)
-            loads = known.loads if known is not None and known.cut == cut else ()
-            spaces[name] = SpaceRouting(cut, loads if len(loads) == len(space.slices) else _sizes(space))
-    return Routing(now_s, spaces)
+    return Routing(
+        now_s,
+        {
+            name: SpaceRouting(cut_of(space.partitioning), measured.loads(name, space))
+            for name, space in manifest.spaces.items()
+            if len(space.slices) > 1
+        },
+    )
+
+
+def last_loads(name: str, space: SpaceManifest, path: Path) -> tuple[LoadReport, ...]:
+    """What was last measured of a space's slices; of one that was not, its size."""
+    return _read(path).loads(name, space)
 
 
 def _read(path: Path) -> _SlicesFile:
@@ -108,10 +121,6 @@ def _read(path: Path) -> _SlicesFile:
         return msgspec.json.decode(path.read_bytes(), type=_SlicesFile)
     except (OSError, msgspec.DecodeError):
         return _SlicesFile()
-
-
-def _sizes(space: SpaceManifest) -> tuple[LoadReport, ...]:
-    return tuple(LoadReport(n, 0.0, 0.0, 0.0, 0.0, part.size) for n, part in enumerate(space.slices))
 
 
 @dataclass(slots=True)
