@@ -27,7 +27,7 @@ from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 from fieldfare.storage.folder import DataFolder
 
 WORK_METRIC = "work"
-"""What a query with several matchers tells of each batch: what they did, in rows of ``WORK``."""
+"""What a query with several matchers tells of each batch: what they did, a list of ``WORK`` for each block."""
 
 
 def start_query(
@@ -62,7 +62,7 @@ def start_query(
         spread = Spread(settings.matchers, settings.tasks, forwarding)
     matched = matched_ranges(ranges, replace(folder, root=folder.root.resolve()), spread)
     if spread is not None:
-        matched = matched.observe(WORK_METRIC, F.flatten(F.collect_list("work")).alias(WORK_METRIC))
+        matched = matched.observe(WORK_METRIC, F.collect_list("work").alias(WORK_METRIC))
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")

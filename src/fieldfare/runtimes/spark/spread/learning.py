@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from itertools import chain
 
 import msgspec
 from pyspark.sql.streaming import StreamingQuery
@@ -49,5 +50,6 @@ class Learner:
         number = msgspec.json.decode(progress["sources"][0]["endOffset"])["manifest"]
         # One that is gone was followed by others: the next batch is learnt from again.
         with suppress(IndexStoreError):
-            self._measured.learn(self._store.manifest(number), work[WORK_METRIC], started_s, ended_s)
+            done = chain.from_iterable(work[WORK_METRIC])
+            self._measured.learn(self._store.manifest(number), done, started_s, ended_s)
         self._measured.save(self._path, number)
