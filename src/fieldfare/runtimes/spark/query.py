@@ -27,7 +27,7 @@ from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 from fieldfare.storage.folder import DataFolder
 
 WORK_METRIC = "work"
-"""What a query with several matchers tells of each batch: what they did, a list of ``WORK`` for each block."""
+"""What a query with several matchers tells of each batch: what they did, rows of ``WORK`` by block."""
 
 
 def start_query(
