@@ -160,6 +160,21 @@ def test_every_file_is_imported_by_another_or_run() -> None:
     assert files - imported - commands == PROGRAMS
 
 
+def test_what_programs_import_exists() -> None:
+    """Benchmarks and experiments are run seldom, and are to run then."""
+    root = PACKAGE.parents[1]
+    missing = []
+    for folder in ("benchmarks", "examples", "experiments", "lab", "tools"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fieldfare"):
+                    try:
+                        exec(ast.unparse(node), {})
+                    except ImportError as error:
+                        missing.append(f"{path.relative_to(root)}:{node.lineno} {error}")
+    assert not missing, "\n".join(missing)
+
+
 def test_no_two_classes_have_one_name() -> None:
     """One word, one meaning: who finds a name finds the one thing that it stands for."""
     places: dict[str, list[str]] = {}

@@ -60,7 +60,7 @@ from fieldfare.pipeline.manifest import Manifest, SpaceManifest
 from fieldfare.planning.choosing import choose_partitioning
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.storage import open_event_log, open_index_store
-from fieldfare.storage.event_log import NewRecord, only_partition
+from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, RANGE_WIDTH, Boxes, boxes, points
 from fieldfare_lab.spark.batches import BatchReport, LogBatches
@@ -213,7 +213,7 @@ class Bench:
                     for start, end in bounds[first : first + 40]
                 ]
             )
-        self.end = only_partition(log).end()
+        self.end = log.partitions[0].end()
         log.close()
 
     def cut(self, partitioning: str, matchers: int) -> None:
