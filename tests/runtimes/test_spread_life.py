@@ -82,11 +82,14 @@ class Life:
 
     def go_on(self) -> None:
         """What may happen between any two tasks; old manifests go at once."""
-        what = self.random.choice(["nothing", "nothing", "change", "cut", "collect", "another process"])
+        what = self.random.choice(["nothing", "change", "cut", "cut", "collect", "another process"])
         if what == "change":
             self.change(self.random.randrange(1, 4))
         elif what == "cut":
             self.cut()
+            if self.random.random() < 0.7:  # nobody has the one of before any more
+                self.store.collect(self.store.greatest_number())
+                tasks._caches.clear()
         elif what == "collect":
             self.store.collect(self.store.greatest_number())
         elif what == "another process":
