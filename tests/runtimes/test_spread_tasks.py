@@ -115,7 +115,7 @@ def test_events_are_forwarded_alike_whenever_the_task_that_does_so_runs(scene: S
         row = {"partition": 0, "start": start, "end": start + 1, "manifest": number, "routing": routing}
         return list(Dispatch(scene.folder, Spread(2, 1, policy))(iter([pa.RecordBatch.from_pylist([row])])))
 
-    slow = tuple(LoadReport(n, 1.0, 90.0 * (n % 2), 5.0, 10.0, 9 - n) for n in range(4))
+    slow = tuple(LoadReport(n, 1.0, 90.0 * (n % 2), 5.0, 10.0 + 20 * n, 9 - n) for n in range(4))
     even = tuple(LoadReport(n, 1.0, 0.0, 5.0, 50.0, 50) for n in range(4))
     first = sent(slow)
     scene.index(cut)  # the manifest it was planned with is gone
