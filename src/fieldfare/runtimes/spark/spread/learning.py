@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.query import WORK_METRIC, reason
-from fieldfare.runtimes.spark.spread.loads import Measured
+from fieldfare.runtimes.spark.spread.loads import MatcherWork, Measured
 from fieldfare.storage import open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
@@ -36,20 +36,20 @@ class Learner:
             _log.warning("what the matchers measured could not be read: %s", reason(error))
 
     def _look(self, query: StreamingQuery) -> None:
-        # All of what Spark tells of a batch takes many calls of the Java process; its time is one.
-        last = query._jsq.lastProgress()
-        if last is None or (seen := last.timestamp()) == self._seen:
-            return
-        self._seen = seen
         progress = query.lastProgress
-        work = progress["observedMetrics"].get(WORK_METRIC) if progress is not None else None
-        if progress is None or work is None or not progress["numInputRows"]:
+        if progress is None or progress["timestamp"] == self._seen:
+            return
+        self._seen = progress["timestamp"]
+        observed = progress["observedMetrics"].get(WORK_METRIC)
+        if observed is None or not progress["numInputRows"]:
             return
         ended_s = time.monotonic()
         started_s = ended_s - progress["durationMs"].get("triggerExecution", 0) / 1000
         number = msgspec.json.decode(progress["sources"][0]["endOffset"])["manifest"]
+        # Spark tells it as JSON: a struct is an object.
+        rows = chain.from_iterable(observed[WORK_METRIC])
+        work = [MatcherWork(*(row[name] for name in MatcherWork._fields)) for row in rows]
         # One that is gone was followed by others: the next batch is learnt from again.
         with suppress(IndexStoreError):
-            done = chain.from_iterable(work[WORK_METRIC])
-            self._measured.learn(self._store.manifest(number), done, started_s, ended_s)
+            self._measured.learn(self._store.manifest(number), work, started_s, ended_s)
         self._measured.save(self._path, number)
