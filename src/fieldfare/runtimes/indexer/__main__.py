@@ -24,8 +24,7 @@ from fieldfare.storage.folder import DataFolder
 _log = logging.getLogger("fieldfare.indexer")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; gives its exit status."""
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fieldfare.runtimes.indexer", description="Index a service's subscriptions."
     )
@@ -41,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="how one space is cut; may be given several times",
     )  # fmt: skip
     parser.add_argument("--matcher-memory", type=int, default=0, metavar="BYTES")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; gives its exit status."""
+    options = parse(arguments)
     cuts = CutSettings.parsed(
         options.partitioning, options.matchers, options.slices, options.matcher_memory or half_of_memory()
     )
