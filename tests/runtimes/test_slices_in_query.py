@@ -31,6 +31,7 @@ CUTS = (
 )
 
 
+@pytest.mark.slow
 def test_events_meet_what_they_must_however_spaces_are_cut_from_time_to_time(
     session: SparkSession, tmp_path: Path
 ) -> None:
