@@ -288,9 +288,8 @@ def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -
             assert isinstance(life.writer.manifest.spaces[SPACES[0]].partitioning, AttributeSpace)
         life.change(20)
         life.check(since=passed)
-        life.writer.look_at_cuts({})
-        life.check(since=passed)
-        assert not life.writer.is_building, "all is as it is wished"
+        wanted = life.writer._cuts.due(life.writer._standing({}), time.monotonic())
+        assert not wanted, "all is as it is wished"
 
 
 def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
