@@ -58,7 +58,7 @@ test-fast: setup  ## the inner loop: no Spark, no service, nothing that takes lo
 test-all: checked  ## everything: the slow ones, and all examples
 	@$(BIN)/python -m pytest --numprocesses 2
 
-faults: setup  ## FAULTS_S seconds (600) of accidents to a service under load; needs root for disks of its own
+faults: setup  ## FAULTS_S seconds (600) of accidents to a service under load (FAULTS_OPTIONS=--kafka: with its logs there); needs root for disks of its own
 	@$(BIN)/python -m tests.faults --seconds $(or $(FAULTS_S),600) $(FAULTS_OPTIONS)
 
 simulation: setup  ## SEEDS seeds (1000) from FIRST (0) on of the service on a simulated machine
@@ -74,7 +74,7 @@ bench: setup  ## the benchmarks, one JSON object each
 	@$(BIN)/python benchmarks/end_to_end.py --json
 
 experiments: setup  ## the papers' figures again, from simulations: experiments/*/results
-	@for folder in experiments/bluedove experiments/autotuned; do $(BIN)/python $$folder || exit 1; done
+	@for folder in experiments/bluedove experiments/autotuned experiments/estreamhub; do $(BIN)/python $$folder || exit 1; done
 	@$(BIN)/python experiments/tables.py
 
 clean:  ## remove what this file made

@@ -15,15 +15,23 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path += [str(HERE / "bluedove"), str(HERE / "autotuned")]
+sys.path += [str(HERE / folder) for folder in ("bluedove", "autotuned", "estreamhub", "scaling")]
 
+import elastic_runs  # noqa: E402
+import scaling_tables  # noqa: E402
 import support  # noqa: E402
 import systems  # noqa: E402
 from paper_points import CAPACITY_GAINS, GAINS  # noqa: E402
 from read_time import GROWS  # noqa: E402
 from spark_tables import spread, summarise  # noqa: E402
 
-PAGES = [ROOT / "README.md", ROOT / "docs/papers/bluedove.md", ROOT / "docs/papers/autotuned.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        ROOT / f"docs/{name}.md"
+        for name in ("papers/bluedove", "papers/autotuned", "papers/estreamhub", "scaling")
+    ),
+]
 MARKED = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 WORKLOADS = {
     "paper": "the paper's: every range 250 wide, inside the axis",
@@ -159,6 +167,32 @@ def read_time() -> str:
     return markdown(["a read takes, ms", "best N at the four loads", *support.TUNERS], rows)
 
 
+def elastic_loads() -> str:
+    """Figures 8 and 9, a run a row."""
+    rows = []
+    figures = {"figure_8_runs": ("subscriptions", "Figure 8"), "figure_9_runs": ("day", "Figure 9")}
+    for name, (what, figure) in figures.items():
+        for row in elastic_runs.RESULTS.read(name):
+            which = f"{row[what]:,} subscriptions" if what == "subscriptions" else row[what]
+            cells = [row[field] for field in ("hosts_max", "host_seconds", "migrations")]
+            delays = [f"{1000 * row[f'delay_{share}_s']:,.0f}" for share in ("mean", "p50", "p99", "max")]
+            rows.append([figure, which, row["policy"], *cells, *delays])
+    header = ["", "", "policy", "hosts, most", "host-seconds", "migrations", "mean, ms", "p50", "p99", "most"]
+    return markdown(header, rows)
+
+
+def migration_times() -> str:
+    """Table I."""
+    rows = []
+    for row in elastic_runs.RESULTS.read("table_1"):
+        paper = f"{row['paper_ms']:,}" if row["paper_ms"] else ""
+        ours = f"{row['move_mean_ms']:.0f} ± {row['move_deviation_ms']:.0f}"
+        stopped = f"{row['stopped_mean_ms']:.0f} ({row['stopped_p99_ms']:.0f})"
+        rows.append([row["operator"], f"{row['subscriptions_a_slice']:,}", paper, ours, stopped])
+    header = ["operator", "subscriptions a matcher's slice", "the paper, ms", "ours, ms"]
+    return markdown([*header, "of it stopped, ms (p99)"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "pipeline": pipeline,
     "spread-40000": lambda: spread_over_matchers("40000_paper", ["local", "cluster"]),
@@ -168,6 +202,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibration": calibration,
     "tuners": tuners,
     "read-time": read_time,
+    "elastic-loads": elastic_loads,
+    "migration-times": migration_times,
+    "scaling-steps": lambda: markdown(*scaling_tables.steps()),
+    "scaling-machines": lambda: markdown(*scaling_tables.machines()),
+    "scaling-months": lambda: markdown(*scaling_tables.months()),
+    "scaling-delays": lambda: markdown(*scaling_tables.delays()),
 }
 
 

@@ -25,6 +25,7 @@ LAYERS = {
     "partitioning": "filters matching model",
     "forwarding": "partitioning",
     "planning": "filters forwarding matching model partitioning",
+    "elasticity": "effects",
     "membership": "effects filters model partitioning",
     "pipeline": "arrow_events filters forwarding matching model partitioning",
     "publishing": "effects",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
 import altair as alt
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results_folder import ResultsFolder, as_data
+
 from fieldfare.publishing import PublishingMachine
 from fieldfare_lab.simulation.publishing import Run, SystemModel, poisson_times, simulate
 
 RESULTS = Path(__file__).parent / "results"
+FOLDER = ResultsFolder(RESULTS)
+keep, read_table, write_table, write_picture = FOLDER.keep, FOLDER.read, FOLDER.write, FOLDER.draw
 
 DURATION_S = {1.75: 600.0, 17.5: 200.0, 35.0: 200.0, 55.0: 200.0}
 """The paper's loads, requests per second, and how long each is simulated."""
@@ -49,49 +54,6 @@ def summarise(run: Run, start_s: float, end_s: float) -> dict[str, float]:
         "left_messages": run.left_messages,
         "dropped_requests": run.dropped,
     }
-
-
-def keep(name: str, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of results/NAME.csv: measured now, or, with ``--draw``, those that are there."""
-    if "--draw" in sys.argv:
-        return read_table(name)
-    rows = measure()
-    write_table(name, rows)
-    return rows
-
-
-def read_table(name: str) -> list[dict[str, Any]]:
-    """What `write_table` wrote, numbers as numbers."""
-    with (RESULTS / f"{name}.csv").open(newline="") as file:
-        return [{key: _value_of(text) for key, text in row.items()} for row in csv.DictReader(file)]
-
-
-def _value_of(text: str) -> Any:
-    try:
-        return float(text) if "." in text or "n" in text else int(text)
-    except ValueError:
-        return text
-
-
-def write_table(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as results/NAME.csv."""
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"results/{name}.csv: {len(rows)} rows")
-
-
-def write_picture(name: str, chart: Any) -> None:
-    """Draw a chart as results/NAME.png."""
-    chart.save(RESULTS / f"{name}.png", scale_factor=2)
-    print(f"results/{name}.png")
-
-
-def as_data(rows: Sequence[Mapping[str, Any]]) -> alt.Data:
-    """Rows as Altair takes them, without a data frame."""
-    return alt.Data(values=[dict(row) for row in rows])
 
 
 def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, *, sort: Sequence[str], most_ms: float) -> Any:

@@ -7,7 +7,6 @@ in batches on one core: a matcher of one core, then, where the paper's have four
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,10 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results_folder import ResultsFolder
 
 from fieldfare.forwarding import Adaptive, Random, ResponseTime, SubscriptionCount
 from fieldfare.partitioning import (
@@ -36,6 +39,8 @@ from fieldfare_lab.simulation.bluedove.workload import LENGTH, PATHS, Boxes, box
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+FOLDER = ResultsFolder(RESULTS)
+keep, read_csv, write_csv = FOLDER.keep, FOLDER.read, FOLDER.write
 SUBSCRIPTIONS = 40_000
 MATCHERS = 20
 SUBSCRIPTION_S = 40.7e-9
@@ -134,39 +139,6 @@ def saturation(
         return run_at(rate_per_s, duration_s, partitioning, policy, model, stored, placement, skewed, seed)
 
     return saturation_rate(run, guess_per_s)
-
-
-def keep(name: str, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of a CSV in ``results/``: measured now, or, with ``--draw``, those that are there."""
-    if "--draw" in sys.argv:
-        return read_csv(name)
-    rows = measure()
-    write_csv(name, rows)
-    return rows
-
-
-def read_csv(name: str) -> list[dict[str, Any]]:
-    """What `write_csv` wrote, numbers as numbers."""
-    with (RESULTS / f"{name}.csv").open(newline="") as file:
-        return [{key: _value_of(text) for key, text in row.items()} for row in csv.DictReader(file)]
-
-
-def _value_of(text: str) -> Any:
-    if text in ("True", "False"):
-        return text == "True"
-    try:
-        return float(text) if "." in text else int(text)
-    except ValueError:
-        return text
-
-
-def write_csv(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Keep rows in ``results/``."""
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def draw(name: str, chart: alt.TopLevelMixin) -> None:

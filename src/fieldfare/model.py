@@ -203,6 +203,10 @@ class DeliverySettings:
         the one before it is settled. None: messages that fail come later than younger ones.
     push
         Where messages are sent by HTTP. None: they are fetched.
+    max_age_s
+        Seconds after which an event is of no use to this subscription: one that was appended longer ago is
+        not given any more. Up: less is lost to who was away. Down: who was away has less to catch up with.
+        None: as long as the log keeps it.
     expires_unused_s
         Seconds of the service's running time after which the subscription is removed if nobody has used it
         meanwhile: read, settled or changed. None: it stays.
@@ -219,6 +223,7 @@ class DeliverySettings:
     paused: bool = False
     order_by: str | None = None
     push: PushSettings | None = None
+    max_age_s: float | None = None
     expires_unused_s: float | None = None
     paused_because: str | None = None
 

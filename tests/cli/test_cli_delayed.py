@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cli_support import Fieldfare
 from real_gateway import running_gateway
+
+from fieldfare.gateway.delivery.expiry import expiry_s
+from fieldfare.gateway.delivery.record_lines import all_lines
+from fieldfare.storage import open_event_log
+from fieldfare.storage.folder import DataFolder
 
 pytestmark = pytest.mark.long
 
@@ -35,3 +43,37 @@ def test_a_table_cannot_wait(fieldfare: Fieldfare, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     said = fieldfare("publish", str(tmp_path / "x.parquet"), "--deliver-after", "9")
     assert said.exit_code == 2 and "cannot wait for their time" in said.stderr
+
+
+def test_events_are_given_an_end_from_when_they_come(fieldfare: Fieldfare, tmp_path: Path) -> None:
+    own = "2030-01-01T00:00:00Z"
+    whole = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+    lines = [
+        whole,
+        whole | {"id": "2", "expirytime": own},
+        {"source": "/s", "type": "t", "id": "3"},
+        {"x": 1},
+        7,
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "x.parquet")
+    with running_gateway(tmp_path / "data") as gateway:
+        told = ("--type", "t", "--url", gateway.url)
+        before_s = time.time()
+        for more in (("x.jsonl", "60"), ("x.parquet", "60"), ("x.jsonl", "60", "--deliver-after", "0.5")):
+            name, lasts_s, *rest = more
+            said = fieldfare("publish", str(tmp_path / name), "--expires-after", lasts_s, *rest, *told)
+            assert said.exit_code == 0, said.stderr
+        log = open_event_log(DataFolder(tmp_path / "data").log_url)
+        give_up_s = time.time() + 30
+        while len(found := [all_lines(each.payload) for each in log.read(0, log.end())]) < 3:
+            assert time.time() < give_up_s
+            time.sleep(0.02)
+        log.close()
+    for record, later_s in zip(found, (0, 0, 0.5), strict=True):
+        ends = [json.loads(line)["expirytime"] for line in record]
+        if len(ends) == 5:
+            assert ends.pop(1) == own, "what says it itself is believed"
+        for end in ends:
+            assert later_s <= expiry_s(end) - before_s - 60 < later_s + 60
+    assert fieldfare("publish", "-", "--expires-after", "-1", input="").exit_code == 2

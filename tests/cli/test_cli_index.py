@@ -13,7 +13,7 @@ from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
 from fieldfare.partitioning import HashPartitioning
 from fieldfare.pipeline.indexer import Indexer
-from fieldfare.runtimes.spark.spread.loads import Measured
+from fieldfare.runtimes.spark.spread.loads import MeasuredLoads
 from fieldfare.storage import open_registry
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
@@ -137,7 +137,7 @@ def test_the_slices_of_a_space_are_told_with_what_was_measured_of_them(
     lines = explain("--data", str(root)).stdout.splitlines()
     assert lines[0] == "3 slices at 3 matchers, by hash"
     assert lines[1:4] == [f"  slice {n} at {n}: {size} subscriptions" for n, size in enumerate(sizes)]
-    measured = Measured()
+    measured = MeasuredLoads()
     measured.learn(manifest, [(1, "default", 1, 500, 0.25, 0)], 1.0, 2.0)
     measured.save(folder.slices, manifest.number)
     lines = explain("--data", str(root)).stdout.splitlines()

@@ -90,6 +90,8 @@ class Ledger:
     waiting: dict[Key, dict[int, set[Position]]] = field(default_factory=dict)
     refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
     acknowledged: int = 0
+    pasts: int = 0
+    """How many subscriptions that began in the past have had all that they were owed."""
     _early: dict[tuple[Key, int], set[Position]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -157,6 +159,28 @@ class Ledger:
                 if space == key[0]:
                     found.update(self._owed(key, offset, stamp, events))
             return found
+
+    def place_before(self, size_bytes: int) -> int | None:
+        """The record that has about so many bytes of acknowledged ones behind it; None before there are."""
+        with self.lock:
+            for offset in sorted(self.sizes_bytes, reverse=True):
+                size_bytes -= self.sizes_bytes[offset]
+                if size_bytes <= 0:
+                    return offset
+        return None
+
+    def owed_since(self, space: str, start: int, text: str) -> dict[Position, int]:
+        """What a subscription is owed by now that begins at a record, whenever it was made."""
+        matches = Promise(text, 0, compile_filter(text).matches).matches
+        with self.lock:
+            records = [(at, record) for at, record in self.records.items() if at >= start]
+        return {
+            Position(0, at, index): event["data"][NUMBER]
+            for at, (owner, events, _) in records
+            if owner == space
+            for index, event in enumerate(events)
+            if matches(event)
+        }
 
     def matches(self, key: Key, event: Event) -> bool:
         """Whether the filter of a subscription that has had only one matches an event."""

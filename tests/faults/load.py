@@ -9,12 +9,8 @@ at one place only, matched by the filter that stood, and not acked before. `Load
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 import httpx
@@ -22,23 +18,16 @@ import msgspec
 import pyarrow as pa
 from ledger import Event, Fault, Key, Ledger, hold
 from pipeline_support import TYPED, random_event, random_filter, typed_event
+from readers import CHANGED, Actor, Called, Conversant, Historian, Puller, Reader, Streamer
 from service_support import ARROW, LINES, Api, RunningService, cloud_event, until
-from websockets.exceptions import InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection, connect
 from wire import Wire
 
-from fieldfare.client.event_stream import EventStreamParser
 from fieldfare.model import Position
 
 PACE_S = 0.01
-RETRY_S = 0.05
 SMALL_EVENTS_MAX = 8
 LARGE_EVENTS = 10_000
 DELIVERED_S = 150.0
-BEFORE_ALL = Position(0, -1, 0)
-SWALLOWED_S = 60.0
-"""What a broken connection has swallowed comes again within this time."""
-SPOKEN = "cloudevents.json"
 PRODUCER = "p"
 """The name of every space's publisher."""
 
@@ -50,91 +39,12 @@ FILTERS = {
     "streamed": "data.x >= 2",
     "pulled": "data.word LIKE 'a%' OR data.y < 3",
     "sparse": "data.bulk < 3 OR data.x = 5",
+    "called": "data.bulk < 3 OR data.flag = TRUE",
 }
 """What stands in every space, and is read all the time."""
-CHANGED = "changed"
-"""What stands in every space under filters that change, and is read all the time too."""
 
 MAY_REFUSE = {(429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "stopping")}
 """The answers that say that something cannot be done now."""
-
-
-class Stopped(Exception):
-    """The actor was told to stop while it waited for an answer."""
-
-
-class Actor:
-    """Somebody who uses the service from a thread of their own until told to stop."""
-
-    def __init__(self, load: Load, space: str, seed: str) -> None:
-        self.load = load
-        self.ledger = load.ledger
-        self.space = space
-        self.random = Random(seed)
-        self.api = Api(load.url)
-        self.stopping = threading.Event()
-        self.paused = threading.Event()
-        self.error: BaseException | None = None
-        self._at_rest = threading.Event()
-        self._thread = threading.Thread(target=self._act, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def pause(self) -> None:
-        """Do nothing any more until told to go on; what was begun is finished on return."""
-        self._at_rest.clear()
-        self.paused.set()
-        until(lambda: self.error is not None or self._at_rest.is_set(), why=f"({self} comes to rest)")
-        self.check()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self._thread.join(90)
-        assert not self._thread.is_alive(), f"{self} did not end"
-        self.check()
-
-    def check(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-    def _act(self) -> None:
-        try:
-            while not self.stopping.is_set():
-                if self.paused.is_set():
-                    self._at_rest.set()
-                    self.stopping.wait(RETRY_S)
-                else:
-                    self._at_rest.clear()
-                    self.act()
-        except Stopped:
-            pass
-        except BaseException as error:
-            self.error = error
-
-    def act(self) -> None:
-        """One thing to do."""
-        raise NotImplementedError
-
-    def broken_off(self) -> None:
-        """An answer did not come, or not to its end."""
-
-    def call(self, method: str, path: str, **arguments: Any) -> tuple[httpx.Response, int]:
-        """An answer, and after how many tries: after a broken connection and "not now" it is tried again."""
-        tries = 0
-        while True:
-            tries += 1
-            self.load.calls += 1
-            try:
-                answer = self.api.http.request(method, f"/v1/spaces/{self.space}{path}", **arguments)
-            except httpx.TransportError:
-                self.broken_off()
-            else:
-                if answer.status_code < 429:
-                    return answer, tries
-                self.load.refused(answer)
-            if self.stopping.wait(RETRY_S):
-                raise Stopped
 
 
 class Publisher(Actor):
@@ -237,170 +147,6 @@ class Changer(Actor):
             self.ledger.promise((self.space, id), text, document["revision"])
 
 
-class Reader(Actor):
-    """Receives and acks; checks every message."""
-
-    def __init__(self, load: Load, key: Key, seed: str) -> None:
-        super().__init__(load, key[0], seed)
-        self.key = key
-        self.path = f"/subscriptions/{key[1]}"
-        self.given: dict[Position, int] = {}
-        self.confirmed: dict[Position, int] = {}
-        self.repeated = 0
-        self._numbers: set[int] = set()
-        self._newest = BEFORE_ALL
-        self.has_all = True
-        """Whether nothing older than what came can still come."""
-        self._broken_off: list[tuple[float, Position]] = []
-
-    def broken_off(self) -> None:
-        """What a stream or an answer that broke off has swallowed may come after younger messages.
-
-        For who is back at once is given more before the service has noticed. Until then nobody can say that
-        all up to some message came: such an ack would settle what was swallowed.
-        """
-        now_s = time.monotonic()
-        recent = [each for each in self._broken_off if now_s - each[0] < SWALLOWED_S]
-        self._broken_off = [*(recent or self._broken_off[-1:]), (now_s, self._newest)]
-        self.has_all = False
-
-    def take(self, messages: list[tuple[Position, Event]]) -> None:
-        """Check messages that came, and ack them until that is answered."""
-        for position, event in messages:
-            self.check_message(position, event)
-        self.settle([position for position, _ in messages])
-
-    def settle(self, positions: list[Position]) -> None:
-        """Ack what was given until that is answered."""
-        texts = [str(position) for position in positions]
-        all_up_to = self.random.random() < 0.3 and self.has_all
-        body = {"up_to": texts[-1]} if all_up_to else {"positions": texts}
-        answer, _ = self.call("POST", f"{self.path}/ack", json=body)
-        assert answer.status_code == 200, answer.text
-        self.settled(positions)
-
-    def settled(self, positions: list[Position]) -> None:
-        """It was answered."""
-        self.confirmed.update((position, self.given[position]) for position in positions)
-        self.ledger.confirm(self.key, positions)
-
-    def check_message(self, position: Position, event: Event) -> None:
-        where = f"{self.key} at {position}"
-        number = event["data"]["n"]
-        space, sent = self.ledger.events.get(number, ("nobody", None))
-        hold(space == self.space, "foreign", f"{where}: an event of {space}")
-        hold(event == sent, "wrong", f"{where}: {event}, but sent was {sent}")
-        hold(position not in self.confirmed, "doubled", f"{where} came again after its ack was answered")
-        if position in self.given:
-            self.repeated += 1
-            hold(self.given[position] == number, "wrong", f"{where}: another event than the first time")
-            return
-        hold(number not in self._numbers, "doubled", f"{where}: event {number} came at another place before")
-        newest = min([self._newest, *(at for _, at in self._broken_off)])
-        hold(position > newest, "wrong", f"{where} came after {self._newest}, {self._broken_off}")
-        self._newest = max(self._newest, position)
-        self._numbers.add(number)
-        self.given[position] = number
-        record = self.ledger.records.get(position.offset)
-        if record is not None:
-            there = record[1][position.index]["data"]["n"]
-            hold(there == number, "wrong", f"{where}: its place is another's")
-        if self.key[1] != CHANGED:
-            hold(self.ledger.matches(self.key, event), "wrong", f"{where}: {event} does not match")
-
-    def rewind(self, end: int) -> None:
-        """Go back to a log that ends there."""
-        self.confirmed = {at: n for at, n in self.confirmed.items() if at.offset < end}
-        self.given = {at: n for at, n in self.given.items() if at.offset < end}
-        self._numbers = set(self.given.values())
-        self._newest = max(self.given, default=BEFORE_ALL)
-        self._broken_off.clear()
-
-
-class Streamer(Reader):
-    """Reads a stream of server-sent events; now and then it breaks off and comes back."""
-
-    def act(self) -> None:
-        path = f"/v1/spaces/{self.space}{self.path}/stream"
-        chunks_left = self.random.randrange(20, 200)
-        try:
-            with self.api.http.stream("GET", path, params={"ack_deadline_s": 600}) as response:
-                if response.status_code != 200:
-                    response.read()
-                    self.load.refused(response)
-                    self.stopping.wait(RETRY_S)
-                    return
-                parser = EventStreamParser()
-                for chunk in response.iter_raw():
-                    messages = [
-                        (Position.parse(frame.id.decode()), json.loads(frame.data))
-                        for frame in parser.feed(chunk)
-                    ]
-                    if messages:
-                        self.take(messages)
-                        chunks_left -= 1
-                    if self.stopping.is_set() or self.paused.is_set() or chunks_left <= 0:
-                        return
-        except httpx.TransportError:
-            self.stopping.wait(RETRY_S)
-        finally:
-            self.broken_off()
-
-
-class Puller(Reader):
-    """Pulls some messages at a time."""
-
-    def act(self) -> None:
-        body = {"max": self.random.choice([1, 20, 500]), "wait_s": 1, "ack_deadline_s": 5}
-        answer, _ = self.call("POST", f"{self.path}/pull", json=body)
-        assert answer.status_code == 200, answer.text
-        messages = [(Position.parse(each["position"]), each["event"]) for each in answer.json()["messages"]]
-        if messages:
-            self.take(messages)
-
-
-class Conversant(Reader):
-    """Reads a WebSocket, and acks on it; what is refused there, or not answered, is acked with a request."""
-
-    def act(self) -> None:
-        url = f"{self.load.url}/v1/spaces/{self.space}{self.path}/websocket?ack_deadline_s=600"
-        frames_left = self.random.randrange(20, 400)
-        unanswered: dict[str, list[Position]] = {}
-        try:
-            with connect(
-                url.replace("http", "ws", 1), subprotocols=[SPOKEN], open_timeout=60, close_timeout=1
-            ) as socket:
-                while frames_left > 0 and not (self.stopping.is_set() or self.paused.is_set()):
-                    with suppress(TimeoutError):
-                        self._hear(json.loads(socket.recv(timeout=1)), socket, unanswered)
-                        frames_left -= 1
-        except InvalidStatus as refusal:
-            problem = json.loads(refusal.response.body or b"{}")
-            self.load.refused_as(refusal.response.status_code, problem.get("type", ""), f"{problem}")
-        except (OSError, EOFError, WebSocketException):
-            self.stopping.wait(RETRY_S)
-        finally:
-            self.broken_off()
-            for positions in unanswered.values():
-                self.settle(positions)
-
-    def _hear(self, event: Event, socket: ClientConnection, unanswered: dict[str, list[Position]]) -> None:
-        if "fieldfareposition" in event:
-            position = Position.parse(event.pop("fieldfareposition"))
-            del event["fieldfareattempt"]
-            self.check_message(position, event)
-            id = str(position)
-            unanswered[id] = [position]
-            said = {"specversion": "1.0", "id": id, "source": "/reader", "type": "fieldfare.ack"}
-            socket.send(json.dumps(said | {"data": {"positions": [id]}}))
-        elif event["type"] == "fieldfare.done":
-            self.settled(unanswered.pop(event["data"]["said"]))
-        else:
-            assert event["type"] == "fieldfare.problem", event
-            self.load.refused_as(event["data"]["status"], event["data"]["type"], str(event))
-            self.settle(unanswered.pop(event["data"]["said"]))
-
-
 @dataclass
 class LoadSettings:
     """How much of what is done.
@@ -444,7 +190,7 @@ class Load:
         self.bulk_subscriptions = settings.bulk_subscriptions
         self.behind_max_bytes = settings.behind_max_bytes
         self.publishers: list[Publisher] = []
-        self.changers: list[Changer] = []
+        self.changers: list[Changer | Historian] = []
         self.readers: dict[Key, Reader] = {}
         self.uncertain: set[Key] = set()
         """Subscriptions of which only that is known that what comes is an event of their space."""
@@ -457,15 +203,22 @@ class Load:
                 self.ledger.promise((space, id), text, answer["revision"])
                 self.ledger.watch((space, id))
             self.publishers.append(Publisher(self, place, space, f"{seed}-publisher-{space}"))
-            self.changers.append(Changer(self, space, f"{seed}-changer-{space}"))
-            self.changers[-1].put(CHANGED, "data.x = 1")
+            changer = Changer(self, space, f"{seed}-changer-{space}")
+            changer.put(CHANGED, "data.x = 1")
+            self.changers.append(changer)
+            self.changers.append(Historian(self, space, f"{seed}-historian-{space}"))
             for kind, id in (
+                (Called, "called"),
                 (Streamer if place % 2 == 0 else Conversant, "streamed"),
                 (Puller, "pulled"),
                 (Puller, "sparse"),
                 (Streamer, CHANGED),
             ):
-                self.readers[space, id] = kind(self, (space, id), f"{seed}-{space}-{id}")
+                reader = self.readers[space, id] = kind(self, (space, id), f"{seed}-{space}-{id}")
+                if isinstance(reader, Called):
+                    path = f"/v1/spaces/{space}/subscriptions/{id}"
+                    answer = api.http.patch(path, json={"delivery": reader.settings})
+                    assert answer.status_code == 200, answer.text
         for actor in self.actors:
             actor.start()
 
@@ -585,7 +338,8 @@ class Load:
         repeated = sum(reader.repeated for reader in self.readers.values())
         print(
             f"{self.ledger.acknowledged} events in {len(self.ledger.records)} records, {self._confirmed()}"
-            f" messages confirmed, {repeated} came again unacked, refused: {dict(self.ledger.refusals)}"
+            f" messages confirmed, {repeated} came again unacked, {self.ledger.pasts} pasts read,"
+            f" refused: {dict(self.ledger.refusals)}"
         )
 
     def abandon(self) -> None:

@@ -43,8 +43,9 @@ class Scene:
         **options: Any,
     ) -> None:
         print(f"seed {seed}")
-        self.data, self.random, self._options = data, Random(seed), options
-        self.service = RunningService(data, **options)
+        self.data, self.random = data, Random(seed)
+        self._options = {"webhook_allow": "127.0.0.1", **options}
+        self.service = RunningService(data, **self._options)
         try:
             self.service.wait_ready()
             self.load = Load(self.service, seed, load, wire)

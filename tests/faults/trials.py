@@ -30,6 +30,8 @@ from scene import BUSY, Scene, scene
 from service_support import until
 from wire import Wire
 
+from fieldfare_lab.kafka_broker import KafkaBroker
+
 KINDS = ("lost", "doubled", "wrong", "foreign", "stuck")
 READY_S = 240.0
 WEEK_S = 7 * 86_400
@@ -72,10 +74,21 @@ class Trial:
         Between it and its clients.
     report
         Is told of all that is done.
+    broker
+        Keeps the service's logs, if they are in Kafka.
     """
 
-    def __init__(self, played: Scene, disk: LossyDisk, folder: Path, wire: Wire, report: Report) -> None:
+    def __init__(
+        self,
+        played: Scene,
+        disk: LossyDisk,
+        folder: Path,
+        wire: Wire,
+        report: Report,
+        broker: KafkaBroker | None = None,
+    ) -> None:
         self.played, self.disk, self.folder, self.wire, self.report = played, disk, folder, wire, report
+        self.broker = broker
         self.random = played.random
 
     def suffer(self, name: str) -> None:
@@ -94,6 +107,22 @@ class Trial:
         """SIGSTOP for a while: sometimes long enough to be noticed."""
         with frozen(victims_of(self.played.service, kind)):
             self.played.linger(self.random.choice([0.5, 3, 12]))
+
+    def strand(self, kind: str) -> None:
+        """The broker dies, or does nothing for a while: sometimes longer than anybody waits for it."""
+        broker = self.broker
+        assert broker is not None
+        if kind == "killed":
+            broker.kill()
+        else:
+            broker.stop_answering()
+        try:
+            self.played.linger(self.random.choice([0.5, 3, 15]))
+        finally:
+            if kind == "killed":
+                broker.start_again()
+            else:
+                broker.answer_again()
 
     def power(self, kind: str) -> None:
         """The power fails: what was not synced may be gone."""
@@ -206,7 +235,9 @@ def nonsense(random: Random) -> bytes:
 
 ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
     name: getattr(Trial, name)
-    for name in (*("kill", "hang", "power", "full", "failing", "clock", "cut", "slow", "files", "nonsense"),)
+    for name in (
+        *("kill", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files", "nonsense"),
+    )
 }
 
 PROCESSES = ("gateway", "driver", "task", "source", "java", "indexer")
@@ -218,6 +249,9 @@ DECK = (
     *("files gateway", "files driver", "files indexer"),
 )
 """What happens in one trial, in an order drawn anew for each."""
+
+KAFKA_DECK = (*DECK, *(f"strand {kind}" for kind in ("killed", "hung") for _ in range(4)))
+"""The same where the logs are in Kafka."""
 
 
 def find_compiler() -> str | None:
@@ -237,7 +271,12 @@ def failing_disk(folder: Path) -> Path | None:
 
 
 def run_trial(
-    folder: Path, seed: int, report: Report, deck: tuple[str, ...] = DECK, until_s: float = float("inf")
+    folder: Path,
+    seed: int,
+    report: Report,
+    deck: tuple[str, ...] = DECK,
+    until_s: float = float("inf"),
+    broker: KafkaBroker | None = None,
 ) -> None:
     """One trial in a folder of its own; what it breaks goes into the report."""
     report.trials += 1
@@ -252,6 +291,8 @@ def run_trial(
         environment |= hit | {"LD_PRELOAD": str(library)}
     else:
         names = [name for name in names if name != "failing"]
+    if broker is not None:
+        environment["FIELDFARE_LOG"] = f"kafka://{broker.address}/trial-{seed}?partitions=1"
     options = {**BUSY, "retention_bytes": 32 * MIB, "disk_free_min_bytes": 0, "pipeline_stall_s": 20}
     wire = Wire()
     name = "the start"
@@ -269,7 +310,7 @@ def run_trial(
             ) as played,
         ):
             try:
-                trial = Trial(played, disk, folder, wire, report)
+                trial = Trial(played, disk, folder, wire, report, broker)
                 played.load.flow(20, READY_S)
                 for name in itertools.takewhile(lambda _: time.monotonic() < until_s, names):
                     print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
@@ -288,14 +329,15 @@ def run_trial(
         wire.close()
 
 
-def run_trials(seed: int, seconds: float) -> Report:
+def run_trials(seed: int, seconds: float, broker: KafkaBroker | None = None) -> Report:
     """Trials for so long, or a little longer: the last one comes to its end."""
+    deck = DECK if broker is None else KAFKA_DECK
     report = Report(seed)
     until_s = time.monotonic() + seconds
     at = 0
     while at == 0 or time.monotonic() < until_s:
         folder = Path(tempfile.mkdtemp(prefix="fieldfare-trial-"))
-        run_trial(folder, seed + at, report, until_s=until_s)
+        run_trial(folder, seed + at, report, deck, until_s, broker)
         shutil.rmtree(folder, ignore_errors=True)
         print(report.line(), flush=True)
         at += 1

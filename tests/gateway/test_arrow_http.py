@@ -296,6 +296,6 @@ def test_rows_of_a_large_record_are_written_as_they_are_needed():
         records.lines(0, [index])
     assert len(held._written) == 2_000
     assert records._size_bytes == held.size_bytes
-    records.put(1, b"{}\n" * (1 << 19))
+    records.put(1, b"{}\n" * (1 << 19), 0)
     assert list(records._held) == [1]
     assert records._size_bytes == 3 << 19

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from gateway_support import BATCH, EVENTS, Running, encode, event, run, running,
 
 from fieldfare.gateway.publishing import delayed as module
 from fieldfare.storage.errors import EventLogError
+from fieldfare.storage.event_log import NewRecord
 
 DELAYED = "/v1/spaces/default/delayed"
 
@@ -192,6 +194,57 @@ def test_no_more_waits_than_may_and_it_counts_for_the_spaces_quota(tmp_path: Pat
         async with running(tmp_path, delayed_max_bytes=1_000) as r:
             again = (await r.client.get("/v1/spaces/default/quotas")).json()["used"]["stored_event_bytes"]
             assert again == used and (await later(r, event(2, "x" * 600))).status_code == 429
+
+    run(work)
+
+
+def test_a_space_that_fills_what_may_wait_leaves_others_their_share(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, delayed_max_bytes=1_000) as r:
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            assert (await later(r, event(1, "x" * 600))).status_code == 202
+            assert (await later(r, event(2, "x" * 600))).status_code == 429
+            headers = {**BATCH, "Fieldfare-Deliver-After": "60"}
+            codes = []
+            for id in range(4):
+                body = encode([event(id, "x" * 100)])
+                answer = await r.client.post("/v1/spaces/other/events", content=body, headers=headers)
+                codes.append(answer.status_code)
+            assert codes == [202, 202, 429, 429], "two of about 180 bytes are in half of a thousand"
+            assert (await later(r, event(3, "x"))).status_code == 429
+
+    run(work)
+
+
+def test_who_publishes_one_event_for_later_waits_for_nobodys_flood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_AT_ONCE", 10)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            store, kept = r.gateway.delayed._store, []
+            keep = store.keep
+            first = threading.Event()
+
+            def slow(records: Any, now_ms: int) -> Any:
+                first.wait(10)
+                kept.append([record.space for record, _ in records])
+                return keep(records, now_ms)
+
+            monkeypatch.setattr(store, "keep", slow)
+            flood = NewRecord("flood", encode(event(1)) + b"\n", 1)
+            waiting = [asyncio.ensure_future(r.gateway.delayed.keep(flood, 1 << 50)) for _ in range(100)]
+            large = NewRecord("large", encode(event(1, "x" * (5 << 20))) + b"\n", 1)
+            waiting += [asyncio.ensure_future(r.gateway.delayed.keep(large, 1 << 50)) for _ in range(3)]
+            waiting.append(
+                asyncio.ensure_future(r.gateway.delayed.keep(NewRecord("one", flood.payload, 1), 1 << 50))
+            )
+            await asyncio.sleep(0)
+            first.set()
+            await asyncio.gather(*waiting)
+            assert "one" in kept[0] + kept[1] + kept[2], "in its turn"
+            assert max(each.count("large") for each in kept) == 1 and len(kept) >= 11
 
     run(work)
 

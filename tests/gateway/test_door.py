@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from gateway_support import BATCH, EVENTS, SUBSCRIPTIONS, encode, event, run, running, served
@@ -157,6 +158,28 @@ def test_pages_of_the_services_own_and_of_named_origins_may_use_it(tmp_path):
             assert told.status_code == 400 and told.headers["access-control-allow-origin"] == origin
             assert "location" in told.headers["access-control-expose-headers"].lower()
             problem(await r.client.get("/v1/stats", headers={"origin": EVIL}), 403, "cross-origin")
+
+    run(work)
+
+
+def test_a_page_of_another_origin_hears_that_the_service_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without these headers its browser says that the network failed, and nobody looks at a log."""
+
+    async def work() -> None:
+        origin = "https://app.example.com"
+        async with running(tmp_path, cors_origins=origin) as r:
+
+            async def fail() -> None:
+                raise ZeroDivisionError
+
+            monkeypatch.setattr(r.gateway.figures, "stats", fail)
+            answer = await r.client.get(
+                "/v1/stats", headers={"origin": origin, "sec-fetch-site": "cross-site"}
+            )
+            assert answer.status_code == 500 and answer.json()["type"] == "urn:fieldfare:problem:internal"
+            assert answer.headers["access-control-allow-origin"] == origin
 
     run(work)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +51,12 @@ def until_s(seconds: float) -> str:
 async def subscribe(r: Running, id: str, **delivery: Any) -> None:
     made = {"filter": "EXISTS data", "delivery": delivery}
     assert (await r.client.put(f"{SUBSCRIPTIONS}/{id}", json=made)).status_code == 201
+
+
+async def append(r: Running, event: dict[str, Any], at_s: float) -> None:
+    """As if it were published at a moment."""
+    payload = encode(event) + b"\n"
+    await r.gateway.writer.append(NewRecord("default", payload, 1, appended_ms=int(1000 * at_s)))
 
 
 async def pulled(r: Running, id: str) -> list[str]:
@@ -120,6 +128,82 @@ def test_what_is_over_is_settled_and_counted_and_the_rest_is_given(tmp_path: Pat
             assert await pulled(r, "a") == ["lasts", "always"]
             assert await figure(r) == 2
             assert await r.ack("a", "0-0-1", "0-0-2") == "0-2-0", "what was over counts as settled"
+
+    run(work)
+
+
+@pytest.mark.parametrize("is_read_anew", [False, True])
+def test_what_is_older_than_a_subscription_wants_is_settled_for_it_and_given_to_others(
+    tmp_path: Path, clock: Any, is_read_anew: bool
+) -> None:
+    """A dashboard that was closed for a day is to begin with now, and the audit beside it with yesterday."""
+
+    async def work() -> None:
+        clock.now_s = time.time()
+        async with running(tmp_path) as r:
+            await subscribe(r, "fresh", max_age_s=60)
+            await subscribe(r, "all")
+            await r.publish(event(1, {}), event(2, {}))
+            r.pipeline.step()
+            assert await pulled(r, "fresh") == ["1", "2"]
+            nack = {"positions": ["0-0-0", "0-0-1"]}
+            assert (await r.client.post(f"{SUBSCRIPTIONS}/fresh/nack", json=nack)).status_code == 200
+        async with running(tmp_path) as r:
+            clock.now_s += 59
+            if is_read_anew:
+                assert await pulled(r, "fresh") == ["1", "2"]
+                assert (await r.client.post(f"{SUBSCRIPTIONS}/fresh/nack", json=nack)).status_code == 200
+            clock.now_s += 2
+            await append(r, event(3, {}), clock.now_s)
+            r.pipeline.step()
+            assert await pulled(r, "fresh") == ["3"] and await figure(r) == 2
+            assert await r.ack("fresh", "0-1-0") == "0-2-0", "what was too old counts as settled"
+            assert await pulled(r, "all") == ["1", "2", "3"]
+            patch = {"delivery": {"max_age_s": None}}
+            assert (await r.client.patch(f"{SUBSCRIPTIONS}/fresh", json=patch)).status_code == 200
+            await r.client.post(f"{SUBSCRIPTIONS}/fresh/seek", json={"to": "earliest"})
+            assert await pulled(r, "fresh") == ["1", "2", "3"]
+
+    run(work)
+
+
+def test_a_receiver_and_tables_know_the_age_too(tmp_path: Path, clock: Any) -> None:
+    async def work() -> None:
+        clock.now_s = time.time()
+        with receiving() as receiver:
+            async with running(tmp_path, **LOOPBACK) as r:
+                made = {"filter": "EXISTS data", "delivery": {"max_age_s": 60, "paused": True}}
+                made["delivery"]["push"] = {"url": receiver.url}
+                assert (await r.client.put(f"{SUBSCRIPTIONS}/a", json=made)).status_code == 201
+                await r.publish(event("old", {}))
+                table = pa.table({name: [text] for name, text in event("row").items() if name != "data"})
+                table = table.append_column("data", pa.array([{"x": 1}]))
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, table.schema) as writer:
+                    writer.write_table(table)
+                body = sink.getvalue().to_pybytes()
+                assert (await r.client.post(EVENTS, content=body, headers=ARROW)).status_code == 200
+                clock.now_s += 120
+                await append(r, event("new", {}), clock.now_s)
+                r.pipeline.step()
+                patch = {"delivery": {"paused": False}}
+                assert (await r.client.patch(f"{SUBSCRIPTIONS}/a", json=patch)).status_code == 200
+                await until_async(lambda: bool(receiver.ids))
+                assert receiver.ids == ["new"] and await figure(r) == 2
+
+    run(work)
+
+
+@pytest.mark.parametrize("value", [0, -1, "60", True, 315_360_001, float("inf")])
+def test_an_age_that_is_none_is_refused(tmp_path: Path, value: Any) -> None:
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            body = f'{{"filter": "EXISTS data", "delivery": {{"max_age_s": {json.dumps(value)}}}}}'
+            headers = {"content-type": "application/json"}
+            answer = await r.client.put(f"{SUBSCRIPTIONS}/a", content=body, headers=headers)
+            assert answer.status_code == 400, answer.text
+            if value != float("inf"):
+                assert answer.json()["pointer"] == "/delivery/max_age_s"
 
     run(work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import sys
@@ -148,6 +149,34 @@ def test_up_to_settles_within_its_partition(tmp_path, stores):
                     "/v1/spaces/default/subscriptions/a/ack", json={"positions": [nowhere]}
                 )
                 assert answer.status_code == 400 and nowhere in answer.json()["detail"]
+
+    run(work)
+
+
+def test_a_log_whose_own_retention_overtakes_matching_gives_what_comes_after(tmp_path, stores, caplog):
+    """A topic of Kafka keeps a day, and the pipeline was away for two."""
+
+    async def work() -> None:
+        async with running(tmp_path, stats_s=0.01) as r:
+            await r.subscribe("a", "data.x = 1")
+            for i in range(9):
+                await r.publish(event(i, {"x": 1}))
+            stores.match(r.gateway, records=2)
+            before = await pull_all(r, "a")
+            waiting = asyncio.create_task(pull_all(r, "a", wait_s=20))
+            for partition in stores.log.partitions:
+                partition.trim(partition.end())
+            places = {(await r.publish(event(f"new {i}", {"x": 1})))["partition"] for i in range(9)}
+            assert places == {0, 1, 2}
+            stores.match(r.gateway)
+            r.gateway.maintenance.round(10)
+            found = await waiting
+            while len(found) < 9:
+                found += await r.pull("a", wait_s=20)
+            assert {each["event"]["id"] for each in found} == {f"new {i}" for i in range(9)}
+            stats = (await r.client.get("/v1/stats")).json()
+            assert stats["log_end"] == stats["matched_end"] and stats["lag_events"] == 0
+            assert before and "retention took records" in caplog.text and "Give the topic more" in caplog.text
 
     run(work)
 

@@ -135,6 +135,7 @@ ATTACKS: dict[str, tuple[Callable[[], str], str]] = {
     "issued in the future": (lambda: sign(iat=int(time.time()) + 60), "This token is not valid yet"),
     "issued never": (lambda: sign(iat="x"), NOT_VALID),
     "nobody's": (lambda: sign(sub=None), "This token lacks the claim sub."),
+    "one without a name": (lambda: sign(sub=""), NOT_VALID),
     "a number's": (lambda: sign(sub=17), NOT_VALID),
     "somebody's with a very long name": (lambda: sign(sub="x" * 256), NOT_VALID),
     "half a character's": (lambda: sign(sub="\ud800"), NOT_VALID),

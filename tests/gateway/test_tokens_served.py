@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -303,6 +305,34 @@ def test_keys_that_come_too_slowly_are_given_up(monkeypatch: pytest.MonkeyPatch)
         assert KeyUrl(shown.url, 5).read()
     with pytest.raises(TokenKeysError, match="cannot be read"):
         KeyUrl(shown.url, 5).read()
+
+
+def test_a_head_that_trickles_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of it comes in time, and the last one never: a withdrawn key would count for hours."""
+    monkeypatch.setattr(token_keys, "FETCH_MAX_S", 0.3)
+    ended = threading.Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            try:
+                while not ended.wait(0.02):
+                    connection.sendall(b"x: y\r\n")
+            except OSError:
+                """It was hung up on."""
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        trickling = threading.Thread(target=trickle)
+        trickling.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/keys.json"
+        reading = ThreadPoolExecutor(1).submit(KeyUrl(url, 5).read)
+        try:
+            with pytest.raises(TokenKeysError, match="longer than"):
+                reading.result(20)
+        finally:
+            ended.set()
+            trickling.join(10)
 
 
 def test_a_file_of_keys_is_read_again_when_it_changed_and_only_then(tmp_path: Path) -> None:

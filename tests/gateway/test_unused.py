@@ -80,6 +80,35 @@ def test_whoever_settles_waits_or_changes_something_uses_it(tmp_path: Path) -> N
     run(work)
 
 
+def test_whoever_works_on_what_he_pulled_uses_it_until_its_deadline(tmp_path: Path) -> None:
+    """A night's job pulls one message, works on it for hours, and says nothing until it is done."""
+
+    async def work() -> None:
+        async with running(tmp_path, maintenance_s=1e6) as r:
+            for id in ("works", "gone"):
+                await subscribe(r, id, expires_unused_s=600)
+            await r.publish(event(1, {"x": 1}))
+            r.pipeline.step()
+            assert len(await r.pull("works", ack_deadline_s=3 * HOUR_S)) == 1
+            [given] = await r.pull("gone", ack_deadline_s=1_000)
+            body = {"positions": [given["position"]], "ack_deadline_s": 2_000}
+            assert (await r.client.post(f"{SUBSCRIPTIONS}/gone/extend", json=body)).status_code == 200
+            for _ in range(20):
+                await r.gateway.unused.round(100)
+                assert await unused_s(r, "gone") == 0
+            for _ in range(6):
+                await r.gateway.unused.round(100)
+            assert await unused_s(r, "gone") is None, "its deadline has passed, and ten minutes more"
+            for _ in range(82):
+                await r.gateway.unused.round(100)
+            await r.gateway.unused.round(500)
+            assert await unused_s(r, "works") == 500
+            await r.gateway.unused.round(100)
+            assert await unused_s(r, "works") is None
+
+    run(work)
+
+
 def test_what_a_person_paused_stays_and_what_loses_the_setting_too(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, maintenance_s=1e6) as r:

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "experiments" / folder) for folder in (".", "bluedove", "autotuned")]
+FOLDERS = ("bluedove", "autotuned", "estreamhub")
+sys.path += [str(ROOT / "experiments" / folder) for folder in (".", *FOLDERS)]
 
 import spark_tables  # noqa: E402
 import support  # noqa: E402
 import tables  # noqa: E402
 
-PAGES = {name: (ROOT / "docs" / "papers" / f"{name}.md").read_text() for name in ("bluedove", "autotuned")}
+PAGES = {name: (ROOT / "docs" / "papers" / f"{name}.md").read_text() for name in FOLDERS}
 
 
 def test_the_tables_of_the_pages_are_what_the_results_say() -> None:
@@ -45,6 +46,7 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "paper_points",
         "spark_tables",
         "workload_charts",
+        "elastic_runs",
     }
     for name, page in PAGES.items():
         programs = {path.stem for path in (ROOT / "experiments" / name).glob("*.py")} - helpers

@@ -24,7 +24,7 @@ from fieldfare.pipeline.indexer import Indexer, snapshot_revision
 from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.source import RANGES
 from fieldfare.runtimes.spark.spread import tasks
-from fieldfare.runtimes.spark.spread.loads import Measured, encode_routing, routing_of
+from fieldfare.runtimes.spark.spread.loads import MeasuredLoads, encode_routing, routing_of
 from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -110,7 +110,7 @@ class Life:
         random = self.random
         manifest = self.store.newest()
         assert manifest is not None
-        measured = Measured()
+        measured = MeasuredLoads()
         if random.random() < 0.5:
             sliced = [(name, len(space.slices)) for name, space in manifest.spaces.items()]
             work = [

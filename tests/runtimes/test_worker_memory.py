@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from fieldfare.filters import compile_filter
@@ -83,3 +85,42 @@ def test_a_daemon_that_had_to_compile_begins_anew_once() -> None:
     command = [sys.executable, "-c", COMPILES]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["loads", "loads", "serves"]
+
+
+OF_A_TABLE = """
+import sys
+import pyarrow as pa
+from fieldfare.matching.index import Index
+from fieldfare.matching.part import Part
+from fieldfare.runtimes.spark.matching_rows import matching_ids
+
+ids, events = (pa.ipc.open_stream(file).read_next_batch() for file in sys.argv[2:])
+found = list(matching_ids(events, Index((Part.open(sys.argv[1]),)), ids.column(0)))
+lists = [each.as_py() for part in found for each in part]
+print(lists == [["0", "1", "2", "3", "4", "5"], []], "pandas" in sys.modules)
+"""
+
+
+def test_rows_of_a_table_are_matched_without_pandas(tmp_path: Path) -> None:
+    """In a session of a user's own pyarrow loaded it for the first column of numbers: 45 MB a worker."""
+    pytest.importorskip("pandas")
+    texts = ["n > 5", "ok AND f < 1", "5 = ANY(l)", "HOUR(ts) = 7", "w.speed > 3", "d >= DATE '2024-01-01'"]
+    build_part(
+        IndexEntry(n, n, 0, OPEN_END, compile_filter(text).compiled, text, "sql")
+        for n, text in enumerate(texts)
+    ).save(tmp_path / "part")
+    row = {"n": 7, "ok": True, "f": 0.5, "l": [4, 5], "ts": datetime(2024, 5, 6, 7, tzinfo=UTC)}
+    row |= {"w": {"speed": 4}, "d": date(2024, 5, 6)}
+    tables = [
+        pa.table({"id": ["0", "1", "2", "3", "4", "5"]}),
+        pa.Table.from_pylist([row, dict.fromkeys(row)]),
+    ]
+    files = [tmp_path / "ids", tmp_path / "events"]
+    for file, table in zip(files, tables, strict=True):
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    arguments = [str(tmp_path / "part"), *map(str, files)]
+    done = subprocess.run(
+        [sys.executable, "-c", OF_A_TABLE, *arguments], capture_output=True, text=True, timeout=240
+    )
+    assert done.stdout.split() == ["True", "False"], done.stderr

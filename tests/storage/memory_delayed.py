@@ -53,7 +53,7 @@ class MemoryDelayed:
         disk.rows[disk.last_id] = Row(disk.last_id, due_ms, record)
         kept = Kept(disk.last_id, due_ms, record.count)
         if key is not None:
-            disk.seen[key] = (kept, record.payload, now_ms)
+            disk.seen[key] = (kept, record.payload, max(now_ms, due_ms))
         return kept
 
     def _free(self) -> list[Row]:

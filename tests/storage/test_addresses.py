@@ -78,3 +78,34 @@ def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_said(
     with pytest.raises(StorageError, match=r"kafka://127\.0\.0\.1:9/t"):
         settle(tmp_path, "kafka://127.0.0.1:9/t?partitions=1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_is_one_directorys_and_who_else_names_it_hears_whose(tmp_path: Path) -> None:
+    """Somebody copied the line that starts a service, and gave it another directory."""
+    url = kafka_rig.topic(2)
+    first, second = tmp_path / "first", tmp_path / "second"
+    folder = settle(first, url)
+    with pytest.raises(AddressError, match=f"the log of another service, that in {first} on .*topic"):
+        settle(second, url)
+    assert not (second / "logs.json").exists()
+    # Or it has been told so before, when nobody looked.
+    settle(second, kafka_rig.topic(2))
+    (second / "logs.json").write_bytes(
+        (first / "logs.json").read_bytes().replace(folder.service.encode(), b"another")
+    )
+    with pytest.raises(AddressError, match="the log of another service"):
+        settle(second, None)
+    assert settle(first, None) == folder == settle(first, url), "whose it is it stays"
+
+
+def test_a_directory_moves_with_its_log_and_goes_on_without_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = settle(tmp_path / "here", kafka_rig.topic(1))
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = settle(tmp_path / "there", None)
+    assert (moved.log_url, moved.service) == (folder.log_url, folder.service)
+    monkeypatch.setattr("fieldfare.storage.kafka.connections.ANSWER_S", 0.5)
+    away = (tmp_path / "there" / "logs.json").read_text().replace(kafka_rig.broker().address, "127.0.0.1:9")
+    (tmp_path / "there" / "logs.json").write_text(away)
+    assert settle(tmp_path / "there", None).log_url.startswith("kafka://127.0.0.1:9/")

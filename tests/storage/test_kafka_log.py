@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pickle
 import random
@@ -16,6 +17,8 @@ import kafka_rig
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
+from confluent_kafka import KafkaException
 
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import EventLogError, TrimmedError
@@ -179,6 +182,92 @@ def test_what_others_write_to_the_topic_is_a_hole(url: str) -> None:
     assert payloads(log) == [record(1).payload, record(2).payload]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"pieces": 3},
+        {"pieces": 0},
+        {"piece": -1},
+        {"piece": 1},
+        {"count": 1 << 40},
+        {"count": 0},
+        {"stamp": -1},
+    ],
+)
+def test_what_others_write_as_if_it_were_ours_hides_no_record(url: str, said: dict[str, int]) -> None:
+    """A mirror copied some of another service's messages, and not all of them."""
+    log = open_event_log(url)
+    (before,) = log.append([record(1)])
+    header = {"format": 1, "space": "s", "count": 1, "appended_ms": 0, "stamp": 0, "id": "z", **said}
+    topic = KafkaAddress.parse(url, "log").topic
+    foreign = connections.KafkaConnections(KafkaAddress.parse(url, "log"), {}, EventLogError).producer()
+    headers = [("fieldfare", json.dumps(header).encode())]
+    foreign.produce(topic, b"{}\n", partition=before.partition, headers=headers)
+    foreign.flush(10)
+    for number in range(2, 5):
+        log.append([record(number)])
+    assert payloads(log) == [record(number).payload for number in range(1, 5)]
+    partition = log.partitions[before.partition]
+    for end in range(before.offset + 2, partition.end()):
+        found = [each.offset for each in partition.read(before.offset, end)]
+        assert found == [
+            each.offset for each in partition.read(before.offset, partition.end()) if each.offset < end
+        ]
+    again = open_event_log(url)
+    assert again.append([record(4)])[0].duplicate and log.partitions[before.partition].backlog_events(0) < 20
+
+
+def test_many_records_behind_one_that_does_not_go_on_are_read_all_the_same(url: str) -> None:
+    log = open_event_log(url)
+    log.append([])
+    header = {"format": 1, "space": "s", "count": 1, "appended_ms": 0, "stamp": 0, "id": "z", "pieces": 2}
+    address = KafkaAddress.parse(url, "log")
+    foreign = connections.KafkaConnections(address, {}, EventLogError).producer()
+    for number in range(3):
+        foreign.produce(
+            address.topic, b"{", partition=number, headers=[("fieldfare", json.dumps(header).encode())]
+        )
+    foreign.flush(10)
+    wanted = [record(number) for number in range(700)]
+    log.append(wanted)
+    assert sorted(payloads(log)) == sorted(each.payload for each in wanted)
+
+
+def test_a_topic_that_is_made_anew_under_a_log_takes_nothing_that_nobody_would_meet(url: str) -> None:
+    """Somebody emptied the topic by deleting it; brokers or scripts made it again at once."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    log = open_event_log(url)
+    for number in range(6):
+        log.append([record(number)])
+    address = KafkaAddress.parse(url, "log")
+    admin = AdminClient({"bootstrap.servers": address.brokers})
+    admin.delete_topics([address.topic])[address.topic].result(30)
+    give_up_s = time.monotonic() + 30
+    while time.monotonic() < give_up_s:
+        try:
+            admin.create_topics([NewTopic(address.topic, 3, 1)])[address.topic].result(30)
+            break
+        except KafkaException:
+            time.sleep(0.1)
+    for number in range(6, 9):
+        with pytest.raises(EventLogError, match=r"known: the topic was made anew|Unknown topic"):
+            log.append([record(number)])
+
+
+def test_a_topic_that_forgets_by_keys_is_no_log() -> None:
+    """Made by hand, with the policy of the other topics of a cluster."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    url = kafka_rig.topic(1)
+    address = KafkaAddress.parse(url, "log")
+    admin = AdminClient({"bootstrap.servers": address.brokers})
+    topic = NewTopic(address.topic, 1, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])[address.topic].result(30)
+    with pytest.raises(EventLogError, match=r"its cleanup\.policy is compact, and must be delete"):
+        open_event_log(url).append([record(1)])
+
+
 def test_a_stamp_that_falls_is_refused(url: str) -> None:
     """The registry was put back from before, and goes on below the stamps that records carry."""
     log = open_event_log(url)
@@ -213,7 +302,7 @@ def test_no_broker_and_no_topic_are_said_in_a_sentence(monkeypatch: pytest.Monke
     address = kafka_rig.broker().address
     with pytest.raises(EventLogError, match="there is no such topic; make it, or add"):
         open_event_log(f"kafka://{address}/absent")
-    with pytest.raises(EventLogError, match=r"kafka://127.0.0.1:1/t: no broker answers"):
+    with pytest.raises(EventLogError, match=r"kafka://127.0.0.1:1/t: no broker answers .*Connection refused"):
         open_event_log("kafka://127.0.0.1:1/t")
 
 
@@ -250,6 +339,44 @@ def test_properties_come_from_a_file_and_secrets_from_the_environment(
     path.write_text("security.protocol")
     with pytest.raises(ValueError, match="line 1: expected name=value"):
         address.properties()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("security.protocol=SSL", "no broker answers .*SSL"),
+        (
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=me\nsasl.password=hush",
+            "SASL PLAIN mechanism handshake failed",
+        ),
+        ("security.protocol=hush", r"Invalid value \*\*\* for configuration property"),
+        ("sasl.pasword=hush", 'No such configuration property: "sasl.pasword"'),
+        ("stats_cb=hush", "expected stats_cb property as a callable"),
+        ("security.protocol=SSL\nssl.ca.location=/nowhere.pem", "ssl.ca.location failed"),
+    ],
+)
+def test_properties_that_do_not_fit_the_brokers_are_said_and_no_secret_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    """Whoever sets up TLS the first time reads this error, and nothing else."""
+    monkeypatch.setattr(connections, "ANSWER_S", 2.0)
+    path = tmp_path / "kafka.properties"
+    path.write_text(text)
+    with pytest.raises(EventLogError, match=reason) as caught:
+        open_event_log(f"{kafka_rig.topic(1)}&config={path}")
+    assert "hush" not in str(caught.value)
+
+
+def test_properties_that_cannot_be_read_any_more_are_a_fault_of_storage(tmp_path: Path) -> None:
+    """The file is replaced while a broker is away, and the next producer is made in between."""
+    path = tmp_path / "kafka.properties"
+    path.write_text("client.rack=a")
+    log = open_event_log(f"{kafka_rig.topic(1)}&config={path}")
+    path.unlink()
+    with pytest.raises(EventLogError, match=r"kafka\.properties cannot be read"):
+        log.append([record(1)])
+    path.write_text("client.rack=a")
+    assert log.append([record(1)])[0].offset == 0
 
 
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:

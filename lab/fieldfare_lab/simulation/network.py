@@ -62,6 +62,7 @@ class Network:
         self._delay_s = delay_s
         self._rng = rng
         self._down: set[str] = set()
+        self._lives: dict[str, int] = {}
         self._cut_off: frozenset[str] = frozenset()
 
     def add(self, name: str, machine: Machine) -> None:
@@ -83,6 +84,12 @@ class Network:
         self._down.discard(name)
         self.hand_in(name, message)
 
+    def restart(self, name: str, machine: Machine) -> None:
+        """A machine that died, or dies now, begins anew as another, without what the old one waited for."""
+        self._down.discard(name)
+        self._lives[name] = self._lives.get(name, 0) + 1
+        self.add(name, machine)
+
     def is_down(self, name: str) -> bool:
         """Whether a machine has crashed or stopped."""
         return name in self._down
@@ -99,10 +106,10 @@ class Network:
                     for _ in range(self._copies()):
                         self._later(self._delay_s(), effect.to, Received(name, effect.message))
             elif isinstance(effect, Timer):
-                self._later(max(0.0, effect.at_s - self._environment.now), name, effect.message)
+                self._later_itself(max(0.0, effect.at_s - self._environment.now), name, effect.message)
             elif isinstance(effect, Ask):
                 delay_s, answer = self._outside.answer(name, effect.question)
-                self._later(delay_s, name, answer)
+                self._later_itself(delay_s, name, answer)
             elif isinstance(effect, Tell):
                 self._outside.told(name, effect.news)
             elif isinstance(effect, Stop):
@@ -118,3 +125,11 @@ class Network:
     def _later(self, delay_s: float, to: str, message: object) -> None:
         timer = self._environment.timeout(delay_s)
         timer.callbacks.append(lambda _: self.hand_in(to, message))
+
+    def _later_itself(self, delay_s: float, name: str, message: object) -> None:
+        """What is for a machine in its present life only."""
+        life = self._lives.get(name, 0)
+        timer = self._environment.timeout(delay_s)
+        timer.callbacks.append(
+            lambda _: self.hand_in(name, message) if self._lives.get(name, 0) == life else None
+        )

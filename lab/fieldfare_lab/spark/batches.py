@@ -14,7 +14,7 @@ from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.query import matched_ranges
 from fieldfare.runtimes.spark.source import RANGES_SQL
-from fieldfare.runtimes.spark.spread.loads import Measured, encode_routing
+from fieldfare.runtimes.spark.spread.loads import MeasuredLoads, encode_routing
 from fieldfare.runtimes.spark.spread.tasks import Spread
 from fieldfare.storage import open_event_log, open_index_store
 from fieldfare.storage.errors import IndexStoreError
@@ -86,7 +86,7 @@ class LogBatches:
         self._forwarding = forwarding
         self._seed = seed
         self.manifest = Manifest(-1, 0)
-        self._measured = Measured()
+        self._measured = MeasuredLoads()
 
     @property
     def loads(self) -> dict[str, LoadTable]:

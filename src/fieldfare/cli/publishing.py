@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -38,7 +40,7 @@ from fieldfare.client.errors import FieldfareError, InvalidEvent, PublishError
 from fieldfare.client.retry import RetrySettings
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.publisher import Publisher
-from fieldfare.client.tables import as_data, as_table
+from fieldfare.client.tables import as_data, as_table, with_end
 from fieldfare.model import Position
 
 MAX_SHOWN_ERRORS = 20
@@ -69,6 +71,17 @@ LaterOption = Annotated[
 ]
 
 
+ExpiresOption = Annotated[
+    float | None,
+    typer.Option(
+        "--expires-after",
+        min=0,
+        max=10 * 365 * 86_400,
+        help="Seconds from when they come for which events without an expirytime are of use.",
+    ),
+]
+
+
 class _Head(msgspec.Struct):
     """The part of a line that says whether it is a CloudEvent."""
 
@@ -76,9 +89,23 @@ class _Head(msgspec.Struct):
     id: str | None = None
     source: str | None = None
     type: str | None = None
+    expirytime: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What events are given that lack it: those that are none a type and a source, all an end."""
+
+    type: str | None
+    source: str
+    lasts_s: float | None
+
+    def end(self) -> datetime | None:
+        """Until when an event is of use that is published now."""
+        return None if self.lasts_s is None else datetime.now(UTC) + timedelta(seconds=self.lasts_s)
 
 
 class Tally:
@@ -126,10 +153,7 @@ class Tally:
 
 
 def publish(
-    file: Annotated[
-        str,
-        typer.Argument(metavar="FILE", help=FILE_HELP),
-    ] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP)] = "-",
     type: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +169,7 @@ def publish(
         typer.Option("--retry-for", min=0, help="Seconds to keep trying while the service is away or busy."),
     ] = 30.0,
     deliver_after_s: LaterOption = None,
+    expires_after_s: ExpiresOption = None,
     compression: CompressionOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,
@@ -168,6 +193,8 @@ def publish(
         fail("events of a table cannot wait for their time: publish them as JSON lines", EXIT_USAGE)
     lines, total_bytes = (None, None) if is_table(file) else open_lines(file)
     settings = BatchSettings(max_events=batch_events or LINES_BATCH_EVENTS)
+    lasts_s = None if expires_after_s is None else (deliver_after_s or 0.0) + expires_after_s
+    complete = Completion(type, source, lasts_s)
     tally = Tally()
     started_s = time.monotonic()
     interrupted = False
@@ -178,12 +205,12 @@ def publish(
         try:
             with _progress(total_bytes, tally) as advance:
                 if deliver_after_s is not None and lines is not None:
-                    prepared = _prepared(lines, type, source, tally)
+                    prepared = _prepared(lines, complete, tally)
                     _publish_later(client, prepared, deliver_after_s, settings, tally, advance)
                 elif lines is None:
-                    _publish_table(publisher, file, batch_events, type, source, tally, advance)
+                    _publish_table(publisher, file, batch_events, complete, tally, advance)
                 else:
-                    _publish_lines(publisher, lines, type, source, tally, advance)
+                    _publish_lines(publisher, lines, complete, tally, advance)
                 publisher.close()
         except KeyboardInterrupt:
             interrupted = True
@@ -196,21 +223,14 @@ def publish(
 
 
 def _publish_lines(
-    publisher: Publisher,
-    lines: Iterator[bytes],
-    type: str | None,
-    source: str,
-    tally: Tally,
-    advance: Any,
+    publisher: Publisher, lines: Iterator[bytes], complete: Completion, tally: Tally, advance: Any
 ) -> None:
-    for number, event in _prepared(lines, type, source, tally):
+    for number, event in _prepared(lines, complete, tally):
         publisher.publish(event).add_done_callback(partial(tally.settle, number))
         advance(len(event))
 
 
-def _prepared(
-    lines: Iterator[bytes], type: str | None, source: str, tally: Tally
-) -> Iterator[tuple[int, bytes]]:
+def _prepared(lines: Iterator[bytes], complete: Completion, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """The events of lines, with the number of each, until something is wrong for all."""
     for number, line in enumerate(lines, start=1):
         if tally.fatal is not None:
@@ -218,9 +238,9 @@ def _prepared(
         if not line.strip():
             continue
         try:
-            yield number, _prepare(line, type, source)
+            yield number, _prepare(line, complete)
         except (InvalidEvent, msgspec.DecodeError) as error:
-            tally.refuse(number, _describe_bad_line(error, type))
+            tally.refuse(number, _describe_bad_line(error, complete.type))
 
 
 def _publish_later(
@@ -252,8 +272,7 @@ def _publish_table(
     publisher: Publisher,
     file: str,
     batch_events: int | None,
-    type: str | None,
-    source: str,
+    complete: Completion,
     tally: Tally,
     advance: Any,
 ) -> None:
@@ -261,8 +280,9 @@ def _publish_table(
     max_events = batch_events or MAX_RECORD_EVENTS
     for batch in read_batches(file, max_events):
         table = as_table(batch)
-        if type is not None and "specversion" not in table.column_names:
-            table = as_data(table, type, source)
+        if complete.type is not None and "specversion" not in table.column_names:
+            table = as_data(table, complete.type, complete.source)
+        table = with_end(table, complete.end())
         try:
             publisher.publish_table(table, max_events=max_events)
             tally.published += batch.num_rows
@@ -270,7 +290,7 @@ def _publish_table(
             tally.settle_batch(first, error)
         except FieldfareError as error:
             hint = "\nhint: --type NAME publishes the rows as the data of events"
-            is_plain = isinstance(error, InvalidEvent) and type is None
+            is_plain = isinstance(error, InvalidEvent) and complete.type is None
             tally.fatal = InvalidEvent(str(error) + hint) if is_plain else error
             tally.failed += batch.num_rows
         if tally.fatal is not None:
@@ -279,19 +299,24 @@ def _publish_table(
         advance(batch.nbytes)
 
 
-def _prepare(line: bytes, type: str | None, source: str) -> bytes:
+def _prepare(line: bytes, complete: Completion) -> bytes:
     """A line as the event to send."""
     head = _read_head(line)
+    end = complete.end()
     if head is not None and head.specversion and head.id and head.source and head.type:
-        return encode_event(line)
-    if type is None or (head is not None and head.specversion):
+        event = encode_event(line)
+        if end is None or head.expirytime is not msgspec.UNSET:
+            return event
+        return event.rstrip()[:-1] + b',"expirytime":' + msgspec.json.encode(end) + b"}"
+    attributes = {} if end is None else {"expirytime": end}
+    if complete.type is None or (head is not None and head.specversion):
         value = msgspec.json.decode(line)
         if not isinstance(value, dict):
             raise InvalidEvent("a CloudEvent is a JSON object")
-        return encode_event(value)
+        return encode_event(attributes | value)
     data = msgspec.Raw(line.strip())
     msgspec.json.decode(line)  # It travels as it is, so it has to be JSON by itself.
-    return encode_event({"type": type, "source": source, "data": data})
+    return encode_event({"type": complete.type, "source": complete.source, "data": data, **attributes})
 
 
 def _read_head(line: bytes) -> _Head | None:

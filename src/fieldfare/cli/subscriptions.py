@@ -162,6 +162,16 @@ def _show(info: SubscriptionInfo, as_json: bool) -> None:
             out().print(Text(f"{label:<{width if name in delivery or part else 12}}{shown}"))
 
 
+PushSecretsOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="A file with what requests are signed with, a secret a line."),
+]
+PushAuthorizationOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="A file with what the header Authorization is to say."),
+]
+
+
 @app.command("set", epilog="Example: `fieldfare subscriptions set cheap --max-attempts 5`")
 def change(
     id: IdArgument,
@@ -191,6 +201,10 @@ def change(
             metavar="ATTRIBUTE", help="Give one event at a time of those with the same value there."
         ),
     ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Seconds after which an event is not given any more."),
+    ] = None,
     expires_unused: Annotated[
         str | None,
         typer.Option(metavar="S", help="Seconds after which it is removed if nobody has used it."),
@@ -203,14 +217,8 @@ def change(
     ] = None,
     push_batch: Annotated[str | None, typer.Option(help="Events of one request, in batch mode.")] = None,
     push_requests: Annotated[str | None, typer.Option(help="Requests under way at a time.")] = None,
-    push_secrets: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A file with what requests are signed with, a secret a line."),
-    ] = None,
-    push_authorization: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A file with what the header Authorization is to say."),
-    ] = None,
+    push_secrets: PushSecretsOption = None,
+    push_authorization: PushAuthorizationOption = None,
     url: UrlOption = None,
     space: SpaceOption = None,
     as_json: JsonOption = False,
@@ -224,6 +232,7 @@ def change(
         "max_in_flight_bytes": _number(max_in_flight_bytes),
         "dead_letter": dead_letter,
         "order_by": None if order_by is None else _none(order_by) or order_by,
+        "max_age_s": _number(max_age),
         "expires_unused_s": _number(expires_unused),
         "push": _push(push, push_mode, push_batch, push_requests, push_secrets, push_authorization),
     }

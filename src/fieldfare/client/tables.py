@@ -133,6 +133,15 @@ def as_table(events: Any) -> Any:
     )
 
 
+def with_end(table: Any, end: datetime | None) -> Any:
+    """A table of events that are of use until then, where it says nothing of that itself."""
+    import pyarrow as pa
+
+    if end is None or "expirytime" in table.column_names:
+        return table
+    return table.append_column("expirytime", pa.array([end] * table.num_rows, pa.timestamp("us", "UTC")))
+
+
 def as_data(table: Any, type: str, source: str) -> Any:
     """A table of events whose data are the rows of a table."""
     import pyarrow as pa

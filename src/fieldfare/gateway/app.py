@@ -110,6 +110,7 @@ def create_app(gateway: Gateway) -> Starlette:
     app.add_middleware(Audited, audit=gateway.audit)
     app.add_middleware(Identified, keyring=gateway.keyring, key_watch=gateway.key_watch)
     if settings.cors_origins:
+        app.add_middleware(Caught)
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
@@ -227,6 +228,32 @@ class Timed:
             name = _route_name(scope)
             if name not in _WAITING:
                 timer.stop(name, status)
+
+
+class Caught:
+    """ASGI middleware: answers where a request fails, inside of what allows for pages of other origins.
+
+    Starlette does that outside of everything, and a browser would keep such an answer from its page.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_answered = False
+
+        async def observed(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        except Exception as error:
+            if is_answered or scope["type"] != "http":
+                raise
+            answer = await internal_error_response(Request(scope), error)
+            await answer(scope, receive, send)
 
 
 class Audited:

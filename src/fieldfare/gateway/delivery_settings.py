@@ -15,7 +15,7 @@ from fieldfare.model import DeliverySettings, PushMode, PushSettings
 
 DEADLINE_MAX_S = 86_400.0
 UNUSED_MIN_S = 60.0
-UNUSED_MAX_S = 10 * 365 * 86_400.0
+UNUSED_MAX_S = AGE_MAX_S = 10 * 365 * 86_400.0
 ATTEMPTS_MAX = 1_000
 DELAYS_MAX = 20
 IN_FLIGHT_MAX = 20_000
@@ -109,6 +109,10 @@ def _deadline(value: Any) -> Any:
     return _seconds(value, math.ulp(0.0))
 
 
+def _age(value: Any) -> Any:
+    return _seconds(value, math.ulp(0.0), AGE_MAX_S)
+
+
 def _unused(value: Any) -> Any:
     return _seconds(value, UNUSED_MIN_S, UNUSED_MAX_S)
 
@@ -188,6 +192,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "paused": _flag,
     "order_by": _path,
     "push": _text,
+    "max_age_s": _age,
     "expires_unused_s": _unused,
 }
 
@@ -201,6 +206,7 @@ RULES = {
     "paused": "true or false",
     "order_by": "the name of an attribute, as filters name it: subject, or data.vehicle.id",
     "push": "an object with a url",
+    "max_age_s": f"a number of seconds, more than 0 and at most {AGE_MAX_S:.0f}",
     "expires_unused_s": f"a number of seconds from {UNUSED_MIN_S:g} to {UNUSED_MAX_S:.0f}",
 }
 """What each of them may be."""

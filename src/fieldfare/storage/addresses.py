@@ -6,6 +6,7 @@ names another is refused, and who names none goes on with the one that it has.
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ import msgspec
 
 from fieldfare.files import make_folder, write_file
 from fieldfare.storage import open_event_log, open_match_log
-from fieldfare.storage.errors import StorageError
+from fieldfare.storage.errors import EventLogError, StorageError
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.kafka.address import KafkaAddress
 
@@ -41,20 +42,24 @@ def settle(root: Path, log: str | None) -> DataFolder:
     Raises
     ------
     AddressError
-        The address is none, or the directory has another log.
+        The address is none, the directory has another log, or the log another directory.
     StorageError
         No broker answers there, or there is no such topic.
     """
     folder = DataFolder.at(root)
     if log is None:
+        if folder.log is not None:
+            try:
+                return _claimed(folder, KafkaAddress.parse(folder.log, "event log"))
+            except EventLogError:
+                """No broker answers yet; the service waits for them."""
         return folder
     try:
         wanted = KafkaAddress.parse(log, "event log")
     except ValueError as error:
         raise AddressError(str(error)) from None
     _refuse_another(folder, wanted)
-    if find_spec("confluent_kafka") is None:
-        raise AddressError("a log in Kafka needs the kafka extra: pip install 'fieldfare[kafka]'")
+    _need_kafka()
     if wanted.config is not None:
         wanted = replace(wanted, config=str(Path(wanted.config).absolute()))
     try:
@@ -64,12 +69,42 @@ def settle(root: Path, log: str | None) -> DataFolder:
         open_match_log(matches.url).partition(0).end(0)
     except ValueError as error:
         raise AddressError(str(error)) from None
-    found = replace(folder, log=wanted.url, match_log=matches.url)
-    if found != folder:
-        make_folder(root)
-        document = msgspec.json.encode({"log": found.log, "match_log": found.match_log})
-        write_file(found.addresses, lambda file: file.write(document + b"\n"))
+    return _claimed(replace(folder, log=wanted.url, match_log=matches.url), wanted)
+
+
+def _claimed(folder: DataFolder, address: KafkaAddress) -> DataFolder:
+    """The directory, with its log noted as its own on either side."""
+    _need_kafka()
+    from fieldfare.storage.kafka.owner import AnotherOwner, claim
+
+    noted = DataFolder.at(folder.root)
+    found = replace(folder, service=folder.service or secrets.token_hex(16))
+    # First: one that the log knows as its own, and that does not know so itself, would be refused for ever.
+    if found != noted:
+        _note(found)
+    try:
+        claim(address, found.service, folder.root.absolute())
+    except StorageError as error:
+        if noted.log is None:
+            found.addresses.unlink()
+        else:
+            _note(noted)
+        if isinstance(error, AnotherOwner):
+            raise AddressError(str(error)) from None
+        raise
     return found
+
+
+def _note(folder: DataFolder) -> None:
+    make_folder(folder.root)
+    names = ("log", "match_log", "service")
+    document = msgspec.json.encode({name: getattr(folder, name) for name in names})
+    write_file(folder.addresses, lambda file: file.write(document + b"\n"))
+
+
+def _need_kafka() -> None:
+    if find_spec("confluent_kafka") is None:
+        raise AddressError("a log in Kafka needs the kafka extra: pip install 'fieldfare[kafka]'")
 
 
 def _refuse_another(folder: DataFolder, wanted: KafkaAddress) -> None:

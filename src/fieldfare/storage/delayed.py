@@ -101,7 +101,7 @@ class DelayedRecords(Protocol):
         ...
 
     def forget(self, before_ms: int, limit: int) -> int:
-        """Forget up to ``limit`` repeats' marks of what was kept before a time and waits no more."""
+        """Forget up to ``limit`` repeats' marks of what was kept and due before a time, and waits no more."""
         ...
 
     def close(self) -> None:

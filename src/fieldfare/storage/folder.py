@@ -14,6 +14,7 @@ from fieldfare.storage.errors import FormatError
 class _Addresses(msgspec.Struct):
     log: str
     match_log: str
+    service: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,14 @@ class DataFolder:
         The directory.
     log, match_log
         The addresses of logs that are elsewhere, see `addresses`.
+    service
+        As whose they are known there.
     """
 
     root: Path
     log: str | None = None
     match_log: str | None = None
+    service: str = ""
 
     @classmethod
     def at(cls, root: Path) -> Self:
@@ -42,7 +46,7 @@ class DataFolder:
             return folder
         except msgspec.DecodeError as error:
             raise FormatError(f"{folder.addresses} does not say where the logs are: {error}") from None
-        return cls(root, noted.log, noted.match_log)
+        return cls(root, noted.log, noted.match_log, noted.service)
 
     @property
     def addresses(self) -> Path:

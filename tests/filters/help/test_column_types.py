@@ -15,6 +15,15 @@ TYPES: dict[Path, ColumnType] = {
     ("day",): ColumnType.DATE,
     ("ts",): ColumnType.TIMESTAMP,
     ("local",): ColumnType.TIMESTAMP_NTZ,
+    ("tags",): ColumnType.ARRAY,
+    ("tags", 0): ColumnType.STRING,
+    ("legs",): ColumnType.ARRAY,
+    ("legs", 0): ColumnType.OBJECT,
+    ("legs", 0, "km"): ColumnType.NUMBER,
+    ("legs", 0, "stops"): ColumnType.ARRAY,
+    ("legs", 0, "stops", 0): ColumnType.STRING,
+    ("wind",): ColumnType.OBJECT,
+    ("raw",): ColumnType.OTHER,
 }
 
 
@@ -54,6 +63,27 @@ def said_of(text: str) -> list[tuple[str, str]]:
         ("squawk + 1 > 5", "arithmetic needs numbers, and squawk has strings", "write NUMBER(squawk)"),
         ("ABS(ts - local) > 5", "arithmetic needs numbers, and ts has timestamps", "write TIMESTAMP(ts)"),
         ("HOUR(price) = 5", "TIMESTAMP needs strings, and price has numbers", "+ INTERVAL(price)"),
+        ("ts < price", "ts has timestamps and price has numbers", "TIMESTAMP(ts) < TIMESTAMP '1970-01-01T"),
+        ("price", "price has numbers, and is no condition", "compare it, or write price IS NOT NULL"),
+        ("late AND NOT squawk", "squawk has strings, and is no condition", "squawk IS NOT NULL"),
+        ("CASE WHEN price THEN late END", "price has numbers, and is no condition", "price IS NOT NULL"),
+        ("tags = 'red'", "tags has arrays, and is never compared with a string", "write 'red' = ANY(tags)"),
+        ("tags = legs", "tags has arrays, which are never equal to anything", ""),
+        ("wind > 5", "wind has objects, and is never compared with a number", "as in wind.field"),
+        ("raw = 'x'", "raw has values that filters do not read", ""),
+        ("CONTAINS(tags, 'red')", "CONTAINS needs strings, and tags has arrays", "write 'x' = ANY(...)"),
+        ("5 = ANY(tags)", "each element has strings", "write '5' in the place of 5"),
+        ("5 IN tags", "each element has strings", "write '5' in the place of 5"),
+        ("ARRAY_CONTAINS(tags, 5)", "each element has strings", "write '5' in the place of 5"),
+        ("ANY t IN tags SATISFIES (t = 5)", "t has strings", "write t = '5', or NUMBER(t) = 5"),
+        ("ALL leg IN legs SATISFIES (leg.km > '9')", "leg.km has numbers", "write leg.km > 9"),
+        ("ANY leg IN legs SATISFIES (7 = ANY(leg.stops))", "each element has strings", "'7' in the place"),
+        ("ANY leg IN legs SATISFIES (leg)", "leg has objects, and is no condition", ""),
+        ("ANY p IN price SATISFIES (p = 'x')", "p has numbers", ""),
+        ("NULLIF(squawk, 1000) = 'x'", "squawk has strings, and is never compared with a number", "'1000'"),
+        ("CAST(ts AS BIGINT) > 5", "BIGINT never has a value here: ts has timestamps", "INTERVAL '1' SECOND"),
+        ("CAST(late AS INT) = 1", "INT never has a value here: late has booleans", "CASE WHEN late THEN 1"),
+        ("CAST(tags AS STRING) = 'x'", "STRING never has a value here: tags has arrays", "ELEMENT_AT"),
     ],
 )
 def test_what_does_not_fit_is_said(text: str, message: str, hint: str) -> None:
@@ -72,7 +102,24 @@ def test_what_does_not_fit_is_said(text: str, message: str, hint: str) -> None:
         "ts < '2017-07-28' AND ts >= '2017-07-27' AND ts = '2017-07-28T09:00:00+00:00' AND ts LIKE '2017-%'",
         "ts - local > INTERVAL '5' MINUTE AND DATEDIFF(ts, day) = 3 AND squawk IS NULL AND price = NULL",
         "NUMBER(squawk) + 1 > 5 AND STRING(price) LIKE '1%' AND COALESCE(squawk, 5) = 5",
+        "'5' = ANY(tags) AND CARDINALITY(tags) = 2 AND tags[0] = 'x' AND ELEMENT_AT(tags, 1) = 'x'",
+        "ANY leg IN legs SATISFIES (leg.km > 5 AND '7' = ANY(leg.stops)) AND EXISTS(wind) AND raw IS NULL",
+        "late AND (NOT late OR late IS TRUE) AND CASE WHEN late THEN price ELSE 5 END > 3 AND other",
+        "CAST(late AS STRING) = 'true' AND CAST(price AS BOOLEAN) AND CAST(squawk AS INT) = 5",
     ],
 )
 def test_what_fits_is_not(text: str) -> None:
     assert said_of(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("tags[0] = 5", ("tags", 0)),
+        ("5 = ANY(tags)", ("tags",)),
+        ("ANY leg IN legs SATISFIES (7 = ANY(leg.stops))", ("legs",)),
+        ("legs[0].km = 'x'", ("legs", 0, "km")),
+    ],
+)
+def test_what_does_not_fit_has_a_name_that_the_text_has(text: str, path: Path) -> None:
+    assert [found.path for found in misfits(compile_filter(text).expression, TYPES.get)] == [path]

@@ -8,28 +8,37 @@ they are in another order than the moments are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fieldfare.filters.expression import (
+    And,
+    AndThen,
     Arithmetic,
     Attribute,
     Between,
     Call,
     Comparison,
+    Element,
     Expression,
     In,
+    IsTruth,
     Like,
     Literal,
     Negate,
-    walk,
+    Not,
+    Or,
+    OrElse,
+    Quantified,
+    parts_of,
 )
 from fieldfare.filters.functions import FUNCTIONS, Type
 from fieldfare.filters.functions.numbers import number_of
 from fieldfare.filters.functions.times import timestamp
 from fieldfare.filters.help.statements import written
+from fieldfare.filters.sql.predicates import EACH
 from fieldfare.model import Path
 
 
@@ -42,6 +51,10 @@ class ColumnType(Enum):
     DATE = "dates"
     TIMESTAMP = "timestamps"
     TIMESTAMP_NTZ = "timestamps without a time zone"
+    ARRAY = "arrays"
+    OBJECT = "objects"
+    OTHER = "values that filters do not read"
+    """Bytes, lengths of time."""
 
 
 _TIMES = (ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_NTZ)
@@ -73,52 +86,122 @@ def misfits(e: Expression, type_of: TypeOf) -> list[Misfit]:
     type_of
         The type of the column, or of the part of one, that a path names; None if nothing is known of it.
     """
-    found: list[Misfit] = []
-    for part in walk(e):
-        find = _FINDERS.get(type(part))
-        if find is not None:
-            found += find(part, type_of)
-    return list(dict.fromkeys(found))
+    columns = _Columns(type_of, {})
+    return list(dict.fromkeys([*_condition(e, columns), *_found_in(e, columns)]))
 
 
-def _comparison(e: Comparison, type_of: TypeOf) -> Iterator[Misfit]:
-    return _compared(e.operator, e.left, e.right, type_of)
+class _Columns(NamedTuple):
+    """What is known where a part of a filter stands.
+
+    Attributes
+    ----------
+    elements
+        For each quantifier around it, by its variable: the array as the text names it, and an element.
+    """
+
+    type_of: TypeOf
+    elements: Mapping[str, tuple[Path, Path]]
+
+    def column(self, e: Expression) -> tuple[Path, ColumnType] | None:
+        """The column that a part of a filter reads, as the text names it, and what it has, if known."""
+        known = self._paths(e)
+        kind = self.type_of(known[1]) if known is not None else None
+        return None if known is None or kind is None else (known[0], kind)
+
+    def _paths(self, e: Expression) -> tuple[Path, Path] | None:
+        if isinstance(e, Attribute):
+            return e.path, e.path
+        if not isinstance(e, Element) or e.variable not in self.elements:
+            return None
+        array, element = self.elements[e.variable]
+        return array, element + e.path
+
+    def within(self, e: Quantified) -> _Columns:
+        """The same for a quantifier's condition."""
+        elements = {name: paths for name, paths in self.elements.items() if name != e.variable}
+        known = self._paths(e.array)
+        if known is not None:  # a value that is no array counts as its only element
+            array, path = known
+            elements[e.variable] = array, (*path, 0) if self.type_of(path) is ColumnType.ARRAY else path
+        return self._replace(elements=elements)
 
 
-def _compared(operator: str, left: Expression, right: Expression, type_of: TypeOf) -> Iterator[Misfit]:
+def _found_in(e: Expression, columns: _Columns) -> Iterator[Misfit]:
+    find = _FINDERS.get(type(e))
+    if find is not None:
+        yield from find(e, columns)
+    if isinstance(e, Quantified):
+        columns = columns.within(e)
+        yield from _condition(e.condition, columns)
+    for part in parts_of(e):
+        yield from _found_in(part, columns)
+
+
+def _named(e: Expression) -> str:
+    if isinstance(e, Element) and not e.path and EACH.fullmatch(e.variable):
+        return "each element"
+    return written(e)
+
+
+def _condition(e: Expression, columns: _Columns) -> Iterator[Misfit]:
+    """A column alone where a condition stands."""
+    column = columns.column(e)
+    if column is not None and column[1] is not ColumnType.BOOLEAN:
+        hint = f"compare it, or write {written(e)} IS NOT NULL"
+        yield Misfit(column[0], f"{_named(e)} has {column[1].value}, and is no condition", hint)
+
+
+def _conditions(e: And | Or | AndThen | OrElse, columns: _Columns) -> Iterator[Misfit]:
+    for operand in e.operands:
+        yield from _condition(operand, columns)
+
+
+def _tested(e: Not | IsTruth, columns: _Columns) -> Iterator[Misfit]:
+    yield from _condition(e.operand, columns)
+
+
+def _comparison(e: Comparison, columns: _Columns) -> Iterator[Misfit]:
+    return _compared(e.operator, e.left, e.right, columns)
+
+
+def _compared(operator: str, left: Expression, right: Expression, columns: _Columns) -> Iterator[Misfit]:
     if isinstance(left, Literal):
         left, right = right, left
         operator = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operator, operator)
-    kind = _type(left, type_of)
-    if kind is None or not isinstance(left, Attribute):
+    column, other = columns.column(left), columns.column(right)
+    if column is None:
         return
+    path, kind = column
     if isinstance(right, Literal):
-        yield from _with_constant(operator, left, kind, right.value)
-    elif (other := _type(right, type_of)) is not None and other is not kind:
-        in_time = kind in _TIMES or other in _TIMES
-        hint = (
-            f"write {_timestamp(left)} {operator} {_timestamp(right)}"
-            if in_time
-            else _cast(left, right, kind)
-        )
-        message = f"{written(left)} has {kind.value} and {written(right)} has {other.value}"
-        yield Misfit(left.path, message, hint)
+        yield from _with_constant(operator, left, path, kind, right.value)
+    elif kind in _NEVER_EQUAL:
+        yield Misfit(path, f"{_named(left)} has {kind.value}, which are never equal to anything", "")
+    elif other is not None and other[1] is not kind:
+        hint = f"write {_moment(left, kind)} {operator} {_moment(right, other[1])}"
+        if kind not in _TIMES and other[1] not in _TIMES:
+            hint = _cast(left, right, kind)
+        yield Misfit(path, f"{_named(left)} has {kind.value} and {_named(right)} has {other[1].value}", hint)
 
 
-def _between(e: Between, type_of: TypeOf) -> Iterator[Misfit]:
+def _between(e: Between, columns: _Columns) -> Iterator[Misfit]:
     for operator, bound in ((">=", e.low), ("<=", e.high)):
-        yield from _compared(operator, e.operand, bound, type_of)
+        yield from _compared(operator, e.operand, bound, columns)
 
 
-def _in(e: In, type_of: TypeOf) -> Iterator[Misfit]:
+def _in(e: In, columns: _Columns) -> Iterator[Misfit]:
     for item in {id(item): item for item in e.items}.values():
-        yield from _compared("=", e.operand, item, type_of)
+        yield from _compared("=", e.operand, item, columns)
 
 
-def _with_constant(operator: str, column: Attribute, kind: ColumnType, value: Any) -> Iterator[Misfit]:
+def _with_constant(
+    operator: str, column: Expression, path: Path, kind: ColumnType, value: Any
+) -> Iterator[Misfit]:
     if value is None:
         return
-    name, constant = written(column), written(Literal(value))
+    name, constant = _named(column), written(Literal(value))
+    written_so = "write {} in the place of " + constant
+    if name == written(column):
+        written_so = f"write {name} {operator} {{}}"
     given = (
         Type.BOOLEAN if isinstance(value, bool) else Type.STRING if isinstance(value, str) else Type.NUMBER
     )
@@ -127,24 +210,28 @@ def _with_constant(operator: str, column: Attribute, kind: ColumnType, value: An
             return
         if given is Type.STRING and timestamp(value) is not None:
             message = f"{name} has {kind.value}, and this text is written otherwise than these are"
-            yield Misfit(column.path, message, f"write {name} {operator} TIMESTAMP {constant}")
+            yield Misfit(path, message, written_so.format(f"TIMESTAMP {constant}"))
             return
         example = "DATE '2026-01-31'" if kind is ColumnType.DATE else "TIMESTAMP '2026-01-31T12:00:00Z'"
-        message = f"{name} has {kind.value}, which {constant} is not"
-        yield Misfit(column.path, message, f"write {name} {operator} {example}")
-    elif _CONSTANTS[kind] is not given:
-        hint = ""
+        yield Misfit(path, f"{name} has {kind.value}, which {constant} is not", written_so.format(example))
+    elif kind in _NEVER_EQUAL or _CONSTANTS[kind] is not given:
+        hint = _NEVER_EQUAL.get(kind, "").format(name=name, constant=constant)
         if kind is ColumnType.STRING and given is Type.NUMBER:
-            hint = f"write {name} {operator} '{constant}', or NUMBER({name}) {operator} {constant}"
+            hint = written_so.format(f"'{constant}'")
+            hint += f", or NUMBER({name}) {operator} {constant}" if name == written(column) else ""
         elif kind is ColumnType.NUMBER and given is Type.STRING and number_of(value) is not None:
-            hint = f"write {name} {operator} {value.strip()}"
+            hint = written_so.format(value.strip())
         elif kind is ColumnType.BOOLEAN:
-            hint = f"write {name} or NOT {name}"
-        yield Misfit(
-            column.path, f"{name} has {kind.value}, and is never compared with a {given.value}", hint
-        )
+            hint = f"write {written(column)} or NOT {written(column)}"
+        message = f"{name} has {kind.value}, and is never compared with a {given.value}"
+        yield Misfit(path, message, hint)
 
 
+_NEVER_EQUAL = {
+    ColumnType.ARRAY: "write {constant} = ANY({name})",
+    ColumnType.OBJECT: "compare one of its fields, as in {name}.field",
+    ColumnType.OTHER: "",
+}
 _CONSTANTS = {
     ColumnType.NUMBER: Type.NUMBER,
     ColumnType.STRING: Type.STRING,
@@ -162,47 +249,78 @@ def _is_in_order(operator: str, kind: ColumnType, text: str) -> bool:
     return operator in ("<", ">=") and _FORMS[ColumnType.DATE].fullmatch(text) is not None
 
 
-def _like(e: Like, type_of: TypeOf) -> Iterator[Misfit]:
-    yield from _needing(e.operand, Type.STRING, "LIKE", type_of)
+def _like(e: Like, columns: _Columns) -> Iterator[Misfit]:
+    yield from _needing(e.operand, Type.STRING, "LIKE", columns)
 
 
-def _calculation(e: Arithmetic | Negate, type_of: TypeOf) -> Iterator[Misfit]:
+def _calculation(e: Arithmetic | Negate, columns: _Columns) -> Iterator[Misfit]:
     for operand in (e.operand,) if isinstance(e, Negate) else (e.left, e.right):
-        yield from _needing(operand, Type.NUMBER, "arithmetic", type_of)
+        yield from _needing(operand, Type.NUMBER, "arithmetic", columns)
 
 
-def _call(e: Call, type_of: TypeOf) -> Iterator[Misfit]:
-    if e.function == "EQUAL_NULL":
+def _call(e: Call, columns: _Columns) -> Iterator[Misfit]:
+    if e.function in ("EQUAL_NULL", "NULLIF"):
         left, right = e.operands
-        yield from _compared("=", left, right, type_of)
+        yield from _compared("=", left, right, columns)
+    if e.function == "CASE":
+        for condition in e.operands[:-1:2]:
+            yield from _condition(condition, columns)
+    if e.function in _CASTS:
+        yield from _cast_of(e, columns)
     if e.function.startswith("CESQL_"):
         return
     for place, operand in enumerate(e.operands):
-        yield from _needing(operand, FUNCTIONS[e.function].parameter(place).type, e.function, type_of)
+        yield from _needing(operand, FUNCTIONS[e.function].parameter(place).type, e.function, columns)
 
 
-def _needing(e: Expression, wanted: Type, what: str, type_of: TypeOf) -> Iterator[Misfit]:
-    """A column where only numbers, or only strings, have a result."""
-    kind = _type(e, type_of)
-    if kind is None or not isinstance(e, Attribute):
+_CASTS = ("BIGINT", "INT", "DECIMAL", "NUMBER", "STRING", "BOOLEAN")
+
+
+def _cast_of(e: Call, columns: _Columns) -> Iterator[Misfit]:
+    """What a cast never has a value for."""
+    operand = e.operands[0]
+    column = columns.column(operand)
+    if column is None:
         return
-    name = written(e)
+    path, kind = column
+    if kind in _NEVER_EQUAL:
+        hint = "write ELEMENT_AT(...) for one of its elements" if kind is ColumnType.ARRAY else ""
+    elif e.function == "STRING" or kind in (ColumnType.NUMBER, ColumnType.STRING):
+        return
+    elif kind in _TIMES:
+        epoch = "TIMESTAMP '1970-01-01T00:00:00Z'"
+        hint = f"write ({_named(operand)} - {epoch}) / INTERVAL '1' SECOND for a number"
+    elif e.function == "BOOLEAN":
+        return
+    else:
+        hint = f"write CASE WHEN {_named(operand)} THEN 1 ELSE 0 END"
+    message = f"{e.function} never has a value here: {_named(operand)} has {kind.value}"
+    yield Misfit(path, message, hint)
+
+
+def _needing(e: Expression, wanted: Type, what: str, columns: _Columns) -> Iterator[Misfit]:
+    """A column where only numbers, or only strings, have a result."""
+    column = columns.column(e)
+    if column is None:
+        return
+    path, kind = column
+    name = _named(e)
     if wanted is Type.NUMBER and kind is not ColumnType.NUMBER:
         hint = f"write TIMESTAMP({name}) to calculate with moments" if kind in _TIMES else ""
         hint = f"write NUMBER({name}) where strings write numbers" if kind is ColumnType.STRING else hint
-        yield Misfit(e.path, f"{what} needs numbers, and {name} has {kind.value}", hint)
-    if wanted is Type.STRING and kind in (ColumnType.NUMBER, ColumnType.BOOLEAN):
+        yield Misfit(path, f"{what} needs numbers, and {name} has {kind.value}", hint)
+    if wanted is Type.STRING and kind not in (ColumnType.STRING, *_TIMES):
         hint = f"write STRING({name})"
-        if what == "TIMESTAMP":
+        if kind in _NEVER_EQUAL:
+            hint = "write 'x' = ANY(...) to find an element" if kind is ColumnType.ARRAY else ""
+        elif what == "TIMESTAMP":
             hint = f"write TIMESTAMP '1970-01-01T00:00:00Z' + INTERVAL({name}) where numbers are seconds"
-        yield Misfit(e.path, f"{what} needs strings, and {name} has {kind.value}", hint)
+        yield Misfit(path, f"{what} needs strings, and {name} has {kind.value}", hint)
 
 
-def _type(e: Expression, type_of: TypeOf) -> ColumnType | None:
-    return type_of(e.path) if isinstance(e, Attribute) else None
-
-
-def _timestamp(e: Expression) -> str:
+def _moment(e: Expression, kind: ColumnType) -> str:
+    if kind is ColumnType.NUMBER:
+        return f"TIMESTAMP '1970-01-01T00:00:00Z' + INTERVAL({written(e)})"
     return f"TIMESTAMP({written(e)})"
 
 
@@ -212,7 +330,7 @@ def _cast(left: Expression, right: Expression, kind: ColumnType) -> str:
     return f"write NUMBER({written(text)}) if its strings write numbers"
 
 
-_FINDERS: dict[type, Callable[[Any, TypeOf], Iterator[Misfit]]] = {
+_FINDERS: dict[type, Callable[[Any, _Columns], Iterator[Misfit]]] = {
     Comparison: _comparison,
     Between: _between,
     In: _in,
@@ -220,4 +338,6 @@ _FINDERS: dict[type, Callable[[Any, TypeOf], Iterator[Misfit]]] = {
     Arithmetic: _calculation,
     Negate: _calculation,
     Call: _call,
+    **dict.fromkeys((And, Or, AndThen, OrElse), _conditions),
+    **dict.fromkeys((Not, IsTruth), _tested),
 }

@@ -110,10 +110,11 @@ _MISTAKES = {
     "!": ("'!' is not an operator", "write NOT, or <> for 'not equal'", "NOT"),
     ";": ("unexpected ';'", "a filter is one condition, without ; at its end", "wrong"),
     "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", "wrong"),
-    "::": ("'::' is not an operator", "write CAST(data.a AS BIGINT)", "wrong"),
+    "::": ("'::' is not an operator", "write CAST(data.a AS BIGINT), or DATE '2026-01-31'", "wrong"),
     "->": ("'->' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
     "->>": ("'->>' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
     "^": ("'^' is not an operator", "there are + - * / %", "wrong"),
+    "&": ("'&' is not an operator", "write AND; bits have no operators", "wrong"),
     "|": ("'|' is not an operator", "write OR, or || to join strings", "wrong"),
     "?": ("unexpected '?'", "a filter has no parameters; write the value itself", "wrong"),
 }

@@ -20,7 +20,8 @@ MEANT_BETWEEN = "did you mean BETWEEN?"
 
 UNOPENED = "remove it, or add a ("
 
-_SWAPPED = {"=>": ">=", "=<": "<=", "><": "<>"}
+_SWAPPED = {"=>": "write >=", "=<": "write <=", "><": "write <>"}
+_SWAPPED |= dict.fromkeys(("<<", ">>"), "bits have no operators; there are + - * / %")
 _AFTER_A_NAME = ("=", "<>", "<=>", "<", "<=", ">", ">=", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", ".", "[")
 
 NO_SUBQUERY = "a filter sees one event only; write the values: IN (1, 2, 3)"
@@ -39,6 +40,9 @@ _CASE = "write CASE WHEN data.a > 5 THEN 1 ELSE 0 END"
 _EACH = "write ANY item IN data.items SATISFIES (item > 5)"
 _JOINED = "an array is looked into by ANY and ALL; it is not made into another value"
 _MONTHS = "a month has no fixed length; add days, as in time + INTERVAL '30' DAY"
+_ONE_EVENT = "a filter sees one event, and computes with its values only"
+_NOT_EXACT = "numbers are exact, which this is not; publish the result as an attribute"
+_TEXTS = "texts are compared by LIKE, SUBSTRING, REPLACE and POSITION; publish any other as an attribute"
 _NOT_HERE = {
     "ADD_MONTHS": _MONTHS,
     "ALL": "write it on the right of a comparison, as in 5 < ALL(data.items)",
@@ -46,7 +50,10 @@ _NOT_HERE = {
     "ARRAY_JOIN": _JOINED,
     "ARRAY_MAX": "write ANY item IN data.items SATISFIES (item > 5) for what is above 5",
     "ARRAY_MIN": "write ANY item IN data.items SATISFIES (item < 5) for what is below 5",
-    "ARRAY_POSITION": "write ARRAY_CONTAINS(data.tags, 'red')",
+    **dict.fromkeys(
+        ("ARRAY_HAS", "ARRAY_POSITION", "LIST_CONTAINS"), "write ARRAY_CONTAINS(data.tags, 'red')"
+    ),
+    **dict.fromkeys(("ARRAY_LENGTH", "LIST_LENGTH", "JSON_ARRAY_LENGTH"), "write CARDINALITY(data.tags)"),
     **dict.fromkeys(("ARRAYS_OVERLAP", "FILTER", "FORALL", "TRANSFORM", "UNNEST", "EXPLODE"), _EACH),
     **dict.fromkeys(("CHARINDEX", "INSTR", "LOCATE", "STRPOS"), "write POSITION('x' IN data.name)"),
     "CONCAT_WS": "write CONCAT with the text between, or data.a || '-' || data.b",
@@ -57,7 +64,8 @@ _NOT_HERE = {
     **dict.fromkeys(
         ("DATE_TRUNC", "TRUNC"), "write DATE(time) for the day; for parts of it HOUR(time) and so on"
     ),
-    **dict.fromkeys(("DAYOFMONTH", "DAYOFYEAR"), "write DAY(time), which counts from the month's first"),
+    "DAYOFMONTH": "write DAY(time), which counts from the month's first",
+    "DAYOFYEAR": "write MONTH(time) = 3 AND DAY(time) BETWEEN 1 AND 15",
     **dict.fromkeys(("DAYOFWEEK", "ISODOW"), "write WEEKDAY(time): 1 is Monday, 7 is Sunday"),
     "EXTRACT": "write HOUR(time), WEEKDAY(time), YEAR(time) and so on",
     **dict.fromkeys(("FROM_UNIXTIME", "TIMESTAMP_SECONDS"), EPOCH),
@@ -70,7 +78,15 @@ _NOT_HERE = {
     "ISNULL": "write data.a IS NULL",
     "MAX": "a filter sees one event; the greatest of several values is GREATEST(data.a, data.b)",
     "MIN": "a filter sees one event; the least of several values is LEAST(data.a, data.b)",
-    **dict.fromkeys(("AVG", "COUNT", "SUM"), "a filter sees one event, and computes with its values only"),
+    **dict.fromkeys(("AVG", "COUNT", "LAG", "LEAD", "RANK", "ROW_NUMBER", "SUM"), _ONE_EVENT),
+    **dict.fromkeys(("COS", "EXP", "LN", "LOG", "LOG10", "LOG2", "SIN", "TAN"), _NOT_EXACT),
+    **dict.fromkeys(("LPAD", "REPEAT", "REVERSE", "RPAD", "TRANSLATE"), _TEXTS),
+    **dict.fromkeys(
+        ("MONTHS_BETWEEN", "AGE"), "a month has no fixed length; DATEDIFF(end, start) counts days"
+    ),
+    "QUARTER": "write MONTH(time) BETWEEN 4 AND 6",
+    **dict.fromkeys(("RAND", "RANDOM", "UUID"), "whether an event matches depends on it and the filter only"),
+    **dict.fromkeys(("WEEK", "WEEKOFYEAR"), "write time >= DATE '2026-03-02' AND time < DATE '2026-03-09'"),
     "MOD": "write data.a % 2",
     **dict.fromkeys(("POW", "POWER"), "write data.a * data.a"),
     **dict.fromkeys(("REGEXP", "REGEXP_LIKE", "REGEXP_EXTRACT", "REGEXP_REPLACE", "RLIKE"), _NO_PATTERN),
@@ -96,7 +112,7 @@ _NO_OPERATORS = {
     **dict.fromkeys(("COLLATE", "BINARY"), "strings are compared by code point; write LOWER(...) or ILIKE"),
     "CONTAINS": "write CONTAINS(data.name, 'x')",
     "DIV": "write FLOOR(data.a / 2)",
-    "ENDSWITH": "write ENDS_WITH(data.name, 'x')",
+    **dict.fromkeys(("ENDS", "ENDSWITH"), "write ENDS_WITH(data.name, 'x')"),
     **dict.fromkeys(("GLOB", "MATCH", "MATCHES", "REGEXP", "RLIKE", "SIMILAR"), _NO_PATTERN),
     **dict.fromkeys(
         ("GROUP", "HAVING", "LIMIT", "ORDER", "UNION"), "a filter is one condition and no more of a statement"
@@ -105,7 +121,7 @@ _NO_OPERATORS = {
     "MOD": "write %, as in data.a % 2",
     "NOTNULL": "write IS NOT NULL",
     "OVERLAPS": "write data.start < data.stop_2 AND data.start_2 < data.stop",
-    "STARTSWITH": "write STARTS_WITH(data.name, 'x')",
+    **dict.fromkeys(("STARTS", "STARTSWITH"), "write STARTS_WITH(data.name, 'x')"),
     "WHEN": "write CASE WHEN data.a > 5 THEN 1 END, or what is tested in parentheses: CASE (-data.a) WHEN 5",
     **dict.fromkeys(("THEN", "ELSE", "END"), _CASE),
     "XOR": "write <> between two conditions in parentheses: (data.a = 1) <> (data.b = 2)",
@@ -118,6 +134,11 @@ ARITIES = {
 }
 """What to write instead of a call with too few values or too many, where the signature does not say it."""
 
+_TIMES = {
+    "DATE": "DATE '2026-01-31'",
+    "TIME": "TIME '09:30'",
+    "TIMESTAMP": "TIMESTAMP '2026-01-31T12:00:00Z'",
+}
 _STATEMENTS = ("SELECT", "WITH", "FROM", "WHERE", "DELETE", "UPDATE", "INSERT")
 
 
@@ -152,6 +173,10 @@ def missing_operator(tokens: Sequence[Token], index: int, *, inside: bool) -> Mi
     hint = "join two conditions with AND or OR"
     if before.kind == "string" and before.end == token.start:
         hint = "write '' for a quote inside a string"
+    elif token.kind == "string" and before.kind == "path" and before.end == token.start:
+        hint = "a string has no letter before it"
+    elif before.kind == "path" and token.kind == "number" and before.text.upper() in _TIMES:
+        hint = f"write it in single quotes: {_TIMES[before.text.upper()]}"
     elif token.kind == "NOT":
         hint = "write <> for 'not equal', or NOT before the whole condition"
     elif token.kind == "path" and (known := _NO_OPERATORS.get(token.text.upper())):
@@ -172,6 +197,9 @@ def missing_operator(tokens: Sequence[Token], index: int, *, inside: bool) -> Mi
         hint = "write = between an attribute and its value"
     elif token.kind == ",":
         hint = NO_TUPLES if inside else "a list of values stands in parentheses after IN"
+        after = tokens[index + 1]
+        if not inside and before.kind == after.kind == "number" and before.end + 1 == after.start:
+            hint = f"write {before.text[:20]}_{after.text[:20]} for a large number; " + hint
     return Mistake(token.start, token.end, message, hint)
 
 
@@ -181,7 +209,7 @@ def missing_operand(tokens: Sequence[Token], index: int, *, inside: bool) -> Mis
     before = tokens[index - 1] if index else None
     message = f"expected a value or the name of an attribute, found {shown(token)}"
     if before and (pair := before.text + token.text) in _SWAPPED:
-        return Mistake(before.start, token.end, f"{pair!r} is not an operator", f"write {_SWAPPED[pair]}")
+        return Mistake(before.start, token.end, f"{pair!r} is not an operator", _SWAPPED[pair])
     if token.kind == ")" and not inside:
         return Mistake(token.start, token.end, "this ) closes nothing", UNOPENED)
     hint = f"there is nothing before {shown(token)}"
@@ -202,6 +230,14 @@ def unknown_function(token: Token) -> Mistake:
         guess = nearest(name[:40], (*_FUNCTIONS, *_BEFORE_LIST), 0.75)
         hint = f"did you mean {guess}?" if guess else "docs/filters.md lists the functions there are"
     return Mistake(token.start, token.end, f"there is no function {shortened(token.text)}", hint)
+
+
+def after_is(token: Token, words: Sequence[str]) -> str:
+    """What to write where a word after IS is none of those that may stand there."""
+    if token.kind == "path" and (known := MISTAKEN_NAMES.get(token.text.lower())):
+        return known
+    guess = nearest(token.text[:40], words) if token.kind == "path" else ""
+    return f"did you mean {guess}?" if guess else "write = to compare with a value"
 
 
 def word_of_case(token: Token) -> Mistake:

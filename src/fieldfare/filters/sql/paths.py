@@ -58,7 +58,10 @@ def read_path(tokens: Sequence[Token], index: int) -> tuple[Path, int]:
     elif kind == "quoted":
         path = (unquoted(text),)
     else:
-        raise Mistake(start, first.end, "expected the name of an attribute", "for example data.price")
+        hint = "for example data.price"
+        if index > 1 and tokens[index - 2].text.upper() in ("ANY", "SOME", "ALL"):
+            hint += "; for constants write IN (1, 2, 3)"
+        raise Mistake(start, first.end, "expected the name of an attribute", hint)
     more, index = _further_steps(tokens, index + 1)
     path += more
     if len(path) > MAX_STEPS:
@@ -116,6 +119,10 @@ def _in_brackets(tokens: Sequence[Token], index: int, start: int | None = None) 
     if number.kind != "number" or not (text.isascii() and text.isdigit()) or closing.kind != "]":
         start = tokens[index].start if start is None else start
         hint = "elements are counted from 0, as in data.items[0], or from the end: data.items[-1]"
+        if number.kind in ("*", "number"):
+            hint += "; for any of them write ANY item IN data.items SATISFIES (item > 5)"
+        if tokens[index - 1].text.upper() == "ARRAY":
+            hint = "there are no arrays of constants; write IN (1, 2), or 5 = ANY(data.items)"
         if number.kind in ("path", "quoted"):
             hint = f"a name in brackets has single quotes, or it goes after a dot: .{number.text[:40]}"
         message = "expected [ a whole number ] or [ a name in single quotes ]"

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from fieldfare.filters.errors import nearest
 from fieldfare.filters.expression import (
     CONDITIONS,
     And,
@@ -166,6 +165,8 @@ class Predicates(Operands):
         height = max(height, self.height)
         if self.kind != "AND":
             hint = "write BETWEEN low AND high"
+            if low == Attribute(("SYMMETRIC",)):
+                hint += ", or for bounds in any order BETWEEN LEAST(low, high) AND GREATEST(low, high)"
             raise self.mistake(self.index, f"expected AND, found {shown(self.token())}", hint)
         self.open_betweens -= 1
         self.advance()
@@ -332,8 +333,7 @@ class Predicates(Operands):
         else:
             token = self.token()
             words = ("NULL", "NOT", *_AFTER_IS, "DISTINCT FROM")
-            guess = nearest(token.text[:40], words) if token.kind == "path" else ""
-            hint = f"did you mean {guess}?" if guess else "write = to compare with a value"
+            hint = mistakes.after_is(token, words)
             message = f"expected NULL, TRUE, FALSE or UNKNOWN after IS, found {shown(token)}"
             raise self.mistake(self.index, message, hint)
         self.advance()
@@ -366,6 +366,10 @@ _ENDS = ("=", "<>", "<=>", "<", "<=", ">", ">=", "BETWEEN", "IN", "AND", "NOT", 
 
 
 _ESCAPED = re.compile(r"\\[%_]")
+
+
+EACH = re.compile(r"each(_[0-9]+)?")
+"""The names that `_variables` gives."""
 
 
 def _variables() -> Iterator[str]:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -152,11 +153,13 @@ class KeyUrl:
 
         until_s = time.monotonic() + FETCH_MAX_S
         text = b""
+        http = httpx.Client(verify=caller_context(None), timeout=FETCH_PAUSE_S)
+        # Of a head that trickles nothing is seen here before its end.
+        too_late = threading.Timer(FETCH_MAX_S, http.close)
+        too_late.daemon = True
+        too_late.start()
         try:
-            with (
-                httpx.Client(verify=caller_context(None), timeout=FETCH_PAUSE_S) as http,
-                http.stream("GET", self._url, headers={"accept-encoding": "identity"}) as answer,
-            ):
+            with http, http.stream("GET", self._url, headers={"accept-encoding": "identity"}) as answer:
                 if answer.status_code != 200:
                     raise TokenKeysError(f"{self._url} answers {answer.status_code}")
                 for piece in answer.iter_raw():
@@ -165,9 +168,13 @@ class KeyUrl:
                         raise TokenKeysError(f"{self._url} sends more than {SET_MAX_BYTES:,} bytes")
                     if time.monotonic() > until_s:
                         raise TokenKeysError(f"{self._url} takes longer than {FETCH_MAX_S:g} s")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError) as error:
+            if time.monotonic() > until_s:
+                raise TokenKeysError(f"{self._url} takes longer than {FETCH_MAX_S:g} s") from None
             reason = str(error) or type(error).__name__
             raise TokenKeysError(f"{self._url} cannot be read: {reason}") from None
+        finally:
+            too_late.cancel()
         return parse_keys(text, self._url)
 
 

@@ -198,7 +198,8 @@ class WebTokens:
             )
             left_s = float(claims["exp"]) + self._leeway_s - self._wall_s()
             grants = self._grants(claims)
-            if len(claims["sub"].encode()) > SUBJECT_MAX_BYTES:  # which half a character has not
+            # Half a character has no bytes.
+            if not 1 <= len(claims["sub"].encode()) <= SUBJECT_MAX_BYTES:
                 raise ValueError
         except jwt.MissingRequiredClaimError as error:
             raise _refused(f"This token lacks the claim {error.claim}.") from None

@@ -135,6 +135,8 @@ class MatchTail:
         self._on_broken = on_broken
         self._said = ""
         self.tips = tips
+        self.begins: Offsets = tuple(0 for _ in tips)
+        """Where the log began when upkeep looked last: its own retention may go beyond what is matched."""
         self.gap_seen = False
         """Whether a record before the end was looked for and has no block, though the log holds it."""
         self._closed = False
@@ -262,7 +264,7 @@ class MatchTail:
             block = self.block_at(partition, offset)
             if block is not None:
                 return LookResult(_matched(block, partition, numbers), partition, block.end, 0, block)
-            if offset >= self.tips[partition]:
+            if self.begins[partition] <= offset >= self.tips[partition]:
                 return None
             # Retention took it, with the events; what is left begins where the log does.
             kept_from = self._log.partitions[partition].start()

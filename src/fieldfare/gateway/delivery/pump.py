@@ -300,8 +300,11 @@ class Pump:
     async def compose(self, delivery: Delivery, keys: Sequence[int], write: Write, parts: list[bytes]) -> int:
         """Write the first of some messages that were taken; how many of them this has dealt with."""
         before = len(parts)
-        done, gone, over = await self._records.compose(keys, delivery.tries.counts, write, parts)
-        if delivery.settings.max_in_flight_bytes is not None:
+        settings = delivery.settings
+        done, gone, over = await self._records.compose(
+            keys, delivery.tries.counts, write, parts, settings.max_age_s
+        )
+        if settings.max_in_flight_bytes is not None:
             written = [key for key in keys[:done] if key not in gone and key not in over]
             sizes = [sum(map(len, parts[at : at + PARTS])) for at in range(before, len(parts), PARTS)]
             delivery.weigh(written, sizes)

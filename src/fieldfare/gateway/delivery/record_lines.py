@@ -31,6 +31,8 @@ class RecordLines(Protocol):
     """What is held of it."""
     expires: bool
     """Whether one of the lines that were asked for may be of use until some time only."""
+    appended_ms: int
+    """When it was appended, in milliseconds since 1970."""
 
     def is_ready(self, indexes: Sequence[int]) -> bool:
         """Whether these lines are there without work to speak of."""
@@ -41,16 +43,17 @@ class RecordLines(Protocol):
         ...
 
 
-def open_record(payload: bytes) -> RecordLines:
+def open_record(payload: bytes, appended_ms: int) -> RecordLines:
     """The lines of a record's payload; nothing is decoded yet."""
-    return _ArrowLines(payload) if is_arrow(payload) else _JsonLines(payload)
+    return (_ArrowLines if is_arrow(payload) else _JsonLines)(payload, appended_ms)
 
 
 class _JsonLines:
     """Split when first needed."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, appended_ms: int) -> None:
         self.size_bytes = len(payload)
+        self.appended_ms = appended_ms
         self.expires = False
         self._payload = payload
         self._lines: list[bytes] | None = None
@@ -71,8 +74,9 @@ class _JsonLines:
 class _ArrowLines:
     """Rows become lines when they are needed: few subscribers want all of a large record."""
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, appended_ms: int) -> None:
         self.size_bytes = len(payload)
+        self.appended_ms = appended_ms
         self.expires = False
         self._payload = payload
         self._events: pa.RecordBatch | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -30,8 +31,8 @@ PARTS = 3
 
 READERS = 2
 
-_Lines = tuple[Sequence[bytes], bool]
-"""Lines, and whether one of them may be of use until some time only."""
+_Lines = tuple[Sequence[bytes], bool, int]
+"""Lines, whether one of them may be of use until some time only, and when they were appended."""
 
 Write = Callable[[list[bytes], int, int, int, bytes], None]
 
@@ -61,13 +62,18 @@ class RecordCache:
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
 
-    def put(self, place: int, payload: bytes) -> None:
+    def put(self, place: int, payload: bytes, appended_ms: int) -> None:
         """Hold a record that was just appended: live subscribers will want it in a moment."""
         with self._lock:
-            self._put(place, payload)
+            self._put(place, payload, appended_ms)
 
     async def compose(
-        self, keys: Sequence[int], counts: Mapping[int, int], write: Write, parts: list[bytes]
+        self,
+        keys: Sequence[int],
+        counts: Mapping[int, int],
+        write: Write,
+        parts: list[bytes],
+        max_age_s: float | None = None,
     ) -> tuple[int, list[int], list[int]]:
         """Write the first messages of some keys to a list, three parts each.
 
@@ -81,6 +87,8 @@ class RecordCache:
             Writes one message.
         parts
             Where to.
+        max_age_s
+            The time of what was appended longer ago is over, too.
 
         Returns
         -------
@@ -94,6 +102,7 @@ class RecordCache:
             A record is broken.
         """
         done, size_bytes = 0, 0
+        oldest_ms = -math.inf if max_age_s is None else 1000 * (time.time() - max_age_s)
         gone: list[int] = []
         over: list[int] = []
         for place, group in groupby(keys, lambda key: key >> INDEX_BITS):
@@ -108,7 +117,11 @@ class RecordCache:
                 gone += (place << INDEX_BITS | index for index in indexes)
                 done += len(indexes)
                 continue
-            lines, expires = found
+            lines, expires, appended_ms = found
+            if appended_ms < oldest_ms:
+                over += (place << INDEX_BITS | index for index in indexes)
+                done += len(indexes)
+                continue
             now_s = time.time() if expires else 0.0
             for index, line in zip(indexes, lines, strict=True):
                 if expires and is_over(line, now_s):
@@ -177,7 +190,7 @@ class RecordCache:
             with self._lock:
                 if self._held.get(place) is record:
                     self._weigh(place, record.size_bytes)
-        return lines, record.expires
+        return lines, record.expires, record.appended_ms
 
     def _find(self, place: int) -> RecordLines | None:
         with self._lock:
@@ -194,17 +207,17 @@ class RecordCache:
             log = self._log.partitions[place >> OFFSET_BITS]
             for record in log.read(offset, log.bound(offset, READ_AHEAD_BYTES, 1 << 62)):
                 with self._lock:
-                    self._put(place - offset + record.offset, record.payload)
+                    self._put(place - offset + record.offset, record.payload, record.appended_ms)
                     if record.offset == offset:
-                        found = self._held.get(place) or open_record(record.payload)
+                        found = self._held.get(place) or open_record(record.payload, record.appended_ms)
         except TrimmedError:
             return None
         return found
 
-    def _put(self, place: int, payload: bytes) -> None:
+    def _put(self, place: int, payload: bytes, appended_ms: int) -> None:
         if place in self._held:
             return
-        self._held[place] = record = open_record(payload)
+        self._held[place] = record = open_record(payload, appended_ms)
         self._weigh(place, record.size_bytes)
 
     def _weigh(self, place: int, size_bytes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fieldfare.filters.filter import DIALECTS
 from fieldfare.gateway.delivery_settings import (
+    AGE_MAX_S,
     ATTEMPTS_MAX,
     AUTHORIZATION_MAX,
     DEADLINE_MAX_S,
@@ -164,6 +165,12 @@ DELIVERY: Json = {
         "type": ["string", "null"],
         "maxLength": PATH_MAX,
         "description": "An attribute: of events that have the same value there one is given at a time.",
+    },
+    "max_age_s": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "maximum": int(AGE_MAX_S),
+        "description": "Seconds after which an event that was not settled is not given any more.",
     },
     "expires_unused_s": {
         "type": ["number", "null"],

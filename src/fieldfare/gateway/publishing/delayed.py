@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from fieldfare.delivery.keys import place_of
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.turns import Turns
 from fieldfare.gateway.writer import Writer, WriterClosed, WriterOverloaded
 from fieldfare.storage.delayed import DelayedRecords, Kept, Taken, Waiting
 from fieldfare.storage.errors import StorageError
@@ -28,7 +29,9 @@ TAKEN_MAX_BYTES = 8 << 20
 """Records of about so many bytes are handed over to the log together."""
 
 KEPT_AT_ONCE = 200
-"""So many that wait for the disk are kept in one transaction."""
+KEPT_MAX_BYTES = 4 << 20
+"""So many that wait for the disk, or about so many bytes of them, are kept in one transaction: each space's
+in its turn, so that who publishes one event waits for nobody's flood."""
 
 LOOK_S = 1.0
 """So often the time of day is looked at, however far away the next is due: somebody may set it."""
@@ -39,6 +42,9 @@ SEEN_MS = 7 * 86_400_000
 
 FORGOTTEN_AT_ONCE = 10_000
 CANCELLED_AT_ONCE = 500
+
+
+_ToKeep = tuple[NewRecord, int, "asyncio.Future[Kept]"]
 
 
 class DelayedFull(Exception):
@@ -76,7 +82,7 @@ class Delayed:
         self._metrics = metrics
         self._is_there = is_there
         self._max_bytes = max_bytes
-        self._to_keep: list[tuple[NewRecord, int, asyncio.Future[Kept]]] = []
+        self._to_keep: Turns[_ToKeep] = Turns()
         self._keeping: asyncio.Task[None] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
@@ -100,15 +106,23 @@ class Delayed:
         self._store.close()
 
     async def keep(self, record: NewRecord, due_ms: int) -> Kept:
-        """Keep a record until its time; durable on return. DelayedFull when too much waits."""
+        """Keep a record until its time; durable on return.
+
+        DelayedFull when too much waits, and of this space as much as its share: nobody may keep others from
+        publishing for a month.
+        """
         size_bytes = len(record.payload)
-        if self._held_bytes + self._on_way_bytes + size_bytes > self._max_bytes:
-            raise DelayedFull
+        new_bytes = self._on_way_bytes + size_bytes
+        if self._held_bytes + new_bytes > self._max_bytes:
+            own = self.held.get(record.space)
+            own_bytes, spaces = (0, len(self.held) + 1) if own is None else (own[1], len(self.held))
+            if own_bytes + new_bytes > self._max_bytes // spaces:
+                raise DelayedFull
         self._on_way_bytes += size_bytes
         try:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[Kept] = loop.create_future()
-            self._to_keep.append((record, due_ms, future))
+            self._to_keep.add(record.space, (record, due_ms, future))
             if self._keeping is None:
                 self._keeping = loop.create_task(self._keep_all())
             # It is kept even if the client goes away meanwhile.
@@ -119,7 +133,11 @@ class Delayed:
     async def _keep_all(self) -> None:
         try:
             while self._to_keep:
-                some, self._to_keep = self._to_keep[:KEPT_AT_ONCE], self._to_keep[KEPT_AT_ONCE:]
+                some: list[_ToKeep] = []
+                left_bytes = KEPT_MAX_BYTES
+                while self._to_keep and len(some) < KEPT_AT_ONCE and left_bytes > 0:
+                    some.append(self._to_keep.next())
+                    left_bytes -= len(some[-1][0].payload)
                 try:
                     kept = await asyncio.to_thread(
                         self._store.keep, [(record, due_ms) for record, due_ms, _ in some], _now_ms()
@@ -230,7 +248,8 @@ class Delayed:
             return error
         if not place.duplicate:
             self._metrics.appended(record.count, len(record.payload))
-            self._records.put(place_of(place.partition, place.offset), record.payload)
+            key = place_of(place.partition, place.offset)
+            self._records.put(key, record.payload, now_ms)
         return None
 
 

@@ -41,6 +41,10 @@ class DeliveryFinder:
                 return subscription, delivery
             await self.pump.load(subscription)
 
+    def held(self, delivery: Delivery, lease_s: float) -> None:
+        """Somebody may work on what he was given for so long, and say nothing meanwhile."""
+        self.unused.used(delivery.number, lease_s)
+
     async def save(self, subscription: Subscription, delivery: Delivery) -> tuple[int, ...]:
         """Save where a delivery stands; where that is. Problem 404 when it was deleted meanwhile."""
         saved = await self.pump.save(delivery)

@@ -139,7 +139,8 @@ class EventRoutes:
             self.metrics.duplicates.inc()
         else:
             self.metrics.appended(record.count, len(record.payload))
-            self.records.put(place_of(place.partition, place.offset), record.payload)
+            key = place_of(place.partition, place.offset)
+            self.records.put(key, record.payload, record.appended_ms)
         return place
 
     async def _decode(self, kind: str, request: Request, body: bytes) -> DecodedEvents:

@@ -90,6 +90,8 @@ class MessageRoutes:
             answer = await pull_messages(self.pump, delivery, limit, lease_s, wait_s, request.receive)
         if delivery.deleted:
             raise deleted(subscription)
+        if answer.count:
+            self.deliveries.held(delivery, lease_s)
         self.metrics.given(answer.count)
         return answer
 

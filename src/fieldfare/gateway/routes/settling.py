@@ -101,8 +101,11 @@ class Settling:
         """Have messages for longer: their deadline begins anew."""
 
         def extend(delivery: Delivery, keys: list[int]) -> int:
-            asked_s = body.ack_deadline_s or delivery.settings.ack_deadline_s
-            return delivery.extend(keys, time.monotonic(), asked_s or self.ack_deadline_s)
+            asked_s = body.ack_deadline_s or delivery.settings.ack_deadline_s or self.ack_deadline_s
+            extended = delivery.extend(keys, time.monotonic(), asked_s)
+            if extended:
+                self.deliveries.held(delivery, asked_s)
+            return extended
 
         return {"extended": await self._each(request, body.positions, extend)}
 

@@ -154,9 +154,16 @@ class Maintenance:
         # What the pipeline may still match again, or has matched and not made durable, stays.
         keep_from = tuple(map(min, self.tail.tips, self._committed()))
         self.log.retain(self._policy, keep_from)
-        for partition, start in enumerate(starts_of(self.log)):
+        self.tail.begins = starts_of(self.log)
+        for partition, start in enumerate(self.tail.begins):
             if start > before[partition]:
                 logger.info("retention removed the records before %d-%d-0", partition, start)
+            if start > (unmatched := self.tail.tips[partition]):
+                logger.error(
+                    "the log's own retention took records %d-%d to %d-%d before they were matched: nobody is"
+                    " given them. Give the topic more time",
+                    *(partition, unmatched, partition, start - 1),
+                )
             # Also when the last round was killed before it came to this.
             self.match_log.partition(partition).trim(start)
 

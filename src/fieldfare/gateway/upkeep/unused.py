@@ -1,8 +1,9 @@
 """Subscriptions that nobody reads for as long as their settings say are removed, as if somebody did it.
 
-A subscription is *used* when somebody pulls, settles, seeks or looks after its messages, has a stream open,
-or changes it; one with a push address also when a receiver accepts a message, or has none to be sent. Only
-those with the setting are watched, by their numbers, and a round of upkeep looks at each.
+A subscription is *used* when somebody pulls, settles, seeks or looks after its messages, holds some that he
+has pulled, has a stream open, or changes it; one with a push address also when a receiver accepts a message,
+or has none to be sent. Only those with the setting are watched, by their numbers, and a round of upkeep looks
+at each.
 
 What is counted is time in which it could have been used: a clock that nobody sets, while the service runs,
 and no more of a round than it should take. How long each was unused is noted in the registry in steps, so
@@ -48,6 +49,8 @@ class Watched:
     unused_s: float = 0.0
     noted_s: float = 0.0
     is_used: bool = False
+    held_s: float = 0.0
+    """For how long yet somebody may hold messages that he has pulled."""
 
     @property
     def limit_s(self) -> float:
@@ -107,11 +110,12 @@ class Unused:
         else:
             self._watched[number] = Watched(subscription)
 
-    def used(self, number: int) -> None:
-        """Somebody does something with a subscription's messages."""
+    def used(self, number: int, held_s: float = 0.0) -> None:
+        """Somebody does something with a subscription's messages, or may hold some for so long."""
         watched = self._watched.get(number)
         if watched is not None:
             watched.is_used = True
+            watched.held_s = max(watched.held_s, held_s)
 
     def unused_s(self, number: int) -> float | None:
         """For how long nobody has used a subscription that expires."""
@@ -127,6 +131,7 @@ class Unused:
                 await asyncio.sleep(0)
             if self._is_used(number, watched):
                 watched.unused_s, watched.is_used = 0.0, False
+                watched.held_s = max(0.0, watched.held_s - elapsed_s)
             elif not watched.stays:
                 watched.unused_s += elapsed_s
             if watched.unused_s >= watched.limit_s:
@@ -145,7 +150,7 @@ class Unused:
             logger.error("subscriptions that nobody uses: %s; it will be tried again", error)
 
     def _is_used(self, number: int, watched: Watched) -> bool:
-        if watched.is_used:
+        if watched.is_used or watched.held_s > 0:
             return True
         if watched.subscription.delivery.push is not None:
             return self._pushes.is_used(number) or self._pump.is_read(number, self._pushes.session(number))

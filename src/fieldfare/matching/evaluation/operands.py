@@ -70,20 +70,39 @@ class LiteralOperand:
 
 def constants(given: Sequence[Scalar], step: int) -> Values:
     """Constants as values."""
-    kinds, words = np.empty(len(given), np.uint8), np.empty(len(given), np.int64)
-    seconds, text = np.empty(len(given), np.int64), bytearray()
-    for place, value in enumerate(given):
+    kinds: list[int] = []
+    words: list[int] = []
+    seconds: list[int] = []
+    text = bytearray()
+    for value in given:
         if isinstance(value, str):
             encoded = value.encode("utf-8", "surrogatepass")
-            kinds[place], words[place], seconds[place] = KIND_STRING, len(text) << 32 | len(encoded), 0
+            kind, word, second = KIND_STRING, len(text) << 32 | len(encoded), 0
             text += encoded
         else:
-            kinds[place], words[place], seconds[place] = _cell(value)
-    return Values(frozen(kinds), frozen(words), frozen(seconds), np.frombuffer(bytes(text), np.uint8), step)
+            kind, word, second = _cell(value)
+        kinds.append(kind)
+        words.append(word)
+        seconds.append(second)
+    shown = np.frombuffer(bytes(text), np.uint8)
+    columns = np.array(kinds, np.uint8), np.array(words, np.int64), np.array(seconds, np.int64)
+    return Values(frozen(columns[0]), frozen(columns[1]), frozen(columns[2]), shown, step)
+
+
+def joined(first: Values, second: Values) -> Values:
+    """Values with a row of their own each, one after the other."""
+    behind = np.where(second.kinds == KIND_STRING, len(first.text) << 32, 0)
+    kinds = np.concatenate((first.kinds, second.kinds))
+    words = np.concatenate((first.words, second.words + behind))
+    seconds = np.concatenate((first.seconds, second.seconds))
+    text = np.concatenate((first.text, second.text))
+    return Values(frozen(kinds), frozen(words), frozen(seconds), text, 1)
 
 
 def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
     """Kind, word and second word of a constant that is no string."""
+    if type(value) is int:
+        return (KIND_INT, value, 0) if _LEAST <= value <= _MOST else (KIND_EXACT, 0, 0)
     if value is None:
         return KIND_NULL, 0, 0
     if isinstance(value, bool):

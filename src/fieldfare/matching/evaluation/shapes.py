@@ -26,7 +26,7 @@ from fieldfare.filters.expression import (
     with_parts,
 )
 from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, expanded
-from fieldfare.matching.evaluation.operands import constants
+from fieldfare.matching.evaluation.operands import constants, joined
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
 from fieldfare.matching.evaluation.truth import TRUE
@@ -82,15 +82,16 @@ class Shape:
     def add(self, given: tuple[Scalar, ...]) -> int:
         """Take a filter in by its constants; gives its place."""
         self._rows.append(given)
-        self._parameters.clear()
         self._pieces.clear()
         return len(self._rows) - 1
 
     def parameter(self, number: int) -> Values:
         """The constants that all filters have in the place of a parameter."""
         known = self._parameters.get(number)
-        if known is None:
-            known = self._parameters[number] = constants([row[number] for row in self._rows], 1)
+        count = len(known.kinds) if known is not None else 0
+        if known is None or count < len(self._rows):
+            new = constants([row[number] for row in self._rows[count:]], 1)
+            known = self._parameters[number] = joined(known, new) if known is not None else new
         return known
 
     def pieces(self, parts: Sequence[bytes | int]) -> Pieces:

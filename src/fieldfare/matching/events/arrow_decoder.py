@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldfare.matching.events.arrow_numpy import array_of, numbers_of, truths_of
 from fieldfare.matching.events.arrow_paths import Cells, null_mask, numbers_in, resolve
 from fieldfare.matching.events.arrow_times import is_time, time_texts
 from fieldfare.matching.events.arrow_values import ArrowOthers
@@ -153,11 +154,10 @@ def _constant(size: int, kind: int) -> _Read:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    """The values as numpy sees them, null slots with some value."""
-    if values.null_count:
-        values = values.fill_null(pa.scalar(0, values.type))
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return numbers
+    """The values as numpy sees them, 0 in the place of null."""
+    nulls = null_mask(values)
+    numbers = numbers_of(values)
+    return numbers if nulls is None else np.where(nulls, numbers.dtype.type(0), numbers)
 
 
 def _read_extension(values: pa.Array, shared: _Shared) -> _Read:
@@ -184,10 +184,7 @@ def _read_null(values: pa.Array, _shared: _Shared) -> _Read:
 
 
 def _read_boolean(values: pa.Array, _shared: _Shared) -> _Read:
-    if values.null_count:
-        values = values.fill_null(False)
-    truths = values.to_numpy(zero_copy_only=False)
-    return truths.astype(np.uint8) + np.uint8(KIND_FALSE), np.zeros(len(values), np.int64)
+    return truths_of(values).astype(np.uint8) + np.uint8(KIND_FALSE), np.zeros(len(values), np.int64)
 
 
 def _read_integer(values: pa.Array, shared: _Shared) -> _Read:
@@ -241,8 +238,9 @@ def _read_decimal(values: pa.Array, shared: _Shared) -> _Read:
         values = pc.cast(values, pa.decimal128(38, scale))
         halves = numbers_in(values.buffers()[1], 2 * values.offset, 2 * len(values))
         low, high = halves.reshape(-1, 2).T
-        if values.null_count:
-            low, high = np.where(values.is_null(), 0, low), np.where(values.is_null(), 0, high)
+        nulls = null_mask(values)
+        if nulls is not None:
+            low, high = np.where(nulls, 0, low), np.where(nulls, 0, high)
         fits = high == low >> 63
         whole, part = np.divmod(low, 10**scale)
         integral = fits & (part == 0)
@@ -251,7 +249,7 @@ def _read_decimal(values: pa.Array, shared: _Shared) -> _Read:
         kinds[few], words[few] = KIND_FLOAT, (low[few] / 10.0**scale).view(np.int64)
     rest = np.flatnonzero(kinds == KIND_EXACT)
     if len(rest):
-        numbers = [_shortest(number) for number in values.take(pa.array(rest)).to_pylist()]
+        numbers = [_shortest(number) for number in values.take(array_of(rest)).to_pylist()]
         kinds[rest] = [kind for kind, _ in numbers]
         exact = kinds[rest] == KIND_EXACT
         words[rest[~exact]] = [int(number) for kind, number in numbers if kind == KIND_INT]

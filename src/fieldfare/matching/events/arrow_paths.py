@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldfare.matching.events.arrow_numpy import array_of, numbers_of, truths_of
 from fieldfare.model import Path
 
 
@@ -35,8 +36,7 @@ def null_mask(values: pa.Array) -> NDArray[np.bool_] | None:
     """Which values are null; None if none is."""
     if not values.null_count:
         return None
-    mask: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
-    return mask
+    return truths_of(values.is_null())
 
 
 def numbers_in(
@@ -71,9 +71,9 @@ def _descend(around: Cells, step: str | int) -> Cells | None:
         rows = np.arange(values.offset, values.offset + len(values), dtype=np.int64)
         return _take(values.values, rows * kind.list_size + step, values)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        starts, lengths = values.offsets.to_numpy(), values.sizes.to_numpy()
+        starts, lengths = numbers_of(values.offsets), numbers_of(values.sizes)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        offsets = values.offsets.to_numpy()
+        offsets = numbers_of(values.offsets)
         starts, lengths = offsets[:-1], np.diff(offsets)
     else:
         return None
@@ -119,8 +119,8 @@ def _viewless(kind: pa.DataType) -> pa.DataType:
 def _find_in_map(values: pa.MapArray, key: str) -> NDArray[np.int64]:
     """Where each row's item of a key is among all items (of repeated keys the last), or -1."""
     found = np.full(len(values), -1, np.int64)
-    offsets = values.offsets.to_numpy()
-    places = np.flatnonzero(pc.equal(values.keys, key).to_numpy(zero_copy_only=False))
+    offsets = numbers_of(values.offsets)
+    places = np.flatnonzero(truths_of(pc.equal(values.keys, key)))
     places = places[(places >= offsets[0]) & (places < offsets[-1])]
     # The last assignment to a row is the one that stays.
     found[np.searchsorted(offsets, places, side="right") - 1] = places
@@ -133,7 +133,7 @@ def _take(items: pa.Array, places: NDArray[np.int64], around: pa.Array) -> Cells
     nulls = null_mask(around)
     if nulls is not None:
         missing |= nulls
-    return Cells(without_views(items).take(pa.array(places, mask=missing)), missing)
+    return Cells(without_views(items).take(array_of(places, missing)), missing)
 
 
 def _either(a: NDArray[np.bool_] | None, b: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from fieldfare.matching.calendar import civil
 from fieldfare.matching.compiled import borrowed, compiled, inlined
+from fieldfare.matching.events.arrow_numpy import truths_of
 from fieldfare.matching.events.arrow_paths import numbers_in
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -53,7 +54,7 @@ def _timestamp_texts(values: pa.Array) -> pa.Array | None:
     moments = numbers_in(values.buffers()[1], values.offset, size)
     if values.null_count:
         is_valid = pc.is_valid(values)
-        moments = np.where(is_valid.to_numpy(zero_copy_only=False), moments, 0)
+        moments = np.where(truths_of(is_valid), moments, 0)
     text, ends = np.empty(size * _LONGEST, np.uint8), np.zeros(size + 1, np.int32)
     if not write_timestamps(moments, _UNITS[values.type.unit], values.type.tz is not None, text, ends):
         return None

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldfare.matching.events.arrow_numpy import array_of, numbers_of
 from fieldfare.matching.events.arrow_paths import Cells, null_mask, plain, without_views
 from fieldfare.matching.events.columns import UNKNOWN_BYTES, ColumnBatch, Flattened
 from fieldfare.model import Path
@@ -85,10 +86,10 @@ class ArrowOthers:
         lists = plain(cells.values)
         if _reader(lists.type) not in (_lists, _fixed_lists):
             return None
-        lists = without_views(lists).take(pa.array(events))
+        lists = without_views(lists).take(array_of(events))
         paths = {each: ("element", *each) for each in inner}
         batch = pa.RecordBatch.from_arrays([lists.flatten()], names=["element"])
-        counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        counts = numbers_of(pc.list_value_length(lists)).astype(np.int64)
         return Flattened(counts, self._columns(batch, list(paths.values())), paths)
 
 
@@ -100,7 +101,7 @@ def text_sizes(values: pa.Array) -> NDArray[np.float64]:
     if not size:
         return sizes
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        bounds = values.offsets.to_numpy().astype(np.int64)
+        bounds = numbers_of(values.offsets).astype(np.int64)
         first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
         ends = np.zeros(count + 1)
         for part in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
@@ -114,7 +115,7 @@ def text_sizes(values: pa.Array) -> NDArray[np.float64]:
         for i in range(kind.num_fields):
             sizes += text_sizes(values.field(i))
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        sizes += pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        sizes += numbers_of(pc.fill_null(pc.binary_length(values), 0))
     elif pa.types.is_nested(kind) or pa.types.is_string_view(kind):
         sizes[:] = UNKNOWN_BYTES
     else:

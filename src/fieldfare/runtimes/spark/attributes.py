@@ -7,15 +7,18 @@ from difflib import get_close_matches
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     MapType,
     NumericType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from fieldfare.filters import Filter, FilterError, format_path
@@ -39,6 +42,9 @@ _COLUMN_TYPES = (
     (DateType, ColumnType.DATE),
     (TimestampType, ColumnType.TIMESTAMP),
     (TimestampNTZType, ColumnType.TIMESTAMP_NTZ),
+    (ArrayType, ColumnType.ARRAY),
+    ((StructType, MapType), ColumnType.OBJECT),
+    ((BinaryType, DayTimeIntervalType, YearMonthIntervalType), ColumnType.OTHER),
 )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
+from fieldfare.matching.events.arrow_numpy import array_of
 from fieldfare.matching.grouping import Matches
 from fieldfare.pipeline.slices import Searched
 
@@ -28,8 +29,8 @@ def matching_rows(batch: pa.RecordBatch, index: Searched, ids: pa.Array) -> Iter
     events = np.repeat(np.arange(batch.num_rows, dtype=np.int64), np.diff(bounds))
     for start in range(0, len(events), OUTPUT_ROWS):
         rows = slice(start, start + OUTPUT_ROWS)
-        found = ids.take(pa.array(subscriptions[rows]))
-        taken = batch.take(pa.array(events[rows]))
+        found = ids.take(array_of(subscriptions[rows]))
+        taken = batch.take(array_of(events[rows]))
         names = ["subscription", *batch.schema.names]
         yield pa.RecordBatch.from_arrays([found, *taken.columns], names=names)
 
@@ -58,8 +59,9 @@ def lists_of_ids(
         # At least one event, and as many as have no more matches than a piece should.
         end = int(np.searchsorted(bounds, bounds[start] + OUTPUT_ROWS, side="right")) - 1
         end = max(end, start + 1)
-        found = ids.take(pa.array(subscriptions[bounds[start] : bounds[end]]))
-        yield pa.ListArray.from_arrays(pa.array(bounds[start : end + 1] - bounds[start], pa.int32()), found)
+        found = ids.take(array_of(subscriptions[bounds[start] : bounds[end]]))
+        offsets = (bounds[start : end + 1] - bounds[start]).astype(np.int32)
+        yield pa.ListArray.from_arrays(array_of(offsets), found)
         start = end
 
 

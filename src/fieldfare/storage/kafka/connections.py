@@ -9,9 +9,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from fieldfare.storage.errors import StorageError, TrimmedError
 from fieldfare.storage.kafka.address import KafkaAddress
@@ -47,8 +47,15 @@ _COMMON: Mapping[str, Any] = {
     # A broker that comes back is found soon.
     "reconnect.backoff.max.ms": 500,
     "log.connection.close": False,
+    # What goes wrong is an error, and said there: its log says so every second for each client.
+    "log_level": 2,
+    "fetch.message.max.bytes": 4 << 20,
 }
 
+
+_UNANSWERED = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+
+C = TypeVar("C", Consumer, Producer, AdminClient)
 
 _OF_PARENTS: list[object] = []
 _LEADERLESS = {
@@ -149,6 +156,8 @@ class KafkaConnections:
         self._asking: Consumer | None = None
         self._administering: AdminClient | None = None
         self._idle: list[Reader] = []
+        self._heard = ""
+        """What a client said last of why no broker answers it."""
         self._piece_bytes: int | None = None
 
     def _check_process(self) -> None:
@@ -163,11 +172,42 @@ class KafkaConnections:
         try:
             yield
         except KafkaException as error:
-            raise self._kind(f"{self.address}: {_said(error)}") from error
+            raise self._kind(f"{self.address}: {self._said(error)}") from error
+
+    def _said(self, error: KafkaException) -> str:
+        problem = error.args[0]
+        if not isinstance(problem, KafkaError):
+            return str(problem)
+        said = str(problem.str())
+        if problem.code() == KafkaError._INVALID_ARG:
+            for value in filter(None, self.address.properties().values()):
+                said = said.replace(
+                    f'"{value}"', "***"
+                )  # Which may be a secret that came under a wrong name.
+        if problem.code() not in _UNANSWERED:
+            return said
+        asking = self._asking
+        if asking is not None:
+            asking.poll(0)  # It tells what it has to tell to who polls.
+        return f"no broker answers ({self._heard or said})"
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # Which says no more.
+            self._heard = str(error.str())
+
+    def _client(self, kind: Callable[..., C], settings: Mapping[str, Any]) -> C:
+        """One of librdkafka's clients: the file's properties, and those that are ours to say."""
+        try:
+            properties = self.address.properties()
+            ours = {"bootstrap.servers": self.address.brokers, "error_cb": self._hear}
+            return kind({**_COMMON, **properties, **ours, **settings}, logger=logger)
+        except (ValueError, TypeError) as error:
+            raise self._kind(f"{self.address}: {error}") from None
 
     def prepare(self) -> int:
         """How many partitions the topic has; it is made if the address says how."""
         self._check_process()
+        self.address.properties()
         with self.explained():
             found = self._partitions()
             if not found:
@@ -210,20 +250,14 @@ class KafkaConnections:
     def producer(self, **settings: Any) -> Producer:
         """A producer to whose messages all replicas in sync have agreed when they are delivered."""
         limit = {"message.max.bytes": max(1_000_000, self.piece_bytes() + _ROOM_BYTES)}
-        return Producer(
-            {
-                **_COMMON,
-                **self.address.properties(),
-                **limit,
-                "bootstrap.servers": self.address.brokers,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "message.timeout.ms": int(ANSWER_S * 1_000),
-                **settings,
-            },
-            logger=logger,
-        )
+        ours = {
+            **limit,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "message.timeout.ms": int(ANSWER_S * 1_000),
+        }
+        return self._client(Producer, ours | settings)
 
     def piece_bytes(self) -> int:
         """How much of a payload goes in one message: less than the topic's limit."""
@@ -266,12 +300,9 @@ class KafkaConnections:
 
     def _consumer(self) -> Consumer:
         # A group is never joined, but librdkafka wants its name.
-        return Consumer(
+        return self._client(
+            Consumer,
             {
-                **_COMMON,
-                "fetch.message.max.bytes": 4 << 20,
-                **self.address.properties(),
-                "bootstrap.servers": self.address.brokers,
                 "group.id": "fieldfare",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -282,17 +313,13 @@ class KafkaConnections:
                 "queued.max.messages.kbytes": READ_AHEAD_KIB,
                 "fetch.queue.backoff.ms": FETCH_WAIT_MS,  # A second by default, where so much is read ahead.
             },
-            logger=logger,
         )
 
     def _admin(self) -> AdminClient:
         self._check_process()
         with self._lock:
             if self._administering is None:  # Kept: its futures end when it does.
-                self._administering = AdminClient(
-                    {**_COMMON, **self.address.properties(), "bootstrap.servers": self.address.brokers},
-                    logger=logger,
-                )
+                self._administering = self._client(AdminClient, {})
             return self._administering
 
     def _partitions(self) -> int:
@@ -318,11 +345,15 @@ class KafkaConnections:
         with self.explained():
             try:
                 (future,) = self._admin().describe_configs([resource], request_timeout=ANSWER_S).values()
-                return int(future.result(ANSWER_S)["max.message.bytes"].value)
+                found = future.result(ANSWER_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise
                 return _DEFAULT_PIECE_BYTES + _ROOM_BYTES  # Who may not ask goes by the brokers' default.
+        policy = found["cleanup.policy"].value
+        if "compact" in policy and "compact" not in self._settings.get("cleanup.policy", ""):
+            raise self._kind(f"{self.address}: its cleanup.policy is {policy}, and must be delete")
+        return int(found["max.message.bytes"].value)
 
 
 def _bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
@@ -335,12 +366,3 @@ def _bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
             if error.args[0].code() not in _LEADERLESS or time.monotonic() > give_up_s:
                 raise
         time.sleep(0.02)
-
-
-def _said(error: KafkaException) -> str:
-    problem = error.args[0]
-    if isinstance(problem, KafkaError):
-        if problem.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
-            return f"no broker answers ({problem.str()})"
-        return str(problem.str())
-    return str(problem)

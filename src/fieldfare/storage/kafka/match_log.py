@@ -17,7 +17,7 @@ from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.block_places import BlockPlace, BlockPlaces
 from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
-from fieldfare.storage.kafka.pieces import HEADER, Assembly, Whole, header_of, new_id
+from fieldfare.storage.kafka.pieces import HEADER, Assembly, Count, Pieces, Whole, header_of, new_id
 from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange, LostBlock, NewMatchBlock
 
 FORMAT = 1
@@ -46,12 +46,12 @@ _UNMET = 1 << 63
 class BlockHeader(msgspec.Struct, omit_defaults=True):
     """What a message of the match log says of its block."""
 
-    format: int
-    start: int
-    end: int
+    format: Count
+    start: Count
+    end: Count
     id: str
-    piece: int = 0
-    pieces: int = 1
+    piece: Count = 0
+    pieces: Pieces = 1
 
 
 class KafkaMatchPartition:
@@ -351,7 +351,10 @@ class KafkaMatchLog:
 
     def partition(self, number: int) -> KafkaMatchPartition:
         if number >= len(self._partitions):
-            raise MatchLogError(f"{self._address} has {len(self._partitions)} partitions, none for {number}")
+            raise MatchLogError(
+                f"{self._address} has {len(self._partitions)} partitions, none for {number}: it needs as"
+                " many as the event log has"
+            )
         return self._partitions[number]
 
     def send(self, partition: int, block: BlockRange, file: IO[bytes], size_bytes: int) -> None:

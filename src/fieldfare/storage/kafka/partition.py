@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Annotated
 
 import msgspec
 
 from fieldfare.storage.errors import FormatError, TrimmedError
-from fieldfare.storage.event_log import Record
+from fieldfare.storage.event_log import MAX_RECORD_EVENTS, Record
 from fieldfare.storage.kafka.connections import KafkaConnections
-from fieldfare.storage.kafka.pieces import Assembly, Whole
+from fieldfare.storage.kafka.pieces import Assembly, Count, Pieces, Whole
 
 FORMAT = 1
+
+_TORN_AFTER = 1_000
+"""A record that has not gone on for so many offsets was not written to its end, whoever began it: its pieces
+come one after the other, in one transaction. Larger: more is held back behind one."""
 
 _SAMPLE_RECORDS = 32
 _SAMPLE_FOR = 1_000
@@ -22,16 +27,16 @@ _SAMPLE_FOR = 1_000
 class RecordHeader(msgspec.Struct, omit_defaults=True):
     """What a message of the log says of its record."""
 
-    format: int
+    format: Count
     space: str
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORD_EVENTS)]
     appended_ms: int
-    stamp: int
+    stamp: Count
     id: str
     producer: str | None = None
     sequence: int | None = None
-    piece: int = 0
-    pieces: int = 1
+    piece: Count = 0
+    pieces: Pieces = 1
 
 
 class KafkaPartition:
@@ -75,15 +80,20 @@ class KafkaPartition:
         with self._connections.reading(self.number, start) as reader:
             for message in reader.messages(end):
                 assembly.add(message)
+                if assembly:
+                    assembly.give_up_before(message.offset() - _TORN_AFTER)
                 for whole in assembly.in_order():
                     yield self._checked(whole)
             if not assembly:
                 return
             # The rest of the last record stands behind the range: it was written with its beginning.
-            for message in reader.messages(reader.bounds()[1]):
+            high = reader.bounds()[1]
+            for message in reader.messages(high):
                 assembly.add(message, begin=False)
+                assembly.give_up_before(message.offset() - _TORN_AFTER)
                 if not assembly:
                     break
+            assembly.give_up_before(high)
         for whole in assembly.in_order():
             yield self._checked(whole)
 

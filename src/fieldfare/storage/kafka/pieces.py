@@ -11,13 +11,19 @@ import itertools
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 from confluent_kafka import Message
 
 HEADER = "fieldfare"
 """The name of the Kafka header that holds ours, as a JSON object."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""Anybody may write to a topic: a header with another number in it is nobody's of ours."""
+
+Pieces = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 
 
 class Pieced(Protocol):
@@ -102,7 +108,7 @@ class Assembly(Generic[H]):
     def add(self, message: Message, *, begin: bool = True) -> Whole[H] | None:
         """Take a message in; returns what it completes. Without ``begin`` only what has begun goes on."""
         header = header_of(message, self._kind)
-        if header is None:
+        if header is None or header.piece >= header.pieces:
             return None
         offset = message.offset()
         whole = self._open.get(header.id)
@@ -136,5 +142,6 @@ class Assembly(Generic[H]):
 
     def give_up_before(self, offset: int) -> None:
         """Forget what has not gone on since an offset: who wrote it did not come to its end."""
-        for name in [name for name, whole in self._open.items() if whole.last < offset]:
-            del self._open[name]
+        for name, whole in list(self._open.items()):
+            if whole.last < offset and not whole.complete:
+                del self._open[name]

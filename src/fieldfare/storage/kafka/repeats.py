@@ -12,14 +12,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 import msgspec
 
 from fieldfare.storage.event_log import Appended
+from fieldfare.storage.kafka.address import KafkaAddress
 
 REMEMBERED_SEQUENCES = 1_000
 """How many of its latest sequences are remembered for a producer."""
+
+TABLE = ".producers"
+"""What the name of the topic that holds the table has more than the log's."""
+TABLE_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+OWNER = b"owner "
+"""How the keys of messages begin that say whose the log is: see `owner`."""
 
 _AGES_NOTED = 500
 
@@ -48,6 +60,11 @@ class AsOf(msgspec.Struct):
 
 
 _Row = tuple[int, int, int, int, int, bytes]
+
+
+def table_of(address: KafkaAddress) -> KafkaAddress:
+    """The topic that holds the table of a log's."""
+    return replace(address, topic=f"{address.topic}{TABLE}", partitions=1)
 
 
 def digest_of(payload: bytes) -> bytes:
@@ -119,7 +136,7 @@ class Repeats:
 
     def load(self, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take in what was kept, in order."""
-        latest = dict(messages)
+        latest = {key: value for key, value in messages if not key.startswith(OWNER)}
         known = latest.pop(b"", None)
         if known is None:
             return

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -27,17 +27,10 @@ from fieldfare.storage.event_log import Appended, NewRecord
 from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
 from fieldfare.storage.kafka.partition import FORMAT, KafkaPartition, RecordHeader
 from fieldfare.storage.kafka.pieces import HEADER, cut, new_id
-from fieldfare.storage.kafka.repeats import Repeats, digest_of
+from fieldfare.storage.kafka.repeats import TABLE_SETTINGS, Repeats, digest_of, table_of
 
 logger = logging.getLogger("fieldfare.storage.kafka")
 
-TABLE = ".producers"
-"""What the name of the topic that holds the table of repeats has more than the log's."""
-TABLE_SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(16 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-}
 SAVE_RECORDS = 20_000
 SAVE_BYTES = 256 << 20
 """After so much the table of repeats is saved: a start reads no more than this anew."""
@@ -81,7 +74,7 @@ class KafkaWriter:
         self._connections = connections
         self._partitions = partitions
         address = connections.address
-        self._table_address = replace(address, topic=f"{address.topic}{TABLE}", partitions=1)
+        self._table_address = table_of(address)
         self._producer: Producer | None = None
         self._repeats: Repeats | None = None
         self._unsaved_records = self._unsaved_bytes = 0
@@ -120,6 +113,7 @@ class KafkaWriter:
             places.append(wanted[key].place)
         if wanted:
             self._commit(producer, list(wanted.values()))
+            self._refuse_another_topic(repeats, wanted.values())
             for each in wanted.values():
                 self._learn(repeats, each.record, each.place(), each.end, each.digest)
         done = [place() for place in places]
@@ -186,11 +180,7 @@ class KafkaWriter:
         for partition in self._partitions:
             known, (low, high) = repeats.as_of.ends[partition.number], partition.bounds()
             if known > high:
-                raise EventLogError(
-                    f"{self._connections.address}: partition {partition.number} ends at {high}, and its"
-                    f" producers are known up to {known}: it was made anew; make"
-                    f" {self._table_address.topic} anew, too"
-                )
+                raise self._is_another(partition.number, high, known)
             for offset, header, payload in partition.read_headers(max(known, low), high):
                 record = NewRecord(
                     header.space,
@@ -211,6 +201,21 @@ class KafkaWriter:
         repeats.advance(place.partition, end, record.stamp)
         self._unsaved_records += 1
         self._unsaved_bytes += len(record.payload)
+
+    def _refuse_another_topic(self, repeats: Repeats, appended: Iterable[_Wanted]) -> None:
+        """What stands before records that are known would be met by nobody: it must not be acknowledged."""
+        for each in appended:
+            known = repeats.as_of.ends[each.partition]
+            if each.offset < known:
+                self._let_go()
+                raise self._is_another(each.partition, each.offset, known)
+
+    def _is_another(self, partition: int, end: int, known: int) -> EventLogError:
+        return EventLogError(
+            f"{self._connections.address}: partition {partition} ends at {end}, and records up to {known} are"
+            " known: the topic was made anew, or has lost what it had. Cursors and matches are of the one"
+            f" before: begin again with another directory, and without the topic {self._table_address.topic}"
+        )
 
     def _partition_of(self, record: NewRecord) -> int:
         if record.producer is None:

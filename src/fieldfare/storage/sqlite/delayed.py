@@ -1,8 +1,9 @@
 """Records that wait for their time, in one SQLite file.
 
 ``delayed`` has a row a record; `producer` and `turn` are what it was taken with. ``seen`` remembers who sent
-what: a repeat has the same digest. Each process takes records under a name of its own, made by chance, so
-that an older copy of the file that is put back never gives to a record what another one had.
+what: a repeat has the same digest. Its `kept_ms` is not before the record is due, so that who looks for
+what is old does not meet all that waits. Each process takes records under a name of its own, made by chance,
+so that an older copy of the file that is put back never gives to a record what another one had.
 """
 
 from __future__ import annotations
@@ -183,6 +184,6 @@ def _keep(connection: sqlite3.Connection, record: NewRecord, due_ms: int, now_ms
     if record.producer is not None:
         connection.execute(
             "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, id, due_ms, record.count, now_ms, digest),
+            (*key, id, due_ms, record.count, max(now_ms, due_ms), digest),
         )
     return Kept(id, due_ms, record.count)

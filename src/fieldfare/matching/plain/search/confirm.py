@@ -9,10 +9,9 @@ in its numbers only is not parsed (``templates``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,14 @@ _TRIES = 4
 """So many filters of a template are asked what it is."""
 
 
+class _Template(NamedTuple):
+    """What is known of a template, and the numbers of its work and its shape."""
+
+    known: Known
+    work: int
+    shape: int
+
+
 class Confirmer:
     """Knows the filters of a part, and which of them have one shape; their work was counted before.
 
@@ -56,7 +63,7 @@ class Confirmer:
     ) -> None:
         self._text_at = text_at
         self._filter_of = filter_of
-        self._templates: dict[str, Known] = {}
+        self._templates: dict[str, _Template] = {}
         self._tried: dict[str, int] = {}
         """How many filters of a template told nothing of it."""
         self._filters: list[Any] = [None] * size
@@ -77,9 +84,8 @@ class Confirmer:
         numbers = self._work[filters]
         if (numbers == _NEW).any():
             for place in np.unique(filters[numbers == _NEW]).tolist():
-                known, _ = self._known_template(place)
-                work = known.work if known else getattr(self._filter(place), "work", None)
-                self._work[place] = self._work_numbers.setdefault(work, len(self._work_numbers))
+                if not self._is_of_template(place):
+                    self._work[place] = self._work_number(getattr(self._filter(place), "work", None))
             numbers = self._work[filters]
         return numbers
 
@@ -125,22 +131,31 @@ class Confirmer:
             condition = self._filters[place] = self._filter_of(*self._text_at(place))
         return condition
 
-    def _known_template(self, place: int) -> tuple[Known | None, list[int | Decimal]]:
-        """What is known of a filter's template, if anything; with the filter's numbers."""
+    def _is_of_template(self, place: int) -> bool:
+        """Whether a filter's template is known. Then its shape, its constants and its work are, too."""
         text, dialect = self._text_at(place)
         found = cut(text) if dialect == "sql" else None
         if found is None:
-            return None, []
-        template, numbers = found
-        known = self._templates.get(template)
-        if known is None and self._tried.get(template, 0) < _TRIES:
-            self._tried[template] = self._tried.get(template, 0) + 1
+            return False
+        text, numbers = found
+        template = self._templates.get(text)
+        if template is None and self._tried.get(text, 0) < _TRIES:
+            self._tried[text] = self._tried.get(text, 0) + 1
             filter = self._filter(place)
-            if hasattr(filter, "expression"):
-                known = known_of(filter.expression, filter.work, numbers)
+            known = (
+                known_of(filter.expression, filter.work, numbers) if hasattr(filter, "expression") else None
+            )
             if known is not None:
-                self._templates[template] = known
-        return known, numbers
+                template = _Template(known, self._work_number(known.work), self._shape_number(known.form))
+                self._templates[text] = template
+        if template is None:
+            return False
+        self._work[place] = template.work
+        self._take_in(place, template.shape, template.known.constants_with(numbers))
+        return True
+
+    def _work_number(self, work: Work | None) -> int:
+        return self._work_numbers.setdefault(work, len(self._work_numbers))
 
     def _batch_filter(self, place: int) -> BatchFilter:
         found = self._whole.get(place)
@@ -149,20 +164,22 @@ class Confirmer:
         return found
 
     def _learn(self, place: int) -> None:
-        known, numbers = self._known_template(place)
-        if known is not None:
-            self._take_in(place, known.form, known.constants_with(numbers))
+        if self._is_of_template(place):
             return
         expression = getattr(self._filter(place), "expression", None)
         if expression is None:
             self._shape[place] = 0
             return
-        self._take_in(place, *shape_of(expression))
+        form, constants = shape_of(expression)
+        self._take_in(place, self._shape_number(form), constants)
 
-    def _take_in(self, place: int, form: Expression, constants: tuple[Scalar, ...]) -> None:
+    def _shape_number(self, form: Expression) -> int:
         number = self._known.setdefault(form, len(self._shapes))
         if number == len(self._shapes):
             self._shapes.append(Shape(form))
+        return number
+
+    def _take_in(self, place: int, number: int, constants: tuple[Scalar, ...]) -> None:
         shape = self._shapes[number]
         assert shape is not None
         self._shape[place], self._place[place] = number, shape.add(constants)

@@ -119,8 +119,38 @@ def locate_attribute(d: Any, a: Any, kinds: Any, words: Any, text: Any, cells: A
 
 
 @compiled
+def _ask_for_constants(d: Any, kinds: Any, words: Any) -> None:
+    """Ask memory for what numbers are compared with, of all attributes before the first is located.
+
+    Many events of an attribute are asked for ahead of one another; of a few, each would wait for its own.
+    """
+    floats = words.view(np.float64)
+    for near in range(2):
+        for a in range(kinds.shape[0]):
+            start = d.grid_start[a]
+            size = d.grid_start[a + 1] - start - 1
+            for e in range(kinds.shape[1]):
+                if kinds[a, e] != KIND_INT and kinds[a, e] != KIND_FLOAT:
+                    continue
+                value = floats[a, e] if kinds[a, e] == KIND_FLOAT else float(words[a, e])
+                step = start + grid_step(value, d.grid_origin[a], d.grid_scale[a], size)
+                if near == 0:
+                    prefetch(d.grid, step)
+                    continue
+                soon = d.number_start[a] + d.grid[step]
+                if kinds[a, e] == KIND_INT:
+                    prefetch(d.floor, soon)
+                    prefetch(d.fraction, soon)
+                else:
+                    prefetch(d.near, soon)
+                    prefetch(d.side, soon)
+
+
+@compiled
 def locate(d: Any, kinds: Any, words: Any, text: Any, cells: Any) -> None:
     """Write the cell of every value (KIND_EXACT: -1, which Python locates) into cells [A, n]."""
+    if kinds.shape[1] <= AHEAD:
+        _ask_for_constants(d, kinds, words)
     for a in range(kinds.shape[0]):
         locate_attribute(d, a, kinds[a], words[a], text, cells[a])
 

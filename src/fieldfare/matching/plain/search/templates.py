@@ -21,13 +21,16 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.shapes import shape_of
 
 _MARK = "\0"
+_NUMBER = r"(?<![\w.])(?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]{1,15}+)?+(?![\w.])"
 _PIECES = re.compile(
-    r"""
-      '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+" | [^\W\d][\w.]*+ | \[\s*+-?[0-9]++\s*+\]
-    | (?<![\w.])((?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]{1,15}+)?+)(?![\w.])
+    rf"""
+    ((?: '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+" | [^\W\d][\w.]*+ | \[\s*+-?[0-9]++\s*+\]
+       | (?!{_NUMBER}) . )*+)
+    ({_NUMBER} | \Z)
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
+"""What stands before a number, or before the text's end; and the number."""
 _ODD = ("--", "/*", "`", _MARK)
 """Comments, quotes of other languages: such texts have no template."""
 
@@ -65,18 +68,14 @@ def cut(text: str) -> tuple[str, list[int | Decimal]] | None:
     """The template of a text of the sql dialect, and its numbers; None if it has none."""
     if any(odd in text for odd in _ODD):
         return None
-    numbers: list[int | Decimal] = []
+    pieces = _PIECES.findall(text)
+    numbers = [_value(number) for _, number in pieces if number]
+    return (_MARK.join(before for before, _ in pieces), numbers) if numbers else None
 
-    def mark(found: re.Match[str]) -> str:
-        number = found[1]
-        if number is None:
-            return found[0]
-        value = Decimal(number)
-        numbers.append(int(value) if value == value.to_integral_value() else value)
-        return _MARK
 
-    template = _PIECES.sub(mark, text)
-    return (template, numbers) if numbers else None
+def _value(number: str) -> int | Decimal:
+    whole, _, fraction = number.partition(".")
+    return Decimal(number) if fraction.strip("0") else int(whole)
 
 
 def known_of(expression: Expression, work: Work | None, numbers: list[int | Decimal]) -> Known | None:

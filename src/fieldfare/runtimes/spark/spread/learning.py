@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql.streaming import StreamingQuery
 
 from fieldfare.runtimes.spark.query import WORK_METRIC, reason
-from fieldfare.runtimes.spark.spread.loads import MatcherWork, Measured
+from fieldfare.runtimes.spark.spread.loads import MatcherWork, MeasuredLoads
 from fieldfare.storage import open_index_store
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
@@ -25,7 +25,7 @@ class Learner:
     def __init__(self, folder: DataFolder) -> None:
         self._path = folder.slices
         self._store = open_index_store(folder.index_url)
-        self._measured = Measured()
+        self._measured = MeasuredLoads()
         self._seen = ""
 
     def look(self, query: StreamingQuery) -> None:

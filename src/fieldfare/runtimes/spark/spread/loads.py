@@ -1,6 +1,6 @@
 """What matchers measure, from batch to batch: the driver gathers it, and the next batch is forwarded by it.
 
-    M's tasks ─▶ rows of WORK ─▶ driver: Measured ─▶ run/slices.json ─▶ planner: a Routing ─▶ AP's tasks
+    M's tasks ─▶ rows of WORK ─▶ driver: MeasuredLoads ─▶ run/slices.json ─▶ planner: a Routing ─▶ AP's tasks
                                                           └─▶ indexer: does it still fit how the space is cut?
 
 The file is JSON::
@@ -167,7 +167,7 @@ class _SpaceLoads:
         self.window.add(visits, space)
 
 
-class Measured:
+class MeasuredLoads:
     """The loads of all slices, as their matchers measured them."""
 
     def __init__(self) -> None:

@@ -1,0 +1,64 @@
+"""Figure 1: ticks a second of a day. New York stands in for Frankfurt, whose trace was not to be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+from elastic_runs import COLOUR, MARKET_DAYS, RESULTS, SPEED, as_data, ticks
+from numpy.typing import NDArray
+
+DAY = 3
+PEAK = 1200.0
+"""The top of the paper's axis, which its largest value reaches about."""
+
+
+def measure(found: NDArray[np.int64]) -> list[dict[str, Any]]:
+    means = found[:, DAY + 1].reshape(-1, SPEED).mean(1)
+    scaled = means * (PEAK / means.max())
+    rows = []
+    for i in range(0, len(scaled), 9):  # three minutes
+        rows.append(
+            {
+                "hour": round((int(found[0, 0]) + i * SPEED) / 3600, 3),
+                "ticks_per_s": round(float(scaled[i : i + 9].mean()), 1),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    found = ticks()
+    if found is None:
+        return
+    rows = RESULTS.keep("figure_1", lambda: measure(found))
+    line = (
+        alt.Chart(as_data(rows), width=560, height=220)
+        .mark_line()
+        .encode(
+            x=alt.X("hour:Q", title="hour of the day, New York", scale=alt.Scale(domain=[4, 20], nice=False)),
+            y=alt.Y("ticks_per_s:Q", title="ticks/s, three-minute means"),
+        )
+    )
+    said = [{"hour": 9.5, "words": "New York opens"}, {"hour": 16.0, "words": "closes"}]
+    rules = alt.Chart(as_data(said)).encode(x="hour:Q")
+    paper = [{"ticks_per_s": PEAK, "words": "the paper's peak, Frankfurt (opens 9:00, closes 17:30)"}]
+    top = alt.Chart(as_data(paper)).encode(y="ticks_per_s:Q")
+    chart = (
+        line
+        + rules.mark_rule(strokeDash=[4, 4], color="gray")
+        + rules.mark_text(dy=-100, dx=4, align="left", color="gray").encode(text="words:N")
+        + top.mark_rule(color=COLOUR)
+        + top.mark_text(color=COLOUR, dy=-6, dx=-270, align="left").encode(text="words:N")
+    )
+    RESULTS.draw(
+        "figure_1",
+        chart.properties(
+            title=f"Figure 1: ticks of {MARKET_DAYS[DAY]} 2013, scaled by the largest 20-s mean"
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
