@@ -36,12 +36,14 @@ LAYERS = {
     "gateway": "arrow_events delivery effects encodings files filters model runtimes.process storage",
     "runtimes.process": "files storage",
     "runtimes.service": "files runtimes.process storage",
-    "runtimes.indexer": "files filters matching model pipeline runtimes.process storage",
+    "runtimes.indexer": (
+        "files filters matching model partitioning pipeline planning runtimes.process storage"
+    ),
     "runtimes.spark": (
         "files filters forwarding matching model partitioning pipeline planning runtimes.process storage"
     ),
     "spark": "runtimes.spark",
-    "cli": "client files filters gateway matching model pipeline runtimes spark storage",
+    "cli": "client files filters forwarding gateway matching model pipeline planning runtimes spark storage",
 }
 """Which packages each one may import."""
 

@@ -11,7 +11,9 @@ from typer.testing import CliRunner, Result
 
 from fieldfare.cli.app import app
 from fieldfare.filters import compile_filter
+from fieldfare.partitioning import HashPartitioning
 from fieldfare.pipeline.indexer import Indexer
+from fieldfare.runtimes.spark.spread.loads import MeasuredLoads
 from fieldfare.storage import open_registry
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
@@ -37,10 +39,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("data"), FILTERS)
 
 
-def make_data(root: Path, filters: dict[str, str]) -> Path:
+def make_data(root: Path, filters: dict[str, str], matchers: int = 1) -> Path:
     folder = DataFolder(root)
     folder.make()
-    registry, store, indexer = open_registry(folder.registry_url), FileIndexStore(folder.index), Indexer()
+    registry, store = open_registry(folder.registry_url), FileIndexStore(folder.index)
+    indexer = Indexer(new_cut=lambda space: HashPartitioning(matchers))
     registry.create_space("default")
     registry.create_space("empty")
     _put(registry, filters)
@@ -121,6 +124,28 @@ def test_a_subscription_that_is_in_no_part_says_why(explain: Callable[..., Resul
 def test_a_space_without_subscriptions_has_an_empty_index(explain: Callable[..., Result]) -> None:
     assert explain("--space", "empty").stdout.startswith("0 parts, 0 subscription versions")
     assert "there is no space 'other'" in explain("--space", "other").stderr
+
+
+def test_the_slices_of_a_space_are_told_with_what_was_measured_of_them(
+    tmp_path: Path, explain: Callable[..., Result]
+) -> None:
+    root = make_data(tmp_path, FILTERS, matchers=3)
+    folder = DataFolder(root)
+    manifest = FileIndexStore(folder.index).newest()
+    assert manifest is not None
+    sizes = [part.size for part in manifest.spaces["default"].slices]
+    lines = explain("--data", str(root)).stdout.splitlines()
+    assert lines[0] == "3 slices at 3 matchers, by hash"
+    assert lines[1:4] == [f"  slice {n} at {n}: {size} subscriptions" for n, size in enumerate(sizes)]
+    measured = MeasuredLoads()
+    measured.learn(manifest, [(1, "default", 1, 500, 0.25, 0)], 1.0, 2.0)
+    measured.save(folder.slices, manifest.number)
+    lines = explain("--data", str(root)).stdout.splitlines()
+    assert lines[2] == f"  slice 1 at 1: {sizes[1]} subscriptions, 2,000 events/s when searched"
+    found = json.loads(explain("--data", str(root), "--json").stdout)
+    assert (found["partitioning"], found["matchers"]) == ("hash", 3)
+    assert found["slices"][1] == {"matcher": 1, "subscriptions": sizes[1], "events_per_s": 2000.0}
+    assert sum(part["subscriptions"] for part in found["parts"]) == sum(sizes)
 
 
 def test_a_folder_without_an_index_is_an_error_with_a_hint(tmp_path: Path) -> None:

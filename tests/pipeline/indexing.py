@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from fieldfare.pipeline.manifest import Manifest
+from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.indexer.index_writer import IndexWriter
 from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
 
 
-def bring_index_up_to_date(folder: DataFolder) -> Manifest:
-    """Index everything that is registered, as the indexer does when it starts."""
+def bring_index_up_to_date(
+    folder: DataFolder, cuts: CutSettings | None = None, *, cut: bool = True
+) -> Manifest:
+    """Index everything that is registered, as the indexer does at its start, and cut spaces as is wished."""
     with closing(open_registry(folder.registry_url)) as registry:
-        writer = IndexWriter(folder, registry, open_index_store(folder.index_url), lambda: 0)
+        writer = IndexWriter(folder, registry, open_index_store(folder.index_url), lambda: 0, cuts=cuts)
         with closing(writer):
+            if cuts is not None and cut:
+                writer.look_at_cuts({})
+                writer.catch_up(registry.revision())
+                while writer.is_building:
+                    time.sleep(0.05)
+                    writer.catch_up(registry.revision())
             return writer.catch_up(registry.revision())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 import numpy as np
@@ -97,7 +97,12 @@ def check(history: History, indexes: Mapping[str, Searched], floor: int, random:
     assert match_batch(batch, indexes).lists() == expected
 
 
-def live(library: Library, random: Random, cut: Mapping[str, Partitioning]) -> None:
+def live(
+    library: Library,
+    random: Random,
+    cut: Mapping[str, Partitioning],
+    random_cut: Callable[[Random], Partitioning] = random_partitioning,
+) -> None:
     """Changes, snapshots and restarts in any order: every manifest matches like a replay of the changes."""
     history, files, indexer = History(), Files(), Indexer(library=library)
     step: Step | None = None
@@ -111,7 +116,7 @@ def live(library: Library, random: Random, cut: Mapping[str, Partitioning]) -> N
             number = random.randrange(8)
             text = random_filter(random, 1) if random.random() < 0.7 else None
             changes.append(history.change(SPACES[number % 2], number, text))
-        what = random.choice(["apply", "apply", "apply", "snapshot", "restart"])
+        what = random.choice(["apply", "apply", "apply", "snapshot", "restart", *(["recut"] if cut else [])])
         if what == "restart" and step is not None:
             snapshots = {
                 space: [files.files[part.snapshot.file] if part.snapshot else None for part in found.slices]
@@ -124,10 +129,15 @@ def live(library: Library, random: Random, cut: Mapping[str, Partitioning]) -> N
         files.write(step)
         assert step.manifest.revision == history.revision
         check(history, files.indexes(step), floor, random)
-        if what == "snapshot":
+        if what in ("snapshot", "recut"):
             floor = random.randint(floor, history.revision)
             revision = random.randint(snapshot_revision(step.manifest), history.revision)
-            step = indexer.rebase(snapshots_of(history, revision, floor, library, cut), revision)
+            recut = {space: random_cut(random) for space in cut if what == "recut"}
+            cut = {**cut, **recut}
+            later = [change for change in changes if change.revision > revision]
+            step = indexer.rebase(
+                snapshots_of(history, revision, floor, library, cut), revision, recut, later
+            )
             files.write(step)
             assert step.manifest.revision == history.revision
             assert step.manifest.snapshot_revision == (revision if step.manifest.spaces else 0)
@@ -158,12 +168,17 @@ def test_it_does_so_however_spaces_are_cut(random: Random) -> None:
 def test_where_no_value_is_looked_at_filters_may_be_of_any_library(
     library: Library, random: Random, partitioning: Partitioning
 ) -> None:
-    live(library, random, dict.fromkeys(SPACES, partitioning))
+    live(
+        library,
+        random,
+        dict.fromkeys(SPACES, partitioning),
+        lambda random: HashPartitioning(2, 1 + random.randrange(4)),
+    )
 
 
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
-def test_a_space_can_be_cut_anew_when_all_its_changes_are_in_the_snapshots(random: Random) -> None:
+def test_a_space_is_not_cut_anew_without_the_changes_that_came_meanwhile(random: Random) -> None:
     history, files, indexer = History(), Files(), Indexer()
     for _ in range(12):
         history.change(SPACES[0], random.randrange(8), random_filter(random, 1))
@@ -174,9 +189,20 @@ def test_a_space_can_be_cut_anew_when_all_its_changes_are_in_the_snapshots(rando
     files.write(indexer.apply(changes, 12))
     for _ in range(2):
         cut = {SPACES[0]: random_partitioning(random)}
-        with pytest.raises(ValueError, match="alpha has changed since revision 11"):
-            indexer.rebase(snapshots_of(history, 11, 0, PLAIN, cut), 11, cut)
-        step = indexer.rebase(snapshots_of(history, 12, 0, PLAIN, cut), 12, cut)
+        for known in ([], changes[10:11]):
+            with pytest.raises(ValueError, match="alpha has changed since revision 10"):
+                indexer.rebase(snapshots_of(history, 10, 0, PLAIN, cut), 10, cut, known)
+        step = indexer.rebase(snapshots_of(history, 10, 0, PLAIN, cut), 10, cut, changes[10:])
         files.write(step)
         assert step.manifest.spaces[SPACES[0]].partitioning == cut[SPACES[0]]
         check(history, files.indexes(step), 0, random)
+
+
+def test_a_new_space_is_cut_as_it_is_said() -> None:
+    indexer = Indexer(new_cut=lambda space: HashPartitioning(3) if space == SPACES[1] else ONE_SLICE)
+    history = History()
+    changes = [history.change(SPACES[n % 2], n, "data.x > 1") for n in range(20)]
+    manifest = indexer.apply(changes, 20).manifest
+    assert [manifest.spaces[space].partitioning for space in SPACES] == [ONE_SLICE, HashPartitioning(3)]
+    assert manifest.matchers == 3
+    assert sum(part.size for part in manifest.spaces[SPACES[1]].slices) == 10

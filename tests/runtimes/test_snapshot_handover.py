@@ -20,17 +20,19 @@ from fieldfare.partitioning import AttributeSpace, Axis, Replicated
 from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
-from fieldfare.pipeline.manifest import Manifest, SpaceManifest
+from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
+from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
 from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
 from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import open_registry
-from fieldfare.storage.event_log import Record
+from fieldfare.storage import open_event_log, open_registry
+from fieldfare.storage.event_log import NewRecord, Record
 from fieldfare.storage.files.index_store import FileIndexStore
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.quarantine import Quarantine, SetAside
 from fieldfare.storage.registry import Put, Remove
 
 pytestmark = pytest.mark.long
@@ -57,8 +59,9 @@ class Life:
         self.floor = 0
         self.writer = self.open()
 
-    def open(self) -> IndexWriter:
-        return IndexWriter(self.folder, self.registry, self.store, lambda: self.floor, SETTINGS)
+    def open(self, *cuts: str) -> IndexWriter:
+        wished = CutSettings.parsed("auto", 1, cuts, 1 << 40)
+        return IndexWriter(self.folder, self.registry, self.store, lambda: self.floor, SETTINGS, cuts=wished)
 
     def change(self, count: int) -> None:
         """Put and remove subscriptions."""
@@ -230,8 +233,7 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
     revision, number = life.registry.revision(), life.writer.manifest.number
     axis = Axis(("data", "x"), (place_before(2), place_before(4)))
     cut = {SPACES[0]: AttributeSpace((axis,), ((0, 1, 0),), (1,)), SPACES[1]: Replicated(2)}
-    spaces = {space: SpaceManifest(partitioning=partitioning) for space, partitioning in cut.items()}
-    parts = build_snapshots(life.registry, revision, 0, spaces)
+    parts = build_snapshots(life.registry, revision, 0, cut.__getitem__)
     write_step(life.store, Indexer(Manifest(number, 0)).rebase(parts, revision, cut))
     life.floor = revision
     life.writer = life.open()
@@ -250,6 +252,44 @@ def test_a_space_that_is_cut_stays_so_through_snapshots_and_restarts(life: Life)
     found = life.writer.manifest.spaces
     assert {space: files.partitioning for space, files in found.items()} == cut
     assert all(part.snapshot for files in found.values() for part in files.slices)
+
+
+def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -> None:
+    """By what their subscribers and publishers do; and they become one again when nobody wants them cut."""
+    log = open_event_log(life.folder.log_url)
+    for _ in range(40):
+        events = [random_event(life.random) for _ in range(5)]
+        log.append([NewRecord(SPACES[0], payload_of(events, life.random), 5)])
+    log.append([NewRecord(SPACES[0], b"{\n", 1)])  # nobody can read it, or learn from it
+    Quarantine(life.folder.quarantine).add(SetAside(40, SPACES[0], 1, "no JSON", 0, 0))
+    log.close()
+    life.change(90)
+    life.check(since=0)
+    wishes: list[tuple[str, ...]] = [(f"{SPACES[0]}=attribute_space:2", f"{SPACES[1]}=hash:3"), ()]
+    for cuts, matchers in zip(wishes, ([2, 3], [1, 1]), strict=True):
+        passed = life.floor = life.registry.revision()
+        life.writer.close()
+        life.writer = life.open(*cuts)
+        life.writer.look_at_cuts({})
+        steps = 0
+
+        def are_cut(passed: int = passed, matchers: list[int] = matchers) -> bool:
+            nonlocal steps
+            steps += 1
+            life.change(3)
+            life.check(since=passed)
+            spaces = life.writer.manifest.spaces
+            return [spaces[space].matchers for space in SPACES] == matchers
+
+        until(are_cut, every_s=LOOK_EVERY_S)
+        assert steps > 1, "it was done in the background"
+        assert 0 < life.writer.cut_number <= life.writer.manifest.number
+        if cuts:
+            assert isinstance(life.writer.manifest.spaces[SPACES[0]].partitioning, AttributeSpace)
+        life.change(20)
+        life.check(since=passed)
+        wanted = life.writer._cuts.due(life.writer._standing({}), time.monotonic())
+        assert not wanted, "all is as it is wished"
 
 
 def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:

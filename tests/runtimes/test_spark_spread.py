@@ -27,7 +27,6 @@ from fieldfare.storage.event_log import NewRecord
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.spark.batches import LogBatches
 from fieldfare_lab.spark.fixed_index import write_space
-from fieldfare_lab.spark.recutting import Recutting
 
 pytestmark = pytest.mark.spark
 
@@ -114,37 +113,6 @@ def test_matchers_together_find_what_a_naive_matcher_does(
         visited = [number for space, number in (*first.visits, *second.visits) if space == "mine"]
         assert bool(visited) == (policy is not None)
         assert (loads.at_s[visited] > 0).all()
-
-
-def test_the_space_is_cut_anew_when_the_events_move(session: SparkSession, tmp_path: Path) -> None:
-    """At first x is below 500, then beyond: one of two matchers would get all events."""
-    rng = np.random.default_rng(SEED)
-    texts = [f"data.x >= {low} AND data.x < {low + 50}" for low in rng.integers(0, 950, 500).tolist()]
-    filters = [compile_filter(text) for text in texts]
-    entries = [IndexEntry(n + 1, n, 0, OPEN_END, f.compiled, f.text, "sql") for n, f in enumerate(filters)]
-    events, records = [], []
-    for batch in range(6):
-        made = [{"id": "1", "data": {"x": x + 500 * (batch > 1)}} for x in rng.integers(0, 500, 300).tolist()]
-        events += made
-        records.append(NewRecord("mine", payload_of(made, Random(1)), len(made), None, None, 0))
-    folder = DataFolder(tmp_path)
-    folder.make()
-    log = open_event_log(folder.log_url)
-    log.append(records)
-    extents = read_extents(entries)
-    sample = decode(next(by_space(record_batch(log.partitions[0].read(0, 1)))), tuple(extents.attributes))
-    log.close()
-    recutting = Recutting(open_index_store(folder.index_url), "mine", entries, extents, sample, 2, patience=1)
-    first = recutting.manifest
-    batches = LogBatches(session, folder, forwarding="balanced", recutting=recutting)
-    cuts = []
-    for batch in range(6):
-        batches.match(batch, batch + 1)
-        cuts.append(batches.manifest)
-    assert cuts[1] == first, "nothing has moved yet"
-    assert cuts[-1].number > first.number
-    assert cuts[-1].spaces["mine"].partitioning != first.spaces["mine"].partitioning
-    assert written(folder, 6) == match_naive(events, list(enumerate(filters)))
 
 
 def test_what_does_not_exist_is_refused_by_name(session: SparkSession, scene: Scene, tmp_path: Path) -> None:

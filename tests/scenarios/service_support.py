@@ -132,7 +132,7 @@ class RunningService:
 
     @property
     def indexer(self) -> int:
-        return until(lambda: self.processes("-m fieldfare.runtimes.indexer --data"))[0]
+        return until(lambda: self.processes("-m fieldfare.runtimes.indexer --"))[0]
 
     @property
     def sources(self) -> list[int]:
@@ -166,7 +166,7 @@ class RunningService:
                 return (
                     answered
                     and self.heartbeat["pid"] in self.processes("spark.driver")
-                    and indexer in self.processes("-m fieldfare.runtimes.indexer --data")
+                    and indexer in self.processes("-m fieldfare.runtimes.indexer --")
                 )
 
             until(ready, deadline_s, why=self.console, every_s=0.1)

@@ -233,6 +233,7 @@ class Sign:
 
     st_ino: int
     content: Any
+    st_size: int = 1
 
 
 class Index:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,13 @@ from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.settings import GatewaySettings
 from fieldfare.matching.part import Part, build_part
 from fieldfare.matching.versions import Closings
+from fieldfare.partitioning import ONE_SLICE, HashPartitioning, Partitioning
 from fieldfare.pipeline.indexer import Indexer
 from fieldfare.pipeline.placing import SlicesBuilder
+from fieldfare.planning.cuts import Cut, CutSettings, Wish
 from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.index_writer import SnapshotSettings
-from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
+from fieldfare.runtimes.indexer.snapshot_builder import Built, build_snapshots
 from fieldfare.runtimes.spark import batch_planner, heartbeat, past_planner, past_task, range_task, recovery
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.storage.errors import StorageError
@@ -104,40 +106,46 @@ class Snapshots:
 
     problem = "it was killed"
 
-    def __init__(self, revision: int, floor: int) -> None:
+    def __init__(self, revision: int, floor: int, wanted: Mapping[str, Cut]) -> None:
         self.revision = revision
+        self._wanted = wanted
         self.started_s = Time.monotonic()
         self.is_running = True
-        self._files: dict[str, list[IndexFile]] | None = None
+        self._built: Built | None = None
         self._floor = floor
         process = Now.steps.process
         assert process is not None
         process.spawn(self._build, "snapshots")
 
     @classmethod
-    def start(cls, folder: Any, revision: int, floor: int) -> Snapshots:
-        return cls(revision, floor)
+    def start(cls, folder: Any, revision: int, floor: int, wanted: Mapping[str, Cut]) -> Snapshots:
+        return cls(revision, floor, wanted)
 
     def _build(self) -> None:
         disk = Now.machine.disk
         try:
             newest = disk.open_index_store("").newest()
-            cut = newest.spaces if newest else None
-            built = build_snapshots(disk.open_registry(""), self.revision, self._floor, cut)
-            files: dict[str, list[IndexFile]] = {}
+            spaces = newest.spaces if newest else {}
+            cuts = {name: HashPartitioning(cut.matchers) for name, cut in self._wanted.items()}
+
+            def cut_of(space: str) -> Partitioning:
+                return cuts.get(space) or (spaces[space].partitioning if space in spaces else ONE_SLICE)
+
+            built = build_snapshots(disk.open_registry(""), self.revision, self._floor, cut_of)
+            files: dict[str, Any] = {}
             for space, parts in built.items():
                 files[space] = [
                     IndexFile(disk.index, f"built-{self.revision}-{space}-{n}") for n in range(len(parts))
                 ]
                 for file, part in zip(files[space], parts, strict=True):
                     part.save(file)
-            self._files = files
+            self._built = Built(files, cuts)
         except StorageError as error:
             self.problem = str(error)
         self.is_running = False
 
     def result(self) -> Any:
-        return self._files
+        return self._built
 
     def kill(self) -> None:
         self.is_running = False
@@ -355,7 +363,9 @@ def run_gateway(machine: Machine, process: Process) -> None:
 
 def run_indexer(machine: Machine, process: Process) -> None:
     """The indexer's process."""
-    following.run_indexer(machine.disk.folder, Event())  # type: ignore[arg-type]
+    # Each time it starts it is told to hold spaces otherwise: it cuts them anew while all goes on.
+    wish = Wish("hash", 1 + machine.steps.random.randrange(3))
+    following.run_indexer(machine.disk.folder, Event(), CutSettings(wish))  # type: ignore[arg-type]
 
 
 class Task:

@@ -13,7 +13,7 @@ from fieldfare.cli.service import find_missing
 
 if TYPE_CHECKING:
     from fieldfare.matching.explanation import IndexExplanation
-    from fieldfare.runtimes.spark.index_report import SubscriptionReport
+    from fieldfare.runtimes.spark.index_report import SlicesReport, SubscriptionReport
 
 PACKAGES = ("numpy", "numba", "pyarrow", "sqlalchemy")
 
@@ -30,6 +30,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say how the index finds the filters of a space, by keys, texts or in tiles; or where one of them is.
+
+    Of a space in several slices it says first which matcher holds which, and how fast each was searched.
 
     It reads the index's files, also while the service runs. `fieldfare filter explain` says what a filter
     means.
@@ -51,7 +53,7 @@ def explain(
     try:
         reader = IndexReader(DataFolder.at(data))
         if id is None:
-            _print_index(name, reader.explain(name), as_json)
+            _print_index(name, reader.explain(name), reader.slices(name), as_json)
             return
         found = reader.explain_subscription(name, id)
     except (StorageError, IndexFileError) as error:
@@ -61,11 +63,20 @@ def explain(
     _print_subscription(found, reader.revision, as_json)
 
 
-def _print_index(space: str, explanation: IndexExplanation, as_json: bool) -> None:
+def _print_index(space: str, explanation: IndexExplanation, slices: SlicesReport, as_json: bool) -> None:
     if as_json:
-        print_json({"space": space, **explanation.document()})
-    else:
-        out().print(Text(str(explanation)))
+        print_json({"space": space, **slices.document(), **explanation.document()})
+        return
+    console = out()
+    if len(slices.slices) > 1:
+        count, matchers = len(slices.slices), slices.matchers
+        console.print(Text(f"{count} slices at {matchers} matchers, by {slices.partitioning}"))
+    for number, each in enumerate(slices.slices if len(slices.slices) > 1 else ()):
+        speed = "" if each.events_per_s is None else f", {each.events_per_s:,.0f} events/s when searched"
+        console.print(
+            Text(f"  slice {number} at {each.matcher}: {each.subscriptions:,} subscriptions{speed}")
+        )
+    console.print(Text(str(explanation)))
 
 
 def _print_subscription(found: SubscriptionReport, revision: int, as_json: bool) -> None:

@@ -90,6 +90,56 @@ JwtJwks = Annotated[
         help="The keys that tokens are signed with (JWKS).",
     ),
 ]
+PartitioningOption = Annotated[
+    str,
+    typer.Option(
+        "--partitioning",
+        envvar="FIELDFARE_PARTITIONING",
+        metavar="KIND",
+        help="How spaces are cut into slices for several matchers: auto, hash, attribute_space,"
+        " single_attribute or replicated.",
+    ),
+]
+MatchersOption = Annotated[
+    int,
+    typer.Option(
+        "--matchers",
+        envvar="FIELDFARE_MATCHERS",
+        min=1,
+        max=1000,
+        metavar="N",
+        help="Cut them for so many matchers. With 1 every task matches with all of a space.",
+    ),
+]
+SlicesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slices",
+        envvar="FIELDFARE_SLICES",
+        metavar="SPACE=KIND:N",
+        help="How one space is cut; may be given several times.",
+    ),
+]
+MatcherMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--matcher-memory",
+        envvar="FIELDFARE_MATCHER_MEMORY",
+        min=1,
+        metavar="BYTES",
+        help="With auto, cut what needs more than this. Default: half of this machine's memory.",
+    ),
+]
+ForwardingOption = Annotated[
+    str,
+    typer.Option(
+        "--forwarding",
+        envvar="FIELDFARE_FORWARDING",
+        metavar="POLICY",
+        help="Where an event may go to several matchers: adaptive, response_time, subscription_count, random"
+        " or balanced.",
+    ),
+]
 
 
 def serve(
@@ -115,6 +165,11 @@ def serve(
     jwt_issuer: JwtIssuer = None,
     jwt_audience: JwtAudience = None,
     jwt_jwks: JwtJwks = None,
+    partitioning: PartitioningOption = "auto",
+    matchers: MatchersOption = 1,
+    slices: SlicesOption = None,
+    matcher_memory: MatcherMemory = None,
+    forwarding: ForwardingOption = "adaptive",
     insecure: Annotated[
         bool,
         typer.Option(
@@ -138,6 +193,7 @@ def serve(
     )
     if missing:
         need_packages("serve", "server", missing)
+    from fieldfare.runtimes.service.serve import COMMANDS
     from fieldfare.runtimes.service.serve import serve as run_service
 
     given: dict[str, Any] = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
@@ -146,6 +202,7 @@ def serve(
     if insecure:
         given["insecure"] = True
     stall_s = check_settings({"host": host, **given})
+    arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
     code = run_service(
         data,
         host,
@@ -155,6 +212,7 @@ def serve(
         spark_options=check_spark(master, spark_properties),
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
+        commands={name: (*command, *arguments.get(name, ())) for name, command in COMMANDS.items()},
         stall_s=stall_s,
         say=lambda line: err().print(f"fieldfare: {line}", markup=False),
     )
@@ -176,6 +234,26 @@ def check_spark(master: str | None, properties: Path | None) -> list[str]:
     except (OSError, ValueError) as error:
         fail(str(error))
     return options
+
+
+def slice_arguments(
+    partitioning: str, matchers: int, slices: list[str], memory_bytes: int | None, forwarding: str
+) -> dict[str, list[str]]:
+    """What indexer and pipeline are told of slices; ends the command where they could not begin with it."""
+    from fieldfare.forwarding import POLICIES
+    from fieldfare.planning.cuts import CutSettings
+
+    try:
+        CutSettings.parsed(partitioning, matchers, slices, memory_bytes or 0)
+    except ValueError as error:
+        fail(str(error))
+    if forwarding not in POLICIES:
+        fail(f"no forwarding policy is called {forwarding!r}: there are {', '.join(POLICIES)}")
+    indexer = ["--partitioning", partitioning, "--matchers", str(matchers)]
+    indexer += [f"--slices={each}" for each in slices]
+    if memory_bytes is not None:
+        indexer += ["--matcher-memory", str(memory_bytes)]
+    return {"indexer": indexer, "pipeline": ["--forwarding", forwarding]}
 
 
 def check_settings(given: dict[str, Any]) -> float:

@@ -45,7 +45,7 @@ class LoadTable:
         self.queue_length = np.zeros(slice_count)
         self.arrivals_per_s = np.zeros(slice_count)
         self.subscriptions = np.zeros(slice_count)
-        self._measured_per_s = np.zeros(slice_count)
+        self.measured_per_s = np.zeros(slice_count)
         self._guessed_per_s = np.ones(slice_count)
 
     @classmethod
@@ -58,7 +58,7 @@ class LoadTable:
     @property
     def matches_per_s(self) -> NDArray[np.float64]:
         """μ of every slice, guessed where nothing was measured."""
-        return np.where(self._measured_per_s > 0, self._measured_per_s, self._guessed_per_s)
+        return np.where(self.measured_per_s > 0, self.measured_per_s, self._guessed_per_s)
 
     def take(self, reports: Iterable[LoadReport]) -> None:
         """Replace what is known; a report that is older than the known one is dropped."""
@@ -70,13 +70,13 @@ class LoadTable:
             self.queue_length[i] = report.queue_length
             self.arrivals_per_s[i] = report.arrivals_per_s
             self.subscriptions[i] = report.subscriptions
-            self._measured_per_s[i] = report.matches_per_s
+            self.measured_per_s[i] = report.matches_per_s
         self._guess()
 
     def _guess(self) -> None:
-        known = self._measured_per_s > 0
+        known = self.measured_per_s > 0
         searched = float(np.maximum(1, self.subscriptions[known]).sum())
-        time_s = float((1 / self._measured_per_s[known]).sum())
+        time_s = float((1 / self.measured_per_s[known]).sum())
         per_subscription_s = time_s / searched if searched else 1.0
         self._guessed_per_s = 1 / (per_subscription_s * np.maximum(1, self.subscriptions))
 

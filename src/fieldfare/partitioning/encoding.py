@@ -49,6 +49,11 @@ EncodedPartitioning: TypeAlias = _Hash | _Replicated | _AttributeSpace
 """What msgspec makes JSON of, and reads from it."""
 
 
+def kind_of(partitioning: Partitioning) -> str:
+    """What a partitioning is called."""
+    return str(type(encoded_partitioning(partitioning)).__struct_config__.tag)
+
+
 def encoded_partitioning(partitioning: Partitioning) -> EncodedPartitioning:
     """A partitioning as msgspec writes it; ValueError if it is of no known kind."""
     match partitioning:

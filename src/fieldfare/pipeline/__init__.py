@@ -17,5 +17,5 @@
 ``suspects``      finds the record that makes matching fail
 
 One slice at one matcher is the usual case: dispatch and EP have nothing to do then. With several matchers the
-same functions run in different tasks (``runtimes/spark/spread.py``).
+same functions run in different tasks (``runtimes/spark/spread/``).
 """

@@ -10,7 +10,7 @@ no name is ever used for two contents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -69,6 +69,8 @@ class Indexer:
         The snapshots that `manifest` names, by slice; None where it names none.
     library : Library, optional
         Of all filters; else what their dialects say.
+    new_cut : callable
+        How a space is cut that has no subscriptions yet.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Indexer:
         manifest: Manifest | None = None,
         snapshots: Mapping[str, Sequence[Part | None]] | None = None,
         library: Library | None = None,
+        new_cut: Callable[[str], Partitioning] = lambda space: ONE_SLICE,
     ) -> None:
         self._library = library
+        self._new_cut = new_cut
         manifest = manifest or Manifest(0, 0)
         self._number = manifest.number
         self.revision = self._base_revision = manifest.snapshot_revision
@@ -97,8 +101,9 @@ class Indexer:
     def _live(self, snapshot: Part | None, revision: int) -> LiveIndex:
         return LiveIndex(snapshot, revision, library=self._library)
 
-    def _space(self, name: str, cut: SpaceManifest | Partitioning = ONE_SLICE) -> _Space:
+    def _space(self, name: str, cut: SpaceManifest | Partitioning | None = None) -> _Space:
         """A new space, or an old one anew, without any versions."""
+        cut = cut or self._new_cut(name)
         if not isinstance(cut, SpaceManifest):
             cut = SpaceManifest(tuple(SliceManifest(part.matcher) for part in cut.slices), cut)
         empty = SliceManifest()
@@ -138,13 +143,16 @@ class Indexer:
         self._number += 1
         writer = _StepWriter(self._number)
         for name, found in by_space.items():
-            space = self._spaces.get(name) or self._space(name)
-            for number, mine in self._by_slice(space, found):
-                slice_ = space.slices[number]
-                writer.take(slice_, slice_.live.apply(mine), slice_.files.snapshot)
-            space.name_files()
+            self._take_in(writer, self._spaces.get(name) or self._space(name), found)
         self.revision = revision
         return self._step(writer)
+
+    def _take_in(self, writer: _StepWriter, space: _Space, changes: list[Change]) -> None:
+        """Take in changes of a space, and name its files."""
+        for number, mine in self._by_slice(space, changes) if changes else ():
+            slice_ = space.slices[number]
+            writer.take(slice_, slice_.live.apply(mine), slice_.files.snapshot)
+        space.name_files()
 
     def _by_slice(self, space: _Space, changes: list[Change]) -> Iterator[tuple[int, list[Change]]]:
         """What each slice must be told: what it is to hold, and of the rest that what it held has ended."""
@@ -174,6 +182,7 @@ class Indexer:
         snapshots: Mapping[str, Sequence[Part]],
         revision: int,
         partitionings: Mapping[str, Partitioning] | None = None,
+        later: Iterable[Change] = (),
     ) -> Step:
         """Go on from snapshots, as of a revision, of all spaces with versions; later changes stay deltas.
 
@@ -184,14 +193,21 @@ class Indexer:
         partitionings : mapping from space to Partitioning, optional
             Of the spaces that are cut otherwise than before, or are new and not one slice.
 
+        later : iterable of Change, optional
+            All changes of the spaces that are cut anew after `revision`, in order: they are placed anew, too.
+
         Raises
         ------
         ValueError
-            A space that is cut anew has changes later than `revision`, which are placed as it was cut before.
+            A space that is cut anew has a change that is not among `later`.
         """
-        for name in partitionings or {}:
-            space = self._spaces.get(name)
-            if space is not None and any(slice_.live.revision > revision for slice_ in space.slices.values()):
+        again: dict[str, list[Change]] = {name: [] for name in partitionings or {}}
+        for change in later:
+            if change.space in again:
+                again[change.space].append(change)
+        for name, changes in again.items():
+            known = self._revision_of(name)
+            if known > revision and (not changes or changes[-1].revision < known):
                 raise ValueError(f"space {name} has changed since revision {revision}: it is not cut anew")
         self._number += 1
         self._base_revision = revision
@@ -209,9 +225,14 @@ class Indexer:
                 applied = slice_.live.rebase(part, min(revision, slice_.live.revision))
                 writer.take(slice_, applied, Snapshot(file, revision))
                 writer.parts[file] = part
-            space.name_files()
+            self._take_in(writer, space, again.get(name, []))
         self.revision = max(self.revision, revision)
         return self._step(writer)
+
+    def _revision_of(self, name: str) -> int:
+        """The last change of a space that was taken in."""
+        space = self._spaces.get(name)
+        return max((slice_.live.revision for slice_ in space.slices.values()), default=0) if space else 0
 
     def _step(self, writer: _StepWriter) -> Step:
         spaces = {name: space.files for name, space in self._spaces.items()}

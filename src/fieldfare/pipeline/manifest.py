@@ -68,6 +68,11 @@ class SpaceManifest:
     slices: tuple[SliceManifest, ...] = (SliceManifest(),)
     partitioning: Partitioning = ONE_SLICE
 
+    @property
+    def matchers(self) -> int:
+        """How many matchers it is held at: 1 where there is one slice, whoever is to hold that."""
+        return 1 + max(part.matcher for part in self.slices) if len(self.slices) > 1 else 1
+
     def files(self) -> frozenset[str]:
         """All the files named."""
         return frozenset(name for part in self.slices for name in part.files())
@@ -84,6 +89,11 @@ class Manifest:
     def files(self) -> frozenset[str]:
         """All the files that this manifest needs."""
         return frozenset().union(*(space.files() for space in self.spaces.values()))
+
+    @property
+    def matchers(self) -> int:
+        """How many matchers it takes."""
+        return max((space.matchers for space in self.spaces.values()), default=1)
 
     @property
     def snapshot_revision(self) -> int:

@@ -21,6 +21,7 @@ from fieldfare.matching.grouping import Pairs
 from fieldfare.matching.index import Index
 from fieldfare.matching.versions import Closings
 from fieldfare.model import Path
+from fieldfare.partitioning import Partitioning
 from fieldfare.partitioning.encoding import encoded_partitioning
 from fieldfare.pipeline.dispatch import FORWARDING, Consignment, Forwarding, dispatch
 from fieldfare.pipeline.manifest import SliceManifest, SpaceManifest
@@ -35,6 +36,11 @@ class Searched(Protocol):
 
     def find(self, columns: ColumnBatch, stamps: NDArray[np.int64]) -> Iterator[Pairs]:
         """Which subscriptions each event matches, as they are found; see ``Index.match``."""
+
+
+def cut_of(partitioning: Partitioning) -> int:
+    """A number that another way to cut a space would not have."""
+    return zlib.crc32(msgspec.json.encode(encoded_partitioning(partitioning)))
 
 
 class Slices:
@@ -70,7 +76,7 @@ class Slices:
     @cached_property
     def cut(self) -> int:
         """A number that another way to cut the space would not have."""
-        return zlib.crc32(msgspec.json.encode(encoded_partitioning(self.partitioning)))
+        return cut_of(self.partitioning)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:

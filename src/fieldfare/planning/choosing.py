@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeGuard
+
 from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.partitioning.attribute_space import AttributeSpace
 from fieldfare.partitioning.baselines import HashPartitioning, Replicated
 from fieldfare.partitioning.extents import Extents
 from fieldfare.partitioning.strategy import Partitioning
-from fieldfare.planning.plans import PlanSettings, plan
+from fieldfare.planning.plans import Plan, PlanSettings, better_plan, plan
 
 PARTITIONINGS = ("attribute_space", "single_attribute", "hash", "replicated")
+BEST = "best"
+"""Whichever of ``attribute_space`` and ``hash`` is less work."""
 
 
 def choose_partitioning(
@@ -50,3 +56,61 @@ def choose_partitioning(
         )
     found = plan(extents, sample, matchers, settings)
     return found.partitioning if found is not None else HashPartitioning(matchers)
+
+
+def choose_anew(
+    name: str,
+    matchers: int,
+    current: Partitioning,
+    extents: Extents,
+    sample: ColumnBatch,
+    *,
+    share: float = 1.0,
+    copies_max: float = 1e9,
+) -> Partitioning:
+    """How a space is to be cut that is cut already; `current` where nothing is better.
+
+    Parameters
+    ----------
+    name : str
+        One of ``PARTITIONINGS``, or ``best``.
+    extents : Extents
+        Of the subscriptions, or of a sample of them.
+    share : float
+        Of all subscriptions, how many `extents` has: what an event costs besides is so much less.
+    copies_max : float
+        How often each subscription may be stored, with ``best``.
+
+    Raises
+    ------
+    ValueError
+        There is no such partitioning, or no matcher.
+    """
+    if name not in (BEST, "attribute_space", "single_attribute"):
+        return choose_partitioning(name, matchers, extents, sample)
+    settings = PlanSettings(replicated=False, event_cost=PlanSettings().event_cost * share)
+    if name == "single_attribute":
+        settings = replace(settings, attributes_max=1, least_saving=1.0)
+    hashed = HashPartitioning(matchers)
+    found: Plan | None
+    if _is_like(current, name, matchers):
+        found = better_plan(current, extents, sample, matchers, settings)
+        if found is None:
+            return current
+    else:
+        found = plan(extents, sample, matchers, settings)
+        if found is None:
+            return hashed
+    # By hash every matcher searches its part for each event.
+    at_hash = len(extents) / matchers + settings.event_cost
+    if name == BEST and (found.work >= at_hash or found.copies > copies_max):
+        return hashed
+    return found.partitioning
+
+
+def _is_like(current: Partitioning, name: str, matchers: int) -> TypeGuard[AttributeSpace]:
+    return (
+        isinstance(current, AttributeSpace)
+        and 1 + max(part.matcher for part in current.slices) == matchers
+        and (name != "single_attribute" or len(current.axes) == 1)
+    )

@@ -284,44 +284,24 @@ def _with_hash_slices(
     return min([full, *fewer], key=lambda rated: rated.work)
 
 
-@dataclass(slots=True)
-class Recutter:
-    """Watches samples of the load, and cuts again when it has drifted.
-
-    A machine without I/O: whoever holds the subscriptions shows it a fresh sample now and then. A new
-    plan is taken only if it is better by a margin, several times in a row: moving subscriptions costs,
-    and a short burst is forwarding's business.
+def better_plan(
+    current: AttributeSpace,
+    extents: Extents,
+    events: ColumnBatch,
+    matcher_count: int,
+    settings: PlanSettings,
+    margin: float = 0.2,
+) -> Plan | None:
+    """The plan for today's subscriptions and events; None if the cut that there is serves nearly as well.
 
     Parameters
     ----------
     margin
-        The share by which a new plan's work must be lower. Higher: fewer moves, more imbalance.
-    patience
-        After how many such samples in a row. Higher: slower, and steadier.
+        The share by which the new plan's work must be lower: moving subscriptions costs. Higher: fewer moves,
+        more imbalance.
     """
-
-    current: Plan
-    settings: PlanSettings
-    margin: float = 0.2
-    patience: int = 3
-    drifted: int = 0
-
-    def observe(self, extents: Extents, events: ColumnBatch, matcher_count: int) -> Plan | None:
-        """Take in a sample; return the new plan if it is time for one.
-
-        A plan costs more to make than to judge, so it is made only once the current one does worse than
-        it was expected to.
-        """
-        work = work_of(self.current.partitioning, extents, events, self.settings.event_cost)
-        if work * (1 - self.margin / 2) <= self.current.work:
-            self.drifted = 0
-            return None
-        better = plan(extents, events, matcher_count, self.settings)
-        if better is None or better.work > work * (1 - self.margin):
-            self.drifted = 0
-            return None
-        self.drifted += 1
-        if self.drifted < self.patience:
-            return None
-        self.current, self.drifted = better, 0
-        return better
+    found = plan(extents, events, matcher_count, settings)
+    if found is None:
+        return None
+    work = work_of(current, extents, events, settings.event_cost)
+    return found if found.work <= work * (1 - margin) else None

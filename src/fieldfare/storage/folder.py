@@ -225,6 +225,11 @@ class DataFolder:
         """The pipeline's."""
         return self.heartbeat_of("pipeline")
 
+    @property
+    def slices(self) -> Path:
+        """What the pipeline has measured of spaces in several slices."""
+        return self.heartbeat_of("slices")
+
     def make(self) -> None:
         """Make the folders that are not there yet."""
         for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fieldfare.planning.cuts import AUTO, CutSettings
 from fieldfare.runtimes.indexer.following import run_indexer
 from fieldfare.runtimes.process.locks import LockTimeoutError
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
@@ -22,8 +24,7 @@ from fieldfare.storage.folder import DataFolder
 _log = logging.getLogger("fieldfare.indexer")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; gives its exit status."""
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fieldfare.runtimes.indexer", description="Index a service's subscriptions."
     )
@@ -32,13 +33,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--lock-wait", type=float, default=15.0, metavar="SECONDS",
         help="how long to wait for another indexer on this directory to end (default: %(default)s)",
     )  # fmt: skip
-    options = parser.parse_args(arguments)
+    parser.add_argument("--partitioning", default=AUTO, help="how spaces are cut (default: %(default)s)")
+    parser.add_argument("--matchers", type=int, default=1, help="into how many (default: %(default)s)")
+    parser.add_argument(
+        "--slices", action="append", default=[], metavar="SPACE=PARTITIONING:MATCHERS",
+        help="how one space is cut; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--matcher-memory", type=int, default=0, metavar="BYTES")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; gives its exit status."""
+    options = parse(arguments)
+    cuts = CutSettings.parsed(
+        options.partitioning, options.matchers, options.slices, options.matcher_memory or half_of_memory()
+    )
     stop = begin("indexer")
     folder = DataFolder.at(options.data.resolve())
     try:
         folder.make()
         with only_one(folder.lock_of("indexer"), options.lock_wait):
-            run_indexer(folder, stop)
+            run_indexer(folder, stop, cuts)
     except LockTimeoutError as error:
         _log.error("another indexer runs on this data directory: %s", error)
         return EXIT_FAILED
@@ -51,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     _log.info("stopped")
     return 0
+
+
+def half_of_memory() -> int:
+    """Half of what this machine has, in bytes: the rest is for events and for others."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 if __name__ == "__main__":

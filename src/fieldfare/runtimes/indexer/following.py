@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 from fieldfare.filters import compile_filter
@@ -31,6 +31,7 @@ from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import build_part
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
+from fieldfare.planning.cuts import CutSettings, Searching
 from fieldfare.runtimes.indexer.index_writer import CHANGES_AT_ONCE, IndexWriter
 from fieldfare.runtimes.process.heartbeat import FULL, Heartbeat, read_beat
 from fieldfare.storage import (
@@ -53,6 +54,9 @@ disk, for which publishers wait too."""
 KEPT_S = 10.0
 """So long a manifest stays when there is a newer one: far longer than a batch needs to open it."""
 TEND_S = 1.0
+CUT_KEPT_S = 120.0
+"""So long at most manifests stay that cut a space otherwise, until a batch was matched by the new one: a task
+goes on only with slices of the cut by which its events were sent."""
 STOP_LOOK_S = 0.1
 PAUSE_S = 0.5
 PAUSE_MAX_S = 30.0
@@ -79,8 +83,13 @@ class IndexerHeartbeat(Heartbeat):
         self.beat("running")
 
 
-def run_indexer(folder: DataFolder, stop: threading.Event) -> None:
+def run_indexer(folder: DataFolder, stop: threading.Event, cuts: CutSettings | None = None) -> None:
     """Follow the registry until `stop` is set; what fails is begun anew, from what is on disk.
+
+    Parameters
+    ----------
+    cuts : CutSettings, optional
+        How spaces are to be held. Default: each in one slice.
 
     Raises
     ------
@@ -93,7 +102,7 @@ def run_indexer(folder: DataFolder, stop: threading.Event) -> None:
     failures = 0
     try:
         while not stop.is_set():
-            follower = Follower(folder, heartbeat)
+            follower = Follower(folder, heartbeat, cuts or CutSettings())
             try:
                 follower.follow(stop)
             except FormatError:
@@ -139,8 +148,10 @@ class Follower:
         Whether it has got as far as to cover the registry.
     """
 
-    def __init__(self, folder: DataFolder, heartbeat: IndexerHeartbeat) -> None:
+    def __init__(self, folder: DataFolder, heartbeat: IndexerHeartbeat, cuts: CutSettings) -> None:
         self.worked = False
+        self._cuts = cuts
+        self._cut: tuple[float, int] | None = None
         self._folder = folder
         self._heartbeat = heartbeat
         # Since when which manifest is the newest; of those that it finds it knows nothing.
@@ -158,7 +169,12 @@ class Follower:
             store = open_index_store(folder.index_url, folder.index_copy)
             match_log = open_match_log(folder.matches_url)
             writer = IndexWriter(
-                folder, registry, store, lambda: floor(folder, log, match_log), alive=self._heartbeat.alive
+                folder,
+                registry,
+                store,
+                lambda: floor(folder, log, match_log),
+                alive=self._heartbeat.alive,
+                cuts=self._cuts,
             )
             opened.enter_context(closing(writer))
             revision, due_s, tended_s = writer.manifest.revision, 0.0, 0.0
@@ -185,14 +201,39 @@ class Follower:
         troubled = read_beat(self._folder.heartbeat).get("state") in ("recovering", "failed")
         writer.check(every_byte=troubled and not self._troubled)
         self._troubled = troubled
+        measured = read_beat(self._folder.slices)
+        writer.look_at_cuts(searching_of(measured))
         writer.catch_up(writer.manifest.revision)  # a snapshot that could not be built may be due again
         self._heartbeat.tell(writer)
         now_s, number = time.monotonic(), writer.manifest.number
         if number != self._kept[-1][1]:
             self._kept.append((now_s, number))
-        if len(self._kept) > 1 and self._kept[1][0] <= now_s - KEPT_S:
+        keep_from, cut_number = self._kept[0][1], self._cut_in_use(writer, measured, now_s)
+        while len(self._kept) > 1 and self._kept[1][0] <= now_s - KEPT_S:
+            if cut_number is not None and self._kept[1][1] >= cut_number:
+                break
             self._kept.popleft()
+        if self._kept[0][1] != keep_from:
             writer.collect(self._kept[0][1])
+
+    def _cut_in_use(self, writer: IndexWriter, measured: Mapping[str, Any], now_s: float) -> int | None:
+        """From which manifest on a space is cut anew, while tasks may still go by how it was cut before."""
+        if self._cut is None or self._cut[1] < writer.cut_number:
+            self._cut = now_s, writer.cut_number
+        since_s, number = self._cut
+        used = measured.get("manifest")
+        is_over = isinstance(used, int) and used >= number
+        return None if not number or is_over or now_s > since_s + CUT_KEPT_S else number
+
+
+def searching_of(measured: Mapping[str, Any]) -> dict[str, Searching]:
+    """What the pipeline has measured of spaces that are cut, as far as it can be understood."""
+    found = {}
+    spaces = measured.get("spaces")
+    for name, each in spaces.items() if isinstance(spaces, dict) else ():
+        with suppress(KeyError, TypeError, ValueError):
+            found[name] = Searching(int(each["cut"]), int(each["number"]), float(each["share"]))
+    return found
 
 
 def last_stamp(log: EventReader) -> int:

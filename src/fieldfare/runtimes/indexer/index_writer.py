@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.indexer import Indexer, Step, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
-from fieldfare.runtimes.indexer.snapshot_builder import SnapshotBuild, build_snapshots, remove_leftovers
+from fieldfare.planning.cuts import Cut, Cuts, CutSettings, Searching, Standing
+from fieldfare.runtimes.indexer.snapshot_builder import (
+    Built,
+    SnapshotBuild,
+    build_snapshots,
+    remove_leftovers,
+)
 from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.storage import IndexStore
 from fieldfare.storage.errors import IndexStoreError, RegistryError
@@ -69,11 +76,15 @@ class IndexWriter:
     snapshots : SnapshotSettings, optional
     alive : callable
         Called again and again during work that may take long.
+    cuts : CutSettings, optional
+        How spaces are to be held. Default: each in one slice.
 
     Attributes
     ----------
     manifest : Manifest
         The newest.
+    cut_number : int
+        The number of the manifest by which a space was last cut anew here; 0 before.
     """
 
     def __init__(
@@ -84,6 +95,7 @@ class IndexWriter:
         floor: Callable[[], int],
         snapshots: SnapshotSettings | None = None,
         alive: Callable[[], object] = lambda: None,
+        cuts: CutSettings | None = None,
     ) -> None:
         self._folder = folder
         self._registry = registry
@@ -93,6 +105,9 @@ class IndexWriter:
         self._alive = alive
         self._build: SnapshotBuild | None = None
         self._build_again_s = 0.0
+        self._cuts = Cuts(cuts or CutSettings())
+        self._wanted: Mapping[str, Cut] = {}
+        self.cut_number = 0
         remove_leftovers(folder)
         self._indexer, self.manifest = self._start()
 
@@ -116,8 +131,9 @@ class IndexWriter:
             return indexer, self._write(step)
         started_s = time.monotonic()
         # No number is used twice, not even that of a manifest that cannot be read: workers know it by that.
-        indexer = Indexer(Manifest(self._store.greatest_number(), 0))
-        parts = build_snapshots(self._registry, revision, self._floor(), alive=self._alive)
+        new_cut = self._cuts.settings.new_cut
+        indexer = Indexer(Manifest(self._store.greatest_number(), 0), new_cut=new_cut)
+        parts = build_snapshots(self._registry, revision, self._floor(), new_cut, self._alive)
         manifest = self._write(indexer.rebase(parts, revision))
         _log.info("indexed %d subscriptions in %.1f s", indexer.size, time.monotonic() - started_s)
         # What was before is of no more use, and some of it may be broken.
@@ -137,7 +153,7 @@ class IndexWriter:
             ]
             for space, files in newest.spaces.items()
         }
-        indexer = Indexer(newest, snapshots)
+        indexer = Indexer(newest, snapshots, new_cut=self._cuts.settings.new_cut)
         changes = self._registry.changes(indexer.revision, revision)
         return indexer, indexer.apply(changes, revision)
 
@@ -156,6 +172,26 @@ class IndexWriter:
             self._alive()
         self._start_snapshots()
         return self.manifest
+
+    def look_at_cuts(self, searching: Mapping[str, Searching]) -> None:
+        """See whether spaces are to be cut anew: `catch_up` sees to it.
+
+        Parameters
+        ----------
+        searching : mapping from space to Searching
+            What was last measured of the spaces that are cut.
+        """
+        if self._build is None:
+            self._wanted = self._cuts.due(self._standing(searching), time.monotonic())
+
+    def _standing(self, searching: Mapping[str, Searching]) -> dict[str, Standing]:
+        found = {}
+        for name, space in self.manifest.spaces.items():
+            parts = [space.slices[number] for number in sorted(set(space.partitioning.originals))]
+            snapshots = [self._store.path(part.snapshot.file) for part in parts if part.snapshot]
+            rows, size_bytes = sum(part.size for part in parts), sum(map(_size_bytes, snapshots))
+            found[name] = Standing(space.partitioning, rows, size_bytes, searching.get(name))
+        return found
 
     def check(self, *, every_byte: bool = False) -> None:
         """See whether the index is there as it was written; with `every_byte` also what the files hold.
@@ -189,10 +225,11 @@ class IndexWriter:
         return write_step(self._store, step, in_place)
 
     def _start_snapshots(self) -> None:
-        if self._build is not None or not self._settings.is_due(self._indexer.delta_size, self._indexer.size):
+        if self._build is not None or time.monotonic() < self._build_again_s:
             return
-        if time.monotonic() >= self._build_again_s:
-            self._build = SnapshotBuild.start(self._folder, self.manifest.revision, self._floor())
+        if self._wanted or self._settings.is_due(self._indexer.delta_size, self._indexer.size):
+            revision, floor = self.manifest.revision, self._floor()
+            self._build = SnapshotBuild.start(self._folder, revision, floor, self._wanted)
 
     def _take_snapshots(self) -> None:
         if self._build is None:
@@ -202,26 +239,47 @@ class IndexWriter:
                 return
             self._build.kill()
         build, self._build = self._build, None
-        files = build.result()
-        if files is None:
+        built = build.result()
+        # Also when it failed: planning may be what fails, and a space can be matched as it is.
+        wanted, self._wanted = self._wanted, {}
+        rows = {name: each.rows for name, each in self._standing({}).items() if name in wanted}
+        self._cuts.tried(rows, time.monotonic())
+        if built is None:
             _log.error("building a snapshot failed: %s; it is tried again", build.problem)
             self._build_again_s = time.monotonic() + RETRY_S
             return
-        parts = {space: [Part.open(path) for path in paths] for space, paths in files.items()}
-        step = self._indexer.rebase(parts, build.revision)
-        built = [
-            (part, path) for space in files for part, path in zip(parts[space], files[space], strict=True)
+        self._rebase(built, build.revision)
+        build.close()
+
+    def _rebase(self, built: Built, revision: int) -> None:
+        """Go on from snapshots; of spaces that are cut anew, with all that has changed since."""
+        parts = {space: [Part.open(path) for path in paths] for space, paths in built.files.items()}
+        later = self._registry.changes(revision, self.manifest.revision) if built.cuts else ()
+        step = self._indexer.rebase(parts, revision, built.cuts, later)
+        paths = [
+            (part, path)
+            for space in built.files
+            for part, path in zip(parts[space], built.files[space], strict=True)
         ]
         in_place = set()
         for name, part in step.parts.items():
-            for known, path in built:
+            for known, path in paths:
                 if part is known:
                     path.replace(self._store.path(name))
                     in_place.add(name)
         self.manifest = self._write(step, in_place)
-        build.close()
+        for name, cut in built.cuts.items():
+            self.cut_number = self.manifest.number
+            _log.info("space %s is cut anew: %d slices, %s", name, len(cut.slices), type(cut).__name__)
 
     def close(self) -> None:
         """End the background build, if there is one."""
         if self._build is not None:
             self._build.close()
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,13 +1,13 @@
 """Building the snapshots of all spaces: here and now, or in a background process.
 
 ``python -m fieldfare.runtimes.indexer.snapshot_builder`` is that process. It runs with low priority, ends
-when the process that started it does, and prints one JSON object: the files of each space's slices.
+when the process that started it does, and prints one JSON object: the files of each space's slices, and how
+those spaces are cut that it was to cut anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -18,14 +18,20 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
+
+import msgspec
 
 from fieldfare.matching.part import ENTRIES_AT_ONCE, Part
 from fieldfare.matching.versions import IndexEntry
-from fieldfare.pipeline.manifest import SpaceManifest
+from fieldfare.partitioning import ONE_SLICE, Partitioning
+from fieldfare.partitioning.encoding import EncodedPartitioning, decoded_partitioning, encoded_partitioning
 from fieldfare.pipeline.placing import SlicesBuilder
-from fieldfare.storage import open_index_store, open_registry
+from fieldfare.planning.cuts import Cut
+from fieldfare.runtimes.indexer.planning import plan_cuts
+from fieldfare.storage import open_event_log, open_index_store, open_registry
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.quarantine import Quarantine
 from fieldfare.storage.registry import Registry, Version
 
 NICENESS = 10
@@ -36,19 +42,18 @@ def build_snapshots(
     registry: Registry,
     revision: int,
     floor: int,
-    cut: Mapping[str, SpaceManifest] | None = None,
+    cut_of: Callable[[str], Partitioning] = lambda space: ONE_SLICE,
     alive: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Part]]:
     """A part for each slice of each space: versions known at a revision that count from stamp `floor` on.
 
     Parameters
     ----------
-    cut : mapping from space to SpaceManifest, optional
-        How spaces are cut; one that is not there is one slice.
+    cut_of : callable
+        How a space is cut.
     alive : callable
         Called again and again meanwhile.
     """
-    cut = cut or {}
     builders: dict[str, SlicesBuilder] = {}
     versions = registry.versions(revision, floor)
     while page := list(islice(versions, ENTRIES_AT_ONCE)):
@@ -57,7 +62,7 @@ def build_snapshots(
             by_space.setdefault(version.space, []).append(_entry(version))
         for space, entries in by_space.items():
             if space not in builders:
-                builders[space] = SlicesBuilder(cut.get(space, SpaceManifest()).partitioning)
+                builders[space] = SlicesBuilder(cut_of(space))
             builders[space].add(entries)
             alive()
     parts = {}
@@ -80,6 +85,18 @@ def _entry(version: Version) -> IndexEntry:
     )
 
 
+class Built(NamedTuple):
+    """What a build made: the files of each space's slices, and how those are cut that are cut anew."""
+
+    files: Mapping[str, list[Path]]
+    cuts: Mapping[str, Partitioning]
+
+
+class _Result(msgspec.Struct):
+    files: dict[str, list[str]]
+    cuts: dict[str, EncodedPartitioning]
+
+
 class SnapshotBuild:
     """A build that runs in a process of its own."""
 
@@ -91,12 +108,13 @@ class SnapshotBuild:
         self.problem = ""
 
     @classmethod
-    def start(cls, folder: DataFolder, revision: int, floor: int) -> Self:
-        """Start building all spaces' snapshots as known at a revision."""
+    def start(cls, folder: DataFolder, revision: int, floor: int, wanted: Mapping[str, Cut]) -> Self:
+        """Start building all spaces' snapshots as known at a revision, some of which are to be cut anew."""
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder.run))
         command = [
             sys.executable, "-m", "fieldfare.runtimes.indexer.snapshot_builder", "--data", str(folder.root),
             "--revision", str(revision), "--floor", str(floor), "--out", str(scratch),
+            "--cut", msgspec.json.encode(wanted).decode(),
         ]  # fmt: skip
         with (
             (scratch / "result.json").open("wb") as result,
@@ -109,16 +127,19 @@ class SnapshotBuild:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def result(self) -> dict[str, list[Path]] | None:
-        """The files of each space's slices, once it is done; None when it failed, and `problem` says why."""
+    def result(self) -> Built | None:
+        """What it made, once it is done; None when it failed, and `problem` says why."""
         if self._process.wait() != 0:
             lines = (self._scratch / "problems.txt").read_text(errors="replace").strip().splitlines()
             status = f"exit status {self._process.returncode}"
             self.problem = f"{lines[-1].strip()} ({status})" if lines else status
             self.close()
             return None
-        files = json.loads((self._scratch / "result.json").read_text())
-        return {space: [Path(path) for path in paths] for space, paths in files.items()}
+        result = msgspec.json.decode((self._scratch / "result.json").read_bytes(), type=_Result)
+        return Built(
+            {space: [Path(path) for path in paths] for space, paths in result.files.items()},
+            {space: decoded_partitioning(cut) for space, cut in result.cuts.items()},
+        )
 
     def kill(self) -> None:
         """End the process: it has failed then."""
@@ -156,19 +177,35 @@ def main() -> int:
     parser.add_argument("--revision", type=int, required=True)
     parser.add_argument("--floor", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cut", default="{}", help="spaces to be cut anew, as JSON")
     options = parser.parse_args()
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    registry = open_registry(DataFolder.at(options.data).registry_url)
-    newest = open_index_store(DataFolder.at(options.data).index_url).newest()
-    built = build_snapshots(registry, options.revision, options.floor, newest.spaces if newest else None)
+    folder = DataFolder.at(options.data)
+    registry, wanted = (
+        open_registry(folder.registry_url),
+        msgspec.json.decode(options.cut, type=dict[str, Cut]),
+    )
+    newest = open_index_store(folder.index_url).newest()
+    spaces = newest.spaces if newest else {}
+    cuts: dict[str, Partitioning] = {}
+
+    def cut_of(space: str) -> Partitioning:
+        return cuts.get(space) or (spaces[space].partitioning if space in spaces else ONE_SLICE)
+
+    if wanted:
+        log, quarantine = open_event_log(folder.log_url), Quarantine(folder.quarantine)
+        planned = plan_cuts(registry, log, quarantine, options.revision, options.floor, wanted, cut_of)
+        cuts |= {space: cut for space, cut in planned.items() if cut != cut_of(space)}
+    built = build_snapshots(registry, options.revision, options.floor, cut_of)
     files: dict[str, list[str]] = {}
     for place, (space, parts) in enumerate(built.items()):
         paths = {id(part): options.out / f"{place}-{number}.part" for number, part in enumerate(parts)}
         for part in {id(part): part for part in parts}.values():
             part.save(paths[id(part)])
         files[space] = [str(paths[id(part)]) for part in parts]
-    print(json.dumps(files))
+    encoded = {space: encoded_partitioning(cut) for space, cut in cuts.items()}
+    print(msgspec.json.encode(_Result(files, encoded)).decode())
     return 0
 
 

@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fieldfare.model import Offsets
+from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
+from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
 from fieldfare.runtimes.spark.suspects_file import SuspectsFile
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -29,6 +31,7 @@ class BatchPlanner:
         self._end_at: Offsets | None = None
         self.log = open_event_log(folder.log_url)
         self._store = open_index_store(folder.index_url)
+        self._measured = folder.slices
         self._match_log = open_match_log(folder.matches_url)
         self._suspects_file = SuspectsFile(folder.suspects)
         self._suspects, _ = self._suspects_file.load()
@@ -123,6 +126,18 @@ class BatchPlanner:
         ]
         tasks = min(len(ranges), self._settings.tasks)
         return [ranges[number::tasks] for number in range(tasks)]
+
+    def routing(self, number: int) -> str | None:
+        """How the events of a batch go to several matchers, by the manifest of a number; None with one."""
+        if self._settings.matchers == 1:
+            return None
+        try:
+            manifest: Manifest | None = self._store.manifest(number)
+        except IndexStoreError:
+            manifest = self._store.newest()  # as the tasks will find
+        if manifest is None:
+            return None
+        return encode_routing(routing_of(manifest, self._measured, time.monotonic()))
 
     def close(self) -> None:
         self.log.close()

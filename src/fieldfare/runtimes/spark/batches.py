@@ -32,6 +32,8 @@ class MicroBatchSettings:
         A batch of more than this is matched by `tasks` tasks, a smaller one by one.
     tasks : int
         How many tasks a large batch is split into: as many as there are cores.
+    matchers : int
+        At how many matchers it is matched: with several, its ranges say how events go there.
     """
 
     max_bytes: int = 32 << 20
@@ -40,6 +42,7 @@ class MicroBatchSettings:
     poll_ms: float = 2.0
     split_bytes: int = 512 << 10
     tasks: int = 1
+    matchers: int = 1
 
     def as_options(self) -> dict[str, str]:
         """As options of a Spark source, which are texts."""

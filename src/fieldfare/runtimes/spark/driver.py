@@ -37,6 +37,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fieldfare.files import remove_abandoned
+from fieldfare.forwarding import POLICIES
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
@@ -45,8 +46,11 @@ from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.master import read_properties
 from fieldfare.runtimes.spark.pasts import PastRunner
 from fieldfare.runtimes.spark.query import reason, remove, start_query
+from fieldfare.runtimes.spark.range_task import OpenIndex
 from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
+from fieldfare.runtimes.spark.spread.learning import Learner
+from fieldfare.runtimes.spark.spread.tasks import OpenSlices
 from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
@@ -71,6 +75,8 @@ class Pipeline:
     stop: threading.Event
     heartbeat: PipelineHeartbeat
     recovery: Recovery
+    forwarding: str = "adaptive"
+    is_ready: bool = False
 
     def run(self) -> int:
         """Run queries until `stop` is set or nothing helps; gives the process's exit status."""
@@ -114,25 +120,25 @@ class Pipeline:
     def _run_all(self, session: SparkSession, slots: ExecutorSlots) -> int:
         status = None
         while status is None:
-            cores = slots.plan()
-            pasts = PastRunner(session, self.folder, cores)
+            pasts = PastRunner(session, self.folder, slots.plan())
             pasts.start()
             try:
-                status = self._run_queries(session, slots, WarmKeeper(session, self.folder, cores))
+                status = self._run_queries(session, slots)
             finally:
                 pasts.close()
         return status
 
-    def _run_queries(self, session: SparkSession, slots: ExecutorSlots, keeper: WarmKeeper) -> int | None:
+    def _run_queries(self, session: SparkSession, slots: ExecutorSlots) -> int | None:
         """Run queries until one is asked to stop, and 0, or none can go on, and 1; None: for more slots."""
         while not self.stop.is_set():
-            report = self._run_query(session, slots, keeper)
-            if report is None:
+            report = self._run_query(session, slots)
+            if report is None:  # asked to stop, for more slots, or for another number of matchers
                 self.recovery.stopped()
-                if self.stop.is_set():
-                    return 0
-                _log.info("there are more cores")
-                return None
+                if slots.look():
+                    _log.info("there are more cores")
+                    return None
+                continue
+            self.is_ready = False
             said = reason(report)
             _log.error("the query failed: %s (more in %s)", said, self.folder.spark_log)
             pause_s = self.recovery.failed(str(report), said)
@@ -143,37 +149,46 @@ class Pipeline:
             self._wait(pause_s, brief(said) if is_the_records_fault(str(report)) else said)
         return 0
 
-    def _run_query(
-        self, session: SparkSession, slots: ExecutorSlots, keeper: WarmKeeper
-    ) -> BaseException | None:
-        """Run one query; gives why it failed, None when it was asked to stop, or there are more slots."""
+    def _run_query(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
+        """Run one query, as long as its shape is right; gives why it failed, None when it did not."""
+        matchers = self.heartbeat.matchers
+        keeper = WarmKeeper(session, self.folder, slots.planned, OpenSlices if matchers > 1 else OpenIndex)
+        learner = Learner(self.folder) if matchers > 1 else None
+        batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
         try:
-            query = start_query(session, self.folder, replace(self.batches, tasks=slots.planned))
+            query = start_query(session, self.folder, batches, forwarding=self.forwarding)
         except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not
             return cast(Exception, refusal)
-        ready, matched = False, self.heartbeat.offset
-        while not self.stop.wait(LOOK_S):
+        matched = self.heartbeat.offset
+        while not self.stop.wait(LOOK_S) and self.heartbeat.matchers == matchers:
             if not query.isActive:
                 error = query.exception() or RuntimeError("no reason given")
                 with suppress(OSError), self.folder.spark_log.open("a") as spark_log:
                     spark_log.write(f"{error}\n")
                 return error
-            if not ready and query.status["message"] in _READY_MESSAGES:
-                ready = True
+            if not self.is_ready and query.status["message"] in _READY_MESSAGES:
+                self.is_ready = True
                 self.heartbeat.beat("running")
                 _log.info("ready")
+            if learner is not None:
+                learner.look(query)
             if self.heartbeat.due:
-                self.heartbeat.beat("running" if ready else "starting")
+                self.heartbeat.beat("running" if self.is_ready else "starting")
                 if slots.look():
                     break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
-                if ready:
+                if self.is_ready:
                     progress = query.lastProgress
                     self._keep_warm(keeper, progress["batchId"] if progress else None)
         # Whoever asks a whole process group to stop has asked the Java process too: it may be gone by now.
         with suppress(Py4JError, OSError):
-            self.heartbeat.beat("stopping" if self.stop.is_set() else "starting")
+            if self.stop.is_set():
+                self.heartbeat.beat("stopping")
+            elif self.heartbeat.matchers != matchers:
+                _log.info(
+                    "the index is held at %d matchers now, not at %d", self.heartbeat.matchers, matchers
+                )
             query.stop()
         return None
 
@@ -192,12 +207,18 @@ class Pipeline:
                 self.heartbeat.beat("recovering", error=why)
 
 
-def run(folder: DataFolder, spark: SparkSettings, batches: MicroBatchSettings, stop: threading.Event) -> int:
+def run(
+    folder: DataFolder,
+    spark: SparkSettings,
+    batches: MicroBatchSettings,
+    stop: threading.Event,
+    forwarding: str = "adaptive",
+) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
-    return Pipeline(folder, spark, batches, stop, heartbeat, recovery).run()
+    return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding).run()
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
@@ -226,6 +247,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--spark-properties", type=Path, help="a file of Spark's own settings")
     parser.add_argument("--max-batch-bytes", type=int, default=batches.max_bytes)
     parser.add_argument("--max-batch-events", type=int, default=batches.max_events)
+    parser.add_argument(
+        "--forwarding", choices=POLICIES, default="adaptive",
+        help="to which of the matchers that could match it an event goes (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")
     parser.add_argument(
         "--lock-wait", type=float, default=30.0, metavar="SECONDS",
@@ -250,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         folder.make()
         with only_one(folder.lock_of("pipeline"), options.lock_wait):
-            return run(folder, spark, batches, stop)
+            return run(folder, spark, batches, stop, options.forwarding)
     except LockTimeoutError as error:
         _log.error("another pipeline runs on this data directory: %s", error)
     except FormatError as error:

@@ -32,6 +32,8 @@ class PipelineHeartbeat(Heartbeat):
         Whether the pipeline before this one ended unasked.
     told : Offsets or None
         Up to where that one said that everything was matched, by partition, if it is known.
+    matchers : int
+        At how many matchers the newest index is held, as of the last beat.
     """
 
     def __init__(self, folder: DataFolder, log: EventReader, match_log: MatchLog) -> None:
@@ -40,6 +42,7 @@ class PipelineHeartbeat(Heartbeat):
         self._store = open_index_store(folder.index_url)
         self._log = log
         self._match_log = match_log
+        self.matchers = 1
         self._matched: Offsets = tuple(0 for _ in log.partitions)
         self._figures: dict[str, Any] = dict.fromkeys(("offset", "matched", "log_end", "indexed"))
         self.predecessor_died, self.told = self._read_predecessor()
@@ -55,6 +58,7 @@ class PipelineHeartbeat(Heartbeat):
             newest = self._store.newest()
             stamp = max(partition.last_stamp() for partition in self._log.partitions)
             self._figures["indexed"] = newest is not None and newest.revision >= stamp
+            self.matchers = newest.matchers if newest is not None else 1
         self._matched = tuple(
             self._match_log.partition(number).sync(max(before, start))
             for number, (before, start) in enumerate(zip(self._matched, starts_of(self._log), strict=True))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from fieldfare.matching.explanation import IndexExplanation, IndexPlace
 from fieldfare.matching.index import Index
 from fieldfare.model import Subscription
+from fieldfare.partitioning.encoding import kind_of
+from fieldfare.pipeline.manifest import SpaceManifest
 from fieldfare.runtimes.spark.index_cache import IndexCache
+from fieldfare.runtimes.spark.spread.loads import last_loads
 from fieldfare.storage import open_index_store, open_registry
 from fieldfare.storage.errors import IndexStoreError, RegistryError
 from fieldfare.storage.folder import DataFolder
@@ -29,6 +33,37 @@ class SubscriptionReport:
     places: tuple[IndexPlace, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """A slice of a space.
+
+    Attributes
+    ----------
+    matcher
+        Who holds it.
+    subscriptions
+        How many versions it has.
+    events_per_s
+        How many it searched in a second of searching, as last measured; None: it was not.
+    """
+
+    matcher: int
+    subscriptions: int
+    events_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesReport:
+    """How a space is held: by which partitioning (none, where it is one slice), and its slices by number."""
+
+    partitioning: str | None
+    matchers: int
+    slices: tuple[SliceReport, ...]
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 class IndexReader:
     """The newest index of a data directory.
 
@@ -46,11 +81,25 @@ class IndexReader:
             raise IndexStoreError(f"{folder.index} has no index yet")
         self.revision = manifest.revision
         """The registry revision that it covers."""
+        self._spaces = manifest.spaces
         self._indexes = IndexCache(store).indexes(manifest.number, manifest.revision)
 
     def explain(self, space: str) -> IndexExplanation:
         """What the index of a space chose. UnknownSpaceError: there is none of that name."""
         return self._index(self._key_of(space)).explain()
+
+    def slices(self, space: str) -> SlicesReport:
+        """How a space is held. UnknownSpaceError: there is none of that name."""
+        key = self._key_of(space)
+        held = self._spaces.get(key, SpaceManifest())
+        loads = last_loads(key, held, self._folder.slices)
+        per_s = [load.matches_per_s or None for load in loads]
+        slices = zip(held.slices, per_s, strict=True)
+        return SlicesReport(
+            kind_of(held.partitioning) if len(held.slices) > 1 else None,
+            held.matchers,
+            tuple(SliceReport(part.matcher, part.size, measured) for part, measured in slices),
+        )
 
     def explain_subscription(self, space: str, id: str) -> SubscriptionReport | None:
         """Where one of a space's subscriptions is; None if there is no such subscription."""

@@ -1,6 +1,7 @@
 """The one streaming query: the log's ranges in, matched by the tasks themselves, a summary row a task out.
 
     fieldfare_log ─▶ mapInArrow(match a range, write its blocks) ─▶ noop
+    fieldfare_log ─▶ AP ─▶ shuffle ─▶ M ─▶ shuffle ─▶ EP (writes the blocks) ─▶ noop      several matchers
 
 Everything happens in the streaming plan. Matching in a job of its own inside ``foreachBatch`` would plan
 every batch a second time, and matches that come back through the Java process halve the throughput.
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
@@ -25,9 +27,17 @@ from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
 from fieldfare.runtimes.spark.spread.tasks import Spread, spread_ranges
 from fieldfare.storage.folder import DataFolder
 
+WORK_METRIC = "work"
+"""What a query with several matchers tells of each batch: what they did, rows of ``WORK`` by block."""
+
 
 def start_query(
-    session: SparkSession, folder: DataFolder, settings: MicroBatchSettings, *, until_end: bool = False
+    session: SparkSession,
+    folder: DataFolder,
+    settings: MicroBatchSettings,
+    *,
+    until_end: bool = False,
+    forwarding: str = "adaptive",
 ) -> StreamingQuery:
     """Start matching a service's log.
 
@@ -39,6 +49,8 @@ def start_query(
     settings : BatchSettings
     until_end : bool
         Stop when everything is matched that is in the log now, instead of waiting for more.
+    forwarding : str
+        With several matchers, to which of its candidates an event goes: one of ``forwarding.POLICIES``.
     """
     register_source(session)
     # Spark does not sync its checkpoint: after a power failure it may be torn, older or newer than the match
@@ -46,8 +58,13 @@ def start_query(
     remove(folder.checkpoint)
     options = {"data": str(folder.root.resolve()), **settings.as_options()}
     ranges = session.readStream.format(SOURCE_NAME).options(**options).load()
+    spread = None
+    if settings.matchers > 1:
+        spread = Spread(settings.matchers, settings.tasks, forwarding)
     seen = tasks_folder(session, replace(folder, root=folder.root.resolve()))
-    matched = matched_ranges(ranges, seen)
+    matched = matched_ranges(ranges, seen, spread)
+    if spread is not None:
+        matched = matched.observe(WORK_METRIC, F.collect_list("work").alias(WORK_METRIC))
     writer = (
         matched.writeStream.format("noop")
         .queryName("fieldfare")

@@ -73,12 +73,16 @@ SUMMARY = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Records of a partition of the log to match, and a manifest that covers their stamps."""
+    """Records of a partition of the log to match, and a manifest that covers their stamps.
+
+    `routing` says how events go to several matchers, see ``spread.loads``; nobody else looks at it.
+    """
 
     partition: int
     start: int
     end: int
     manifest: int
+    routing: str | None = None
 
 
 class RecordsError(Exception):
@@ -93,7 +97,9 @@ class RecordsError(Exception):
         super().__init__(f"{named} cannot be matched: {said[:ERROR_CHARACTERS_MAX]}")
 
 
-def _match(partition: int, records: Sequence[Record], indexes: Mapping[str, Searched]) -> Iterator[Pairs]:
+def match_records(
+    partition: int, records: Sequence[Record], indexes: Mapping[str, Searched]
+) -> Iterator[Pairs]:
     """What a group of records matches; RecordsError names the one that makes it fail, as far as it can."""
     try:
         yield from stream_matches(record_batch(records), indexes)
@@ -182,7 +188,7 @@ class RangeMatcher:
                 match_log.fill(block.start, records[0].offset)
                 block = Block(records[0].offset, self._scratch)
             indexes = self._indexes.indexes(wanted.manifest, max(record.stamp for record in records))
-            block.add(records, _match(wanted.partition, records, indexes))
+            block.add(records, match_records(wanted.partition, records, indexes))
             events += group_events
             if block.slots >= BLOCK_SLOTS:
                 finish(block)

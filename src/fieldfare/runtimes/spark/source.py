@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 SOURCE_NAME = "fieldfare_log"
 
-RANGES = pa.schema([pa.field(name, pa.int64()) for name in ("partition", "start", "end", "manifest")])
+_NUMBERS = ("partition", "start", "end", "manifest")
+RANGES = pa.schema([*(pa.field(name, pa.int64()) for name in _NUMBERS), pa.field("routing", pa.string())])
 """Columns of `RecordRange`."""
-RANGES_SQL = ", ".join(f"{name} long" for name in RANGES.names)
+RANGES_SQL = ", ".join([*(f"{name} long" for name in _NUMBERS), "routing string"])
 
 
 class LogSource(DataSource):  # type: ignore[misc]
@@ -85,11 +86,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         tasks = self._plan().tasks(start["ends"], end["ends"])
-        return [InputPartition([(*each, end["manifest"]) for each in ranges]) for ranges in tasks]
+        both = end["manifest"], self._plan().routing(end["manifest"])
+        return [InputPartition([(*each, *both) for each in ranges]) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        columns = [pa.array(values, pa.int64()) for values in zip(*partition.value, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
+        columns = zip(RANGES, zip(*partition.value, strict=True), strict=True)
+        yield pa.RecordBatch.from_arrays([pa.array(values, f.type) for f, values in columns], schema=RANGES)
 
     def stop(self) -> None:
         if self._planner is not None:

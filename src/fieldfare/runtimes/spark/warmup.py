@@ -29,6 +29,7 @@ from fieldfare.pipeline.access_point import RECORDS, by_space, decoded
 from fieldfare.pipeline.match_batch import find_matches
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.range_task import OpenIndex
+from fieldfare.runtimes.spark.spread.tasks import OpenSlices
 from fieldfare.storage import NewMatchBlock, open_index_store, open_match_log
 from fieldfare.storage.folder import DataFolder
 
@@ -161,8 +162,15 @@ class WarmKeeper:
     forked and have opened the index, which takes more than a second with 100,000 subscriptions.
     """
 
-    def __init__(self, session: SparkSession, folder: DataFolder, cores: int) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        folder: DataFolder,
+        cores: int,
+        open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
+    ) -> None:
         self._session = session
+        self._open_index = open_index
         self._folder = tasks_folder(session, folder)
         self._cores = cores
         self._store = open_index_store(folder.index_url)
@@ -179,7 +187,7 @@ class WarmKeeper:
         newest = self._store.newest()
         number = newest.number if newest else 0
         if number != self._mapped or now_s - max(self._busy_s, self._warmed_s) >= KEEP_ALIVE_S:
-            work = OpenIndex(self._folder, number) if number else _nothing
+            work = self._open_index(self._folder, number) if number else _nothing
             # Noted first: should it fail, it is not tried again at every look.
             self._mapped, self._warmed_s = number, now_s
             warm_workers(self._session, self._cores, work)

@@ -7,13 +7,20 @@ A consignment is what one matcher gets of a block of the log, in one row: whole 
 processes in between move bytes and not events. What a matcher finds goes to the task that writes the block,
 by subscription: two bytes a match. So the match log holds one block for each range of records, as if one task
 had matched it, and nobody who reads it knows how many matchers there were.
+
+A space that is one slice AP matches itself, and what it finds goes the same way: any worker can have all of
+that space, and sending its events to one would make this one the busiest.
+
+Whenever AP's task runs again it sends the same events to the same matchers, some of which may be done with
+what it sent first. So it goes by what its range says: by which cut, by which loads. If a space is cut
+otherwise by the manifest that is there now, the batch fails, and the next attempt is planned by that one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +31,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from fieldfare.forwarding import LoadTable
+from fieldfare.forwarding import policy_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.files import IndexFileError
 from fieldfare.matching.grouping import NONE_GIVEN_UP, MatchLists, Pairs, group_by_subscription
@@ -44,7 +51,9 @@ from fieldfare.runtimes.spark.range_task import (
     RecordsError,
     counts_from,
     grouped,
+    match_records,
 )
+from fieldfare.runtimes.spark.spread.loads import Routing, SpaceRouting, decode_routing
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import Record
@@ -55,6 +64,7 @@ FINDING_MATCHES = 1 << 22
 
 _BLOCK = ("partition", "start", "end")
 """Which block of the match log something is of."""
+_LISTS = ("numbers", "starts", "ordinals", "given_up")
 _CONSIGNMENTS = pa.schema(
     [
         pa.field("matcher", pa.int32()),
@@ -66,14 +76,16 @@ _CONSIGNMENTS = pa.schema(
             pa.field(name, pa.binary())
             for name in ("counts", "stamps", "sizes", "events", "slices", "bounds", "positions", "payload")
         ),
+        *(pa.field(name, pa.binary()) for name in _LISTS),
     ]
 )
-"""Of no space: the block itself, with the number of events of each record. M passes it on."""
+"""Of no space: the block itself, with the number of events of each record, and what AP has matched of it
+itself. M passes it on."""
 _FINDINGS = pa.schema(
     [
         pa.field("exit", pa.int32()),
         *(pa.field(name, pa.int64()) for name in (*_BLOCK, "oldest_ms")),
-        *(pa.field(name, pa.binary()) for name in ("counts", "numbers", "starts", "ordinals", "given_up")),
+        *(pa.field(name, pa.binary()) for name in ("counts", *_LISTS)),
         pa.field("work", pa.list_(WORK)),
     ]
 )
@@ -89,10 +101,6 @@ class Spread:
         How many tasks M and EP have.
     forwarding : str
         One of ``forwarding.POLICIES``.
-    loads : mapping from space to LoadTable
-        What was last reported of each slice.
-    now_s : float
-        On the clock of the reports.
     seed : int
         Of the policy `random`.
     """
@@ -100,13 +108,14 @@ class Spread:
     matchers: int
     exits: int
     forwarding: str = "adaptive"
-    loads: Mapping[str, LoadTable] = field(default_factory=dict)
-    now_s: float = 0.0
     seed: int = 0
 
-    def of(self, space: str) -> Forwarding:
-        """The same for one space."""
-        return Forwarding(self.forwarding, self.loads.get(space), self.now_s, self.seed)
+    def __post_init__(self) -> None:
+        policy_of(self.forwarding, [0], np.random.default_rng(0))
+
+    def by(self, routing: SpaceRouting, now_s: float) -> Forwarding:
+        """How the events of a space are forwarded in a batch."""
+        return Forwarding(self.forwarding, routing.table(), now_s, self.seed)
 
 
 def spread_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread) -> DataFrame:
@@ -131,6 +140,19 @@ def _cache_of(folder: DataFolder) -> IndexCache:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSlices:
+    """As ``range_task.OpenIndex``: any worker may be any matcher, so it has all slices mapped."""
+
+    folder: DataFolder
+    manifest: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for slices in _cache_of(self.folder).indexes(self.manifest, 0).values():
+            slices.open()
+        yield from batches
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """AP: ranges of the log in; the blocks that they make and a consignment for each matcher out."""
 
@@ -151,45 +173,57 @@ class Dispatch:
                     at = wanted.start
                     if partition.end() < wanted.end:
                         raise RuntimeError(f"the log ends before record {wanted.end}, which is to be matched")
+                    routing = decode_routing(wanted.routing)
                     for records in grouped(partition.read(wanted.start, wanted.end), BLOCK_EVENTS_MAX):
                         match_log.fill(at, records[0].offset)
                         at = records[-1].offset + 1
-                        yield from self._block(wanted, records, exit_number)
+                        yield from self._block(wanted, routing, records, exit_number)
                     match_log.fill(at, wanted.end)  # no reader is to wait at a hole
         finally:
             log.close()
 
     def _block(
-        self, wanted: RecordRange, records: list[Record], exit_number: int
+        self, wanted: RecordRange, routing: Routing, records: list[Record], exit_number: int
     ) -> Iterator[pa.RecordBatch]:
-        manifest = wanted.manifest
         start, end = records[0].offset, records[-1].offset + 1
-        row: dict[str, Any] = {"exit": exit_number, "manifest": manifest}
+        row: dict[str, Any] = {"exit": exit_number % self.spread.exits, "manifest": wanted.manifest}
         row |= {"partition": wanted.partition, "start": start, "end": end}
+        block = {**row, "matcher": start % self.spread.matchers}
         counts = np.array(counts_from(start, records), np.int32)
         oldest_ms = min(record.appended_ms for record in records)
-        yield _row(
-            _CONSIGNMENTS, **row, matcher=start % self.spread.matchers, oldest_ms=oldest_ms, counts=counts
-        )
-        slices_of = _cache_of(self.folder).indexes(manifest, max(record.stamp for record in records))
+        yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
+        slices_of = _cache_of(self.folder).indexes(wanted.manifest, max(each.stamp for each in records))
+        present = {record.space for record in records}
+        for space in present & (slices_of.keys() | routing.spaces.keys()):
+            _check_cut(space, slices_of.get(space), routing.spaces.get(space))
+        here = {name: slices_of[name] for name in present & slices_of.keys() - routing.spaces.keys()}
+        if here:
+            found = _Finding(_CONSIGNMENTS, block)
+            yield from found.gather(_matched_here(wanted.partition, records, here))
+            yield found.send()
+        if present <= here.keys():
+            return
         try:
             for events in by_space(record_batch(records)):
-                slices = slices_of.get(events.space)
-                if slices is not None:
-                    for consigned in self._consign(events, slices, start):
+                routed = routing.spaces.get(events.space)
+                if routed is not None:
+                    forwarding = self.spread.by(routed, routing.now_s)
+                    for consigned in self._consign(events, slices_of[events.space], forwarding, start):
                         yield _row(_CONSIGNMENTS, **row, space=events.space, **consigned)
         except Exception as error:
             raise RecordsError(wanted.partition, start, end, error) from error
 
-    def _consign(self, events: SpaceEvents, slices: Slices, start: int) -> Iterator[dict[str, Any]]:
+    def _consign(
+        self, events: SpaceEvents, slices: Slices, forwarding: Forwarding, start: int
+    ) -> Iterator[dict[str, Any]]:
         paths = slices.partitioning.paths
         # Where events go whatever is in them, nobody here looks.
         pieces = decoded(events, paths) if paths else [(events, ColumnBatch(events.size, {}))]
         for some, columns in pieces:
             places = np.arange(some.size) if some.places is None else some.places
-            for part in slices.dispatch(columns, self.spread.of(events.space), start):
+            for part in slices.dispatch(columns, forwarding, start):
                 yield {
-                    "matcher": part.matcher,
+                    "matcher": part.matcher % self.spread.matchers,
                     "cut": slices.cut,
                     "stamps": some.stamps[part.events],
                     "sizes": some.record_sizes[part.events],
@@ -199,6 +233,22 @@ class Dispatch:
                     "positions": np.concatenate(part.positions).astype(np.uint16),
                     "payload": some.payload_of(part.events),
                 }
+
+
+def _check_cut(space: str, slices: Slices | None, routed: SpaceRouting | None) -> None:
+    """IndexStoreError when a space is not cut as it was when the batch was planned."""
+    is_cut = slices is not None and len(slices.holders) > 1
+    if is_cut != (routed is not None) or (slices and routed and slices.cut != routed.cut):
+        raise IndexStoreError(f"space {space} was cut anew while a batch was planned")
+
+
+def _matched_here(partition: int, records: list[Record], indexes: Mapping[str, Slices]) -> Iterator[Pairs]:
+    """What the records match of spaces that are one slice; events are counted as in the block."""
+    done = 0
+    for group in grouped(iter(records)):
+        for pairs in match_records(partition, group, indexes):
+            yield pairs.behind(done)
+        done += sum(record.count for record in group)
 
 
 def _row(schema: pa.Schema, **values: Any) -> pa.RecordBatch:
@@ -244,8 +294,10 @@ class MatchConsignments:
                     number, start, end = (block[name] for name in _BLOCK)
                     raise RecordsError(number, start, end, error) from error
             else:
-                counts = row["counts"].as_buffer()
-                yield _row(_FINDINGS, **block, counts=counts, oldest_ms=row["oldest_ms"].as_py())
+                passed_on = {
+                    name: row[name].as_buffer() for name in ("counts", *_LISTS) if row[name].is_valid
+                }
+                yield _row(_FINDINGS, **block, **passed_on, oldest_ms=row["oldest_ms"].as_py())
 
     def _match(self, row: dict[str, Any], block: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         started_s, searched_s = time.perf_counter(), 0.0
@@ -258,13 +310,10 @@ class MatchConsignments:
             consignment.slices,
             row["cut"].as_py(),
         )
-        found, work = _Finding(block), []
+        found, work = _Finding(_FINDINGS, block), []
         for visit in visits(events, slices, consignment) if slices is not None else ():
             visited_s = time.perf_counter()
-            for pairs in visit.find():
-                if found.held + len(pairs.pairs) > FINDING_MATCHES and found.held:
-                    yield found.send([])
-                found.add(pairs)
+            yield from found.gather(visit.find())
             seconds = time.perf_counter() - visited_s
             searched_s += seconds
             work.append(_work(matcher, space, visit.slice, visit.size, seconds, 0))
@@ -274,7 +323,7 @@ class MatchConsignments:
             row[name].as_buffer().size for name in ("stamps", "sizes", "events", "positions", "payload")
         )
         work.append(_work(matcher, space, NO_SLICE, events.size, besides_s, sent))
-        yield found.send(work, lists)
+        yield found.send(lists, work=work)
 
 
 def _received(row: dict[str, Any]) -> tuple[Consignment, SpaceEvents]:
@@ -297,27 +346,32 @@ def _work(
 
 
 class _Finding:
-    """What a matcher found of a block, until it is sent on."""
+    """What was found of a block, until it is sent on in a row that says `block`."""
 
-    def __init__(self, block: dict[str, Any]) -> None:
+    def __init__(self, schema: pa.Schema, block: dict[str, Any]) -> None:
+        self._schema = schema
         self._block = block
         self._found: list[Pairs] = []
-        self.held = 0
+        self._held = 0
 
-    def add(self, pairs: Pairs) -> None:
-        self._found.append(pairs)
-        self.held += len(pairs.pairs)
+    def gather(self, found: Iterable[Pairs]) -> Iterator[pa.RecordBatch]:
+        """Take in what is found; gives rows when it gets too much to be held."""
+        for pairs in found:
+            if self._held and self._held + len(pairs.pairs) > FINDING_MATCHES:
+                yield self.send()
+            self._found.append(pairs)
+            self._held += len(pairs.pairs)
 
     def lists(self) -> MatchLists:
         """It by subscription."""
         return group_by_subscription(self._found)
 
-    def send(self, work: list[dict[str, Any]], lists: MatchLists | None = None) -> pa.RecordBatch:
-        """The row that says it, and what it was work."""
+    def send(self, lists: MatchLists | None = None, **more: Any) -> pa.RecordBatch:
+        """The row that says it."""
         lists = lists or self.lists()
         given_up = np.concatenate([NONE_GIVEN_UP, *(pairs.given_up for pairs in self._found)])
-        self._found, self.held = [], 0
-        return _row(_FINDINGS, **self._block, **lists._asdict(), given_up=given_up, work=work)
+        self._found, self._held = [], 0
+        return _row(self._schema, **self._block, **lists._asdict(), given_up=given_up, **more)
 
 
 @dataclass(frozen=True, slots=True)

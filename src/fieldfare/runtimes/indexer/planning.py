@@ -1,0 +1,128 @@
+"""How spaces are to be cut, planned from what registry and log hold: in the snapshot builder's process.
+
+Subscriptions and events are sampled, so that a plan takes seconds, whatever there is of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+
+from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.model import Path
+from fieldfare.partitioning import Partitioning
+from fieldfare.partitioning.placing import read_extents
+from fieldfare.pipeline.access_point import SpaceEvents, by_space, decode, record_batch
+from fieldfare.planning.choosing import choose_anew
+from fieldfare.planning.cuts import Cut
+from fieldfare.storage import EventReader
+from fieldfare.storage.errors import StorageError
+from fieldfare.storage.event_log import LogPartition, Record
+from fieldfare.storage.quarantine import Quarantine
+from fieldfare.storage.registry import Registry, Version
+
+SUBSCRIPTIONS_MAX = 50_000
+EVENTS_MAX = 4_096
+"""Of each space so many are looked at."""
+LOOKED_BYTES_MAX = 64 << 20
+LOOKED_RECORDS_MAX = 20_000
+"""So far back in each partition of the log events of a space are looked for."""
+LOOKED_FIRST = 64
+
+_log = logging.getLogger("fieldfare.indexer")
+
+
+def plan_cuts(
+    registry: Registry,
+    log: EventReader,
+    quarantine: Quarantine,
+    revision: int,
+    floor: int,
+    wanted: Mapping[str, Cut],
+    current: Callable[[str], Partitioning],
+) -> dict[str, Partitioning]:
+    """How each of some spaces is to be cut, by its subscriptions at a revision and its latest events.
+
+    Parameters
+    ----------
+    wanted : mapping from space to Cut
+    current : callable
+        How a space is cut now.
+    """
+    to_plan = {name for name, cut in wanted.items() if cut.kind != "hash"}
+    samples = _sampled(registry.versions(revision, floor) if to_plan else iter(()), to_plan, revision)
+    found = {}
+    for name, cut in wanted.items():
+        versions, count = samples.get(name, ([], 0))
+        extents = read_extents(versions)
+        events = latest_events(log, quarantine, name, tuple(extents.attributes)) if name in to_plan else None
+        found[name] = choose_anew(
+            cut.kind,
+            cut.matchers,
+            current(name),
+            extents,
+            events if events is not None else ColumnBatch(0, {}),
+            share=len(versions) / max(1, count),
+            copies_max=cut.copies_max,
+        )
+    return found
+
+
+def _sampled(
+    versions: Iterator[Version], wanted: set[str], seed: int
+) -> dict[str, tuple[list[Version], int]]:
+    """Of each space some versions, any as likely as another, and how many there are in all."""
+    random = Random(seed)
+    kept: dict[str, list[Version]] = {name: [] for name in wanted}
+    counts = dict.fromkeys(wanted, 0)
+    for version in versions:
+        if version.space not in wanted:
+            continue
+        counts[version.space] += 1
+        sample = kept[version.space]
+        if len(sample) < SUBSCRIPTIONS_MAX:
+            sample.append(version)
+        elif (place := random.randrange(counts[version.space])) < SUBSCRIPTIONS_MAX:
+            sample[place] = version
+    return {name: (kept[name], counts[name]) for name in wanted}
+
+
+def latest_events(
+    log: EventReader, quarantine: Quarantine, space: str, paths: tuple[Path, ...]
+) -> ColumnBatch | None:
+    """Some thousand of a space's latest events, as columns; None where there are none to be read."""
+    records: list[Record] = []
+    share = max(1, EVENTS_MAX // len(log.partitions))
+    try:
+        for partition in log.partitions:
+            aside = set(quarantine.offsets(partition.number))
+            records += _latest_records(partition, space, aside, share)
+        groups = [] if not records else list(by_space(record_batch(records)))
+        largest: SpaceEvents | None = max(groups, key=lambda group: group.size, default=None)
+        if largest is None:
+            return None
+        return decode(next(largest.cut(EVENTS_MAX)), paths)
+    except (StorageError, ValueError) as error:
+        # What cannot be read now, or is trimmed meanwhile, nobody learns from.
+        _log.warning("no events of %s were looked at: %s", space, error)
+        return None
+
+
+def _latest_records(partition: LogPartition, space: str, aside: set[int], events: int) -> list[Record]:
+    start, at, step = partition.start(), partition.end(), LOOKED_FIRST
+    found: list[Record] = []
+    looked = size_bytes = count = 0
+    while at > start and count < events and looked < LOOKED_RECORDS_MAX and size_bytes < LOOKED_BYTES_MAX:
+        first, mine = max(start, at - step), []
+        for record in partition.read(first, at):
+            size_bytes += len(record.payload)
+            if record.space == space and record.offset not in aside:
+                mine.append(record)
+                count += record.count
+            if size_bytes >= LOOKED_BYTES_MAX:
+                break
+        looked += at - first
+        found = mine + found
+        at, step = first, 2 * step
+    return found

@@ -1,0 +1,55 @@
+"""The driver's side of forwarding: what matchers did in a batch is learnt from, and told to the planner."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from itertools import chain
+
+import msgspec
+from pyspark.sql.streaming import StreamingQuery
+
+from fieldfare.runtimes.spark.query import WORK_METRIC, reason
+from fieldfare.runtimes.spark.spread.loads import MatcherWork, MeasuredLoads
+from fieldfare.storage import open_index_store
+from fieldfare.storage.errors import IndexStoreError
+from fieldfare.storage.folder import DataFolder
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+
+class Learner:
+    """Looks at the batches of a query with several matchers; see `loads`."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._path = folder.slices
+        self._store = open_index_store(folder.index_url)
+        self._measured = MeasuredLoads()
+        self._seen = ""
+
+    def look(self, query: StreamingQuery) -> None:
+        """Learn from the last batch, if that is a new one; failing stops nothing: then less is known."""
+        try:
+            self._look(query)
+        except Exception as error:
+            _log.warning("what the matchers measured could not be read: %s", reason(error))
+
+    def _look(self, query: StreamingQuery) -> None:
+        progress = query.lastProgress
+        if progress is None or progress["timestamp"] == self._seen:
+            return
+        self._seen = progress["timestamp"]
+        observed = progress["observedMetrics"].get(WORK_METRIC)
+        if observed is None or not progress["numInputRows"]:
+            return
+        ended_s = time.monotonic()
+        started_s = ended_s - progress["durationMs"].get("triggerExecution", 0) / 1000
+        number = msgspec.json.decode(progress["sources"][0]["endOffset"])["manifest"]
+        # Spark tells it as JSON: a struct is an object.
+        rows = chain.from_iterable(observed[WORK_METRIC])
+        work = [MatcherWork(*(row[name] for name in MatcherWork._fields)) for row in rows]
+        # One that is gone was followed by others: the next batch is learnt from again.
+        with suppress(IndexStoreError):
+            self._measured.learn(self._store.manifest(number), work, started_s, ended_s)
+        self._measured.save(self._path, number)

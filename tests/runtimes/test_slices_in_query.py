@@ -1,0 +1,76 @@
+"""The streaming query with several matchers, over spaces that are cut anew: exact, and it is learnt from."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from indexing import bring_index_up_to_date
+from pipeline_support import SPACES
+from pyspark.sql import SparkSession
+from test_spark_query import Service
+
+from fieldfare.planning.cuts import CutSettings
+from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.query import start_query
+from fieldfare.runtimes.spark.spread.learning import Learner
+from fieldfare.storage import open_index_store
+from fieldfare.storage.event_log import ends_of
+from fieldfare.storage.files.match_log import FileMatchLog
+
+pytestmark = pytest.mark.spark
+
+SEED = 31
+CUTS = (
+    ("hash:3", "replicated"),
+    ("attribute_space:2", "hash:2"),
+    ("single_attribute:3", "attribute_space:2"),
+)
+
+
+@pytest.mark.slow
+def test_events_meet_what_they_must_however_spaces_are_cut_from_time_to_time(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """One query goes on while its spaces are cut anew; then another has as many matchers as there are."""
+    print(f"seed {SEED}")
+    service, random = Service(tmp_path, SEED), Random(SEED)
+    matches = FileMatchLog(service.folder.matches)
+    store = open_index_store(service.folder.index_url)
+    service.live_a_little(60)
+    for cuts in CUTS:
+        named = [f"{space}={cut}" for space, cut in zip(SPACES, cuts, strict=False)]
+        settings = CutSettings.parsed("auto", 1, named, 1 << 40)
+        # Of before, as a query begins with it that goes on while they are cut anew.
+        bring_index_up_to_date(service.folder, settings, cut=random.random() < 0.5)
+        newest = store.newest()
+        assert newest is not None
+        batches = MicroBatchSettings(
+            max_events=30, split_bytes=500, tasks=2, matchers=max(2, newest.matchers)
+        )
+        query = start_query(
+            session, service.folder, batches, forwarding=random.choice(["adaptive", "random"])
+        )
+        learner = Learner(service.folder)
+        try:
+            for _ in range(3):
+                service.live_a_little(25)
+                bring_index_up_to_date(service.folder, settings)
+                until_s = time.monotonic() + 120
+                while matches.end() < len(service.records):
+                    assert query.isActive, query.exception()
+                    assert time.monotonic() < until_s
+                    time.sleep(0.05)
+                    learner.look(query)
+        finally:
+            query.stop()
+        service.check()
+        newest = store.newest()
+        assert newest is not None
+        assert newest.matchers == max(settings.of(space).matchers for space in SPACES[:2])
+    measured = read_beat(service.folder.slices)["spaces"]
+    assert any(load[4] > 0 for space in measured.values() for load in space["loads"]), measured
+    assert ends_of(service.log) == (len(service.records),)
