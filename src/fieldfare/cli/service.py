@@ -140,21 +140,26 @@ ForwardingOption = Annotated[
         " or balanced.",
     ),
 ]
+Data = Annotated[
+    Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
+]
+Host = Annotated[str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen at.")]
+Port = Annotated[
+    int,
+    typer.Option("--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Listen at a public address without asking for API keys: all may do all."
+    ),
+]
 
 
 def serve(
-    data: Annotated[
-        Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
-    ] = Path("fieldfare-data"),
-    host: Annotated[
-        str, typer.Option("--host", envvar="FIELDFARE_HOST", help="The address to listen at.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", envvar="FIELDFARE_PORT", min=0, max=65535, help="The port; 0 takes a free one."
-        ),
-    ] = 7737,
+    data: Data = Path("fieldfare-data"),
+    host: Host = "127.0.0.1",
+    port: Port = 7737,
     log: LogUrl = None,
     master: Master = None,
     index_store: IndexStoreUrl = None,
@@ -170,13 +175,7 @@ def serve(
     slices: SlicesOption = None,
     matcher_memory: MatcherMemory = None,
     forwarding: ForwardingOption = "adaptive",
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Listen at a public address without asking for API keys: all may do all.",
-        ),
-    ] = False,
+    insecure: Insecure = False,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
 
@@ -203,13 +202,13 @@ def serve(
         given["insecure"] = True
     stall_s = check_settings({"host": host, **given})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
+    arguments["pipeline"] += check_spark(master, spark_properties)
     code = run_service(
         data,
         host,
         port,
         log=log,
         index_store=index_store,
-        spark_options=check_spark(master, spark_properties),
         is_tls=tls_cert is not None,
         gateway_environment={f"FIELDFARE_{name.upper()}": str(value) for name, value in given.items()},
         commands={name: (*command, *arguments.get(name, ())) for name, command in COMMANDS.items()},

@@ -131,7 +131,6 @@ def serve(
     *,
     log: str | None = None,
     index_store: str | None = None,
-    spark_options: Sequence[str] = (),
     is_tls: bool = False,
     gateway_environment: Mapping[str, str] = NO_ENVIRONMENT,
     commands: Mapping[str, Sequence[str]] = COMMANDS,
@@ -149,8 +148,6 @@ def serve(
         Where to listen; port 0 takes a free one.
     log, index_store
         What is elsewhere: the log, and where machines of a cluster read the index; see `addresses.settle`.
-    spark_options
-        Of the pipeline's program, beside those that all have.
     is_tls, gateway_environment
         Whether the gateway is told to speak TLS; and its settings, as variables beside this process's.
     commands
@@ -187,10 +184,9 @@ def serve(
     say(f"starting on {address}, data in {place}, logs in {folder.logs}")
     probe = gateway_ready(host, port, is_tls=is_tls)
     gateway = _gateway_spec(folder, commands["gateway"], host, listener, probe, stall_s, gateway_environment)
-    indexer = _spec(folder, "indexer", commands["indexer"], stall_s)
-    pipeline = _spec(folder, "pipeline", (*commands["pipeline"], *spark_options), stall_s)
+    others = [_spec(folder, name, commands[name], stall_s) for name in ("indexer", "pipeline")]
     try:
-        return Supervisor([gateway, indexer, pipeline], say=say, restarts=restarts, logs=folder.logs).run()
+        return Supervisor([gateway, *others], say=say, restarts=restarts, logs=folder.logs).run()
     finally:
         listener.close()
         lock.release()
