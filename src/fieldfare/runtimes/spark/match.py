@@ -21,7 +21,7 @@ from fieldfare.runtimes.spark.compile import SubscriptionSource, compile_subscri
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
 from fieldfare.runtimes.spark.matching_rows import matching_ids
 from fieldfare.runtimes.spark.saved_index import SavedIndex
-from fieldfare.runtimes.spark.shipping import ShippedIndex, ship_index
+from fieldfare.runtimes.spark.shipping import ShippedIndex, check_stream, ship_index
 from fieldfare.runtimes.spark.spread.rows import Partitioned, match_partitioned
 from fieldfare.runtimes.spark.worker_python import own_python
 
@@ -93,7 +93,8 @@ def match(
         with their subscription, place and a hint.
     ValueError
         `keep` names a column that `events` does not have, or there is a column called `subscription`;
-        `partitioned` names what there is not, or lacks a sample.
+        `partitioned` names what there is not, or lacks a sample; or `events` is a stream of Spark Connect and
+        its tasks would not have the index.
 
     Examples
     --------
@@ -101,6 +102,7 @@ def match(
     >>> matches.groupBy("subscription").count().show()              # doctest: +SKIP
     """
     kept = _kept_columns(events, keep)
+    check_stream(events)
     attributes = schema or events.schema
     with own_python(events.sparkSession):
         if partitioned is not None:

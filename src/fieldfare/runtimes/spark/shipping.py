@@ -8,12 +8,14 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from pyspark import SparkFiles
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fieldfare.pipeline.manifest import SpaceManifest
 from fieldfare.runtimes.spark.saved_index import NAMES_FILE, SavedIndex
+from fieldfare.runtimes.spark.worker_python import is_remote
 
 
 @cache
@@ -59,12 +61,41 @@ def ship_index(session: SparkSession, saved: SavedIndex, folder: Path) -> Shippe
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     shipped = ShippedIndex(f"fieldfare-{digest.hexdigest()[:24]}", saved.space)
-    context = session.sparkContext
-    there = {Path(path).name for path in context.listFiles}
+    there = _shipped(session)
     for name, path in files.items():
         if f"{shipped.name}.{name}" not in there:
             copy = Path(_shipping_folder().name) / f"{shipped.name}.{name}"
             if not copy.exists():
                 shutil.copyfile(path, copy)
-            context.addFile(str(copy))
+            if is_remote(session):
+                session.addArtifacts(str(copy), file=True)
+                there.add(copy.name)
+            else:
+                session.sparkContext.addFile(str(copy))
     return shipped
+
+
+_artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+
+
+_ISOLATION = "spark.sql.artifact.isolation.enabled"
+
+
+def check_stream(events: DataFrame) -> None:
+    """ValueError where a stream's tasks would not have the files of its session.
+
+    A Connect server runs a stream in a session of its own, and each session's files are its own, too.
+    """
+    session = events.sparkSession
+    if is_remote(session) and events.isStreaming and session.conf.get(_ISOLATION, "true") != "false":
+        raise ValueError(
+            "under Spark Connect a stream does not see the files of its session: before the first match call"
+            f" spark.conf.set({_ISOLATION!r}, 'false')"
+        )
+
+
+def _shipped(session: SparkSession) -> set[str]:
+    """The names of the files that a session's executors have; a Connect server does not list them."""
+    if is_remote(session):
+        return _artifacts.setdefault(session, set())
+    return {Path(path).name for path in session.sparkContext.listFiles}

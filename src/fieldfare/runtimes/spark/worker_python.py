@@ -10,6 +10,11 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect: then there is no SparkContext in this process."""
+    return not isinstance(session, SparkSession)
+
+
 @contextmanager
 def own_python(session: SparkSession) -> Iterator[None]:
     """Functions made inside run, on this machine, with the Python that runs the program.
@@ -19,6 +24,9 @@ def own_python(session: SparkSession) -> Iterator[None]:
     (``PYSPARK_PYTHON``, ``spark.pyspark.python``) is obeyed. So is a cluster: whether this program's path is
     a Python there, nobody here knows. The user's own functions are left as they are.
     """
+    if is_remote(session):  # its server chooses
+        yield
+        return
     context = session.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if chosen or not context.master.startswith("local"):
