@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,11 +52,15 @@ class Scene:
         self.store.collect(number)
         return number
 
-    def sent(self) -> list[pa.RecordBatch]:
-        """What AP sends to the matchers."""
+    def routing(self) -> str:
+        """How the batch is planned."""
         manifest = self.store.manifest(self.planned_with)
-        routing = encode_routing(routing_of(manifest, self.folder.slices, 1.0))
-        row = {"partition": 0, "start": 0, "end": 1, "manifest": manifest.number, "routing": routing}
+        return encode_routing(routing_of(manifest, self.folder.slices, 1.0))
+
+    def sent(self, routing: str | None = None) -> list[pa.RecordBatch]:
+        """What AP sends to the matchers."""
+        row = {"partition": 0, "start": 0, "end": 1, "manifest": self.planned_with}
+        row |= {"routing": routing or self.routing()}
         return list(Dispatch(self.folder, Spread(2, 1))(iter([pa.RecordBatch.from_pylist([row])])))
 
     def matched(self, sent: list[pa.RecordBatch]) -> list[int]:
@@ -96,6 +101,34 @@ def test_slices_of_another_cut_are_never_searched_for_those_that_events_were_sen
     with pytest.raises(IndexStoreError, match="cut anew"):
         scene.matched(sent)
     assert scene.matched(scene.sent()) == EVERYBODY
+
+
+@pytest.mark.parametrize("anew", [HashPartitioning(1), HashPartitioning(2)], ids=repr)
+def test_an_index_that_goes_before_ap_first_searches_it_is_no_records_fault(
+    scene: Scene, anew: Partitioning
+) -> None:
+    """A space of one slice AP searches itself. Its worker had another space's events till then, for so long
+    that the manifest was gone, and the first record was suspected for that."""
+    scene.planned_with = scene.index(HashPartitioning(1))
+    routing = scene.routing()
+    tasks._cache_of(scene.folder).indexes(scene.planned_with, 0)
+    newer = scene.index(anew)
+    if anew == HashPartitioning(1):
+        assert scene.matched(scene.sent(routing)) == EVERYBODY
+        return
+    with pytest.raises(IndexStoreError, match="cut anew"):
+        scene.sent(routing)
+    scene.planned_with = newer
+    assert scene.matched(scene.sent()) == EVERYBODY
+
+
+def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault(scene: Scene) -> None:
+    """Somebody has deleted it; the indexer builds another."""
+    sent = scene.sent()
+    shutil.rmtree(scene.folder.index)
+    tasks._caches.clear()
+    with pytest.raises(IndexStoreError, match="no index that covers"):
+        scene.matched(sent)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
