@@ -405,6 +405,40 @@ def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
     assert life.writer.cut_number > 0
 
 
+def test_a_space_is_deleted_while_it_is_cut_and_another_of_its_name_is_cut_too(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has its name, and nothing else of it; records of before still meet who was there."""
+    monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)
+    life.change(60)
+    life.check(since=0)
+    life.writer.close()
+    life.writer = life.open(f"{SPACES[0]}=hash:2")
+    life.writer.look_at_cuts({})
+    life.writer.catch_up(life.registry.revision())
+    assert life.writer.is_building
+    life.registry.delete_space(SPACES[0], 0)
+    held = [found for n in range(60) if (found := life.registry.get(SPACES[0], f"s{n}"))]
+    assert held
+    for each in held:
+        life.registry.apply([Remove(SPACES[0], each.id)], (0,), 0)
+        life.history.change(SPACES[0], each.number, None)
+    life.check(since=0)
+    key = life.registry.create_space(SPACES[0])
+    assert key != SPACES[0]
+    for number in range(5):
+        compiled = encode_normal_form(compile_filter(f"data.x = {number}").normal_form)
+        (made,) = life.registry.apply(
+            [Put(key, f"s{number}", f"data.x = {number}", "sql", compiled)], (0,), 0
+        )
+        assert isinstance(made, Subscription)
+        life.history.change(key, made.number, made.filter)
+    life.check(since=0)
+    spaces = life.writer.manifest.spaces
+    assert [spaces[SPACES[0]].matchers, spaces[key].matchers] == [2, 2]
+    assert sum(part.size for part in spaces[key].slices) == 5
+
+
 def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:
     """Its manifests and files are numbered from 1 on again; who had them mapped went on with the old ones."""
     life.change(40)

@@ -20,7 +20,7 @@ from test_validity import SPACES, change_under_load, check_answers
 from fieldfare.partitioning import AttributeSpace
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.process.heartbeat import read_beat
-from fieldfare.storage import open_index_store, open_match_log
+from fieldfare.storage import open_index_store, open_match_log, open_registry
 from fieldfare.storage.folder import DataFolder
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
@@ -99,16 +99,14 @@ class Quotes:
         self.random = Random(seed)
         spread = [(low, low + 5) for low in self.some(0, 1000, 150)]
         self.ranges = [*spread, *((low, low + 1) for low in self.some(0, 9, 150))]
-        self.numbers: list[int] = []
         self.published: list[tuple[int, np.ndarray[Any, Any]]] = []
 
     def some(self, low: float, high: float, count: int) -> list[float]:
         return [round(self.random.uniform(low, high), 3) for _ in range(count)]
 
     def subscribe(self, api: Api) -> None:
-        for low, high in self.ranges:
-            answer = api.create("default", f"s{len(self.numbers)}", f"data.x BETWEEN {low} AND {high}")
-            self.numbers.append(answer["number"])
+        for place, (low, high) in enumerate(self.ranges):
+            api.create("default", f"s{place}", f"data.x BETWEEN {low} AND {high}")
 
     def publish(self, api: Api, low: float, high: float) -> None:
         """More events than a measurement takes."""
@@ -119,10 +117,12 @@ class Quotes:
 
     def check(self, folder: DataFolder) -> None:
         matches = open_match_log(folder.matches_url).partition(0)
-        found: list[set[tuple[int, int]]] = [set() for _ in self.numbers]
+        registry = open_registry(folder.registry_url)
+        numbers = [version.number for version in registry.versions(registry.revision(), 0)]
+        found: list[set[tuple[int, int]]] = [set() for _ in self.ranges]
         at = 0
         while (block := matches.block_at(at)) is not None:
-            for own, number in zip(found, self.numbers, strict=True):
+            for own, number in zip(found, numbers, strict=True):
                 offsets, places = block.matches_of(number, at)
                 mine = list(zip(offsets.tolist(), places.tolist(), strict=True))
                 assert own.isdisjoint(mine)
