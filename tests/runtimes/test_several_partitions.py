@@ -233,12 +233,14 @@ def test_a_process_that_dies_without_a_word_is_followed_to_the_record_in_its_par
     assert query.found() == expected
 
 
+@MATCHERS
 def test_a_past_is_matched_in_every_partition_up_to_its_own_seam(
-    tmp_path: Path, opened: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: MemoryEventLog, monkeypatch: pytest.MonkeyPatch, matchers: int
 ) -> None:
     monkeypatch.setattr(past_planner, "PIECE_EVENTS", 6)
-    query = Query(tmp_path, opened)
+    query = Query(tmp_path, opened, matchers)
     query.append(range(25))
+    query.run()
     text = "n % 2 = 0"
     starts = tuple(Position(each.number, 2 * each.number, 0) for each in opened.partitions)
     put = Put("default", "past", text, "sql", compile_filter(text).compiled, start=starts)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from encrypted_support import encrypted, entry, event, match_naive
 
+from fieldfare.client.encryption import SpaceKey
 from fieldfare.filters import compile_filter
 from fieldfare.forwarding import POLICIES, LoadReport
 from fieldfare.matching.versions import IndexEntry
@@ -101,6 +105,32 @@ def test_slices_of_another_cut_are_never_searched_for_those_that_events_were_sen
     with pytest.raises(IndexStoreError, match="cut anew"):
         scene.matched(sent)
     assert scene.matched(scene.sent()) == EVERYBODY
+
+
+def test_encrypted_events_meet_at_several_matchers_what_plain_ones_do(scene: Scene) -> None:
+    """AP does not look into them, and each matcher has some of the filters."""
+    key = SpaceKey.generate({"data.x": (0, 99, 1)}, ["data.word"])
+    texts = [f"data.x BETWEEN {n} AND {2 * n}" for n in range(20)]
+    texts += [f"data.x < {n} AND data.word = '{'ab'[n % 2]}'" for n in range(20)]
+    events = [event(x=n * 37 % 100, word="abc"[n % 3]) for n in range(50)]
+    scene.entries = [replace(entry(n, encrypted(key, text)), valid_from=0) for n, text in enumerate(texts)]
+    scene.planned_with = scene.index(HashPartitioning(2, 5))
+    lines = key.seal_lines([json.dumps(each).encode() for each in events])
+    log = open_event_log(scene.folder.log_url)
+    payload = b"\n".join(lines) + b"\n"
+    start = log.append([NewRecord("mine", payload, len(events))])[0].offset
+    log.close()
+    row = {"partition": 0, "start": start, "end": start + 1, "manifest": scene.planned_with}
+    ranges = pa.RecordBatch.from_pylist([row | {"routing": scene.routing()}])
+    sent = Dispatch(scene.folder, Spread(2, 1))(iter([ranges]))
+    assert len(list(WriteBlocks(scene.folder)(MatchConsignments(scene.folder)(sent)))) == 1
+    block = open_match_log(scene.folder.matches_url).partition(0).block_at(start)
+    assert block is not None
+    found: list[list[int]] = [[] for _ in events]
+    for number in range(len(texts)):
+        for place in block.matches_of(number, start)[1].tolist():
+            found[place].append(number)
+    assert found == match_naive(texts, events)
 
 
 @pytest.mark.parametrize("anew", [HashPartitioning(1), HashPartitioning(2)], ids=repr)
