@@ -135,6 +135,11 @@ def test_what_says_nothing_that_can_be_done_is_refused_by_its_place(said: str, w
         settings("auto", said)
 
 
+def test_how_a_space_is_cut_is_said_once() -> None:
+    with pytest.raises(ValueError, match="'market=hash:2': how market is cut is said twice"):
+        settings("auto", "market=replicated", "other=hash", "market=hash:2")
+
+
 def test_a_space_is_known_by_its_name_also_when_there_was_one_of_that_name_before() -> None:
     known = settings("hash", "market=attribute_space", matchers=3)
     assert known.of("market") == known.of(space_key("market", 2)) == Wish("attribute_space", 3)

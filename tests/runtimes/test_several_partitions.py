@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
+import pyarrow as pa
 from indexing import bring_index_up_to_date
 from memory_log import MemoryEventLog
 
 from fieldfare.filters import compile_filter
 from fieldfare.model import Position, Subscription
+from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.spark import batch_planner, past_planner, past_task, range_task
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
@@ -26,6 +29,8 @@ from fieldfare.runtimes.spark.past_planner import PastPlanner
 from fieldfare.runtimes.spark.past_task import PastMatcher
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange, RecordsError
 from fieldfare.runtimes.spark.recovery import Recovery
+from fieldfare.runtimes.spark.spread import tasks
+from fieldfare.runtimes.spark.spread.tasks import Dispatch, MatchConsignments, Spread, WriteBlocks
 from fieldfare.storage import open_match_log, open_registry
 from fieldfare.storage.event_log import NewRecord, ends_of, starts_of
 from fieldfare.storage.folder import DataFolder
@@ -37,6 +42,8 @@ pytestmark = pytest.mark.long
 FILTERS = ("n >= 0", "n % 3 = 1", "n BETWEEN 10 AND 40", "n = 7 OR n > 90")
 SETTINGS = MicroBatchSettings(max_events=12, wait_ms=0, poll_ms=0, split_bytes=40, tasks=2)
 POISON = b"{\n"
+MATCHERS = pytest.mark.parametrize("matchers", [1, 3])
+"""Tasks match what they read, or send it to the matchers that hold its slices."""
 
 Place = tuple[int, int, int]
 
@@ -46,17 +53,17 @@ class Death(Exception):
 
 
 class Query:
-    """A service's folder, a log of some partitions, and the streaming query over it."""
+    """A service's folder, a log of some partitions, and the streaming query over it, at some matchers."""
 
-    def __init__(self, root: Path, log: MemoryEventLog) -> None:
-        self.folder, self.log = DataFolder(root), log
+    def __init__(self, root: Path, log: MemoryEventLog, matchers: int = 1) -> None:
+        self.folder, self.log, self.settings = DataFolder(root), log, replace(SETTINGS, matchers=matchers)
         self.folder.make()
         self.registry = open_registry(self.folder.registry_url)
         self.registry.create_space("default")
         for number, text in enumerate(FILTERS):
             put = Put("default", str(number), text, "sql", compile_filter(text).compiled)
             self.registry.apply([put], ends_of(log), 0)
-        bring_index_up_to_date(self.folder)
+        bring_index_up_to_date(self.folder, CutSettings.parsed("hash", matchers, [], 1 << 40))
         self.matches = open_match_log(self.folder.matches_url)
         self.quarantine = Quarantine(self.folder.quarantine)
         self.deadly: Place | None = None
@@ -71,24 +78,35 @@ class Query:
         return at.partition, at.offset
 
     def recovery(self) -> Recovery:
-        return Recovery(self.folder, self.log, self.matches, SETTINGS, lambda: 5)
+        return Recovery(self.folder, self.log, self.matches, self.settings, lambda: 5)
 
     def run(self, most_batches: int = 1 << 30) -> int:
         """A query until everything is matched, or so many batches; raises what Spark would report."""
-        planner, matcher = BatchPlanner(self.folder, SETTINGS), RangeMatcher(self.folder, lambda: 5.0)
+        planner = BatchPlanner(self.folder, self.settings)
         at: Offset = {"ends": planner.first(), "manifest": 0}
         batches = 0
         while batches < most_batches and (end := planner.next_end(at)) != at:
             end = json.loads(json.dumps(end))
-            tasks = planner.tasks(at["ends"], end["ends"])
-            assert 1 <= len(tasks) <= SETTINGS.tasks
-            for each in chain(*tasks):
+            planned = planner.tasks(at["ends"], end["ends"])
+            assert 1 <= len(planned) <= self.settings.tasks
+            routing = planner.routing(end["manifest"])
+            for each in chain(*planned):
                 if self.deadly and each[0] == self.deadly[0] and each[1] <= self.deadly[1] < each[2]:
                     raise Death
-                matcher.match(RecordRange(*each, end["manifest"]))
+                self.match(RecordRange(*each, end["manifest"], routing))
             at = end
             batches += 1
         return batches
+
+    def match(self, wanted: RecordRange) -> None:
+        """What the tasks do with a range."""
+        if wanted.routing is None:
+            RangeMatcher(self.folder, lambda: 5.0).match(wanted)
+            return
+        spread = Spread(self.settings.matchers, self.settings.tasks)
+        row = pa.RecordBatch.from_pylist([asdict(wanted)])
+        found = MatchConsignments(self.folder)(Dispatch(self.folder, spread)(iter([row])))
+        list(WriteBlocks(self.folder)(found))
 
     def expected(self) -> list[set[Place]]:
         tests = [compile_filter(text).matches for text in FILTERS]
@@ -126,7 +144,7 @@ def places_of(query: Query, url: str, number: int, starts: tuple[int, ...] | Non
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> MemoryEventLog:
     log = MemoryEventLog(3, seed=4)
-    for module in (batch_planner, range_task, past_planner, past_task):
+    for module in (batch_planner, range_task, past_planner, past_task, tasks):
         if hasattr(module, "open_event_log"):
             monkeypatch.setattr(module, "open_event_log", lambda url: log)
     return log
@@ -140,10 +158,11 @@ def dying() -> Iterator[None]:
         pass
 
 
+@MATCHERS
 def test_every_partition_is_matched_whole_whenever_the_query_is_killed(
-    tmp_path: Path, opened: MemoryEventLog
+    tmp_path: Path, opened: MemoryEventLog, matchers: int
 ) -> None:
-    query, chance = Query(tmp_path, opened), random.Random(7)
+    query, chance = Query(tmp_path, opened, matchers), random.Random(7)
     for round in range(12):
         query.append(range(round * 9, round * 9 + chance.randrange(9)))
         if round % 3:
@@ -159,11 +178,12 @@ def test_every_partition_is_matched_whole_whenever_the_query_is_killed(
     assert query.run() == 0
 
 
+@MATCHERS
 def test_a_record_that_cannot_be_matched_is_set_aside_by_partition(
-    tmp_path: Path, opened: MemoryEventLog
+    tmp_path: Path, opened: MemoryEventLog, matchers: int
 ) -> None:
     """Two of them, wherever they stand; what is around them is matched, and nothing else is suspected."""
-    query = Query(tmp_path, opened)
+    query = Query(tmp_path, opened, matchers)
     query.append(range(20))
     bad = {query.append_poison()}
     query.append(range(20, 30))
@@ -213,12 +233,14 @@ def test_a_process_that_dies_without_a_word_is_followed_to_the_record_in_its_par
     assert query.found() == expected
 
 
+@MATCHERS
 def test_a_past_is_matched_in_every_partition_up_to_its_own_seam(
-    tmp_path: Path, opened: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: MemoryEventLog, monkeypatch: pytest.MonkeyPatch, matchers: int
 ) -> None:
     monkeypatch.setattr(past_planner, "PIECE_EVENTS", 6)
-    query = Query(tmp_path, opened)
+    query = Query(tmp_path, opened, matchers)
     query.append(range(25))
+    query.run()
     text = "n % 2 = 0"
     starts = tuple(Position(each.number, 2 * each.number, 0) for each in opened.partitions)
     put = Put("default", "past", text, "sql", compile_filter(text).compiled, start=starts)

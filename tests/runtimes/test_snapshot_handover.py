@@ -6,26 +6,31 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from encrypted_support import encrypted
 from pipeline_support import SPACES, History, payload_of, random_event, random_filter
 
+from fieldfare.client.encryption import SpaceKey
 from fieldfare.filters import compile_filter, encode_normal_form
+from fieldfare.filters.encrypted import compile_encrypted
 from fieldfare.model import Subscription
-from fieldfare.partitioning import AttributeSpace, Axis, Replicated
+from fieldfare.partitioning import AttributeSpace, Axis, HashPartitioning, Replicated
 from fieldfare.partitioning.axis import place_before
 from fieldfare.pipeline.access_point import record_batch
 from fieldfare.pipeline.indexer import Indexer, snapshot_revision
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.pipeline.match_batch import match_batch
-from fieldfare.planning.cuts import CutSettings
+from fieldfare.planning.cuts import Cut, CutSettings
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
-from fieldfare.runtimes.indexer.snapshot_builder import build_snapshots
+from fieldfare.runtimes.indexer.snapshot_builder import Built, build_files, build_snapshots
 from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
 from fieldfare.storage import open_event_log, open_registry
@@ -290,6 +295,148 @@ def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -
         life.check(since=passed)
         wanted = life.writer._cuts.due(life.writer._standing({}), time.monotonic())
         assert not wanted, "all is as it is wished"
+
+
+def test_an_encrypted_space_is_cut_by_hash_and_keeps_no_other_from_being_cut(life: Life) -> None:
+    """Nobody here can read where its filters lie; reading them failed, and with it every space's plan."""
+    key = SpaceKey.generate({"data.x": (0, 9, 1)}, ["data.word"])
+    life.registry.create_space("secret")
+    for number in range(12):
+        text = encrypted(key, f"data.x < {number}")
+        put = Put("secret", f"s{number}", text, "aspe", compile_encrypted(text).compiled)
+        (made,) = life.registry.apply([put], (0,), 0)
+        assert isinstance(made, Subscription)
+        life.history.revision += 1
+    log = open_event_log(life.folder.log_url)
+    for _ in range(40):
+        events = [random_event(life.random) for _ in range(5)]
+        log.append([NewRecord(SPACES[0], payload_of(events, life.random), 5)])
+    log.close()
+    life.change(90)
+    life.check(since=0)
+    life.writer.close()
+    life.writer = life.open(f"{SPACES[0]}=attribute_space:2", "secret=attribute_space:3")
+    life.writer.look_at_cuts({})
+
+    def are_cut() -> bool:
+        life.check(since=0)
+        spaces = life.writer.manifest.spaces
+        return spaces[SPACES[0]].matchers == 2 and spaces["secret"].matchers == 3
+
+    until(are_cut, every_s=LOOK_EVERY_S)
+    spaces = life.writer.manifest.spaces
+    assert isinstance(spaces[SPACES[0]].partitioning, AttributeSpace)
+    assert spaces["secret"].partitioning == HashPartitioning(3)
+    assert sum(part.size for part in spaces["secret"].slices) == 12
+
+
+class Death(Exception):
+    """The process is gone."""
+
+
+class BuildHere:
+    """A build that is not in a process of its own, and done at once: many can be."""
+
+    is_running, started_s, problem = False, 0.0, ""
+
+    def __init__(self, folder: DataFolder, revision: int, floor: int, wanted: Mapping[str, Cut]) -> None:
+        self.revision = revision
+        self._scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=folder.run))
+        self._said = build_files(folder, revision, floor, wanted, self._scratch)
+
+    @classmethod
+    def start(cls, *given: Any) -> BuildHere:
+        return cls(*given)
+
+    def result(self) -> Built:
+        return Built.decoded(self._said)
+
+    def close(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def test_a_writer_that_dies_between_any_two_steps_of_a_new_cut_has_lost_nothing(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step later each time, until nobody dies; who comes next is to hold the spaces in another way."""
+    left = 1 << 30
+
+    def mortal(work: Callable[..., Any]) -> Callable[..., Any]:
+        def worked(*given: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Death
+            return work(*given)
+
+        return worked
+
+    monkeypatch.setattr(life.store, "write", mortal(life.store.write))
+    monkeypatch.setattr(life.store, "write_manifest", mortal(life.store.write_manifest))
+    monkeypatch.setattr(Path, "replace", mortal(Path.replace))
+    monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)
+    life.change(40)
+    life.check(since=0)
+    ways = [
+        (f"{SPACES[0]}=hash:2", f"{SPACES[1]}=hash:3"),
+        (f"{SPACES[0]}=attribute_space:3",),
+        (f"{SPACES[1]}=hash:2",),
+    ]
+    deaths = attempts = survived = 0
+    while survived < len(ways):
+        life.writer.close()
+        life.writer = life.open(*ways[attempts % len(ways)])
+        life.check(since=0)
+        life.writer.look_at_cuts({})
+        life.check(since=0)
+        life.change(6)  # placed as before first, then anew
+        left = attempts // len(ways)
+        attempts += 1
+        try:
+            for _ in range(2):
+                life.writer.catch_up(life.registry.revision())
+            survived += 1
+        except Death:
+            deaths, survived = deaths + 1, 0
+        finally:
+            left = 1 << 30
+    assert deaths > 15
+    life.check(since=0)
+    assert life.writer.cut_number > 0
+
+
+def test_a_space_is_deleted_while_it_is_cut_and_another_of_its_name_is_cut_too(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has its name, and nothing else of it; records of before still meet who was there."""
+    monkeypatch.setattr(index_writer, "SnapshotBuild", BuildHere)
+    life.change(60)
+    life.check(since=0)
+    life.writer.close()
+    life.writer = life.open(f"{SPACES[0]}=hash:2")
+    life.writer.look_at_cuts({})
+    life.writer.catch_up(life.registry.revision())
+    assert life.writer.is_building
+    life.registry.delete_space(SPACES[0], 0)
+    held = [found for n in range(60) if (found := life.registry.get(SPACES[0], f"s{n}"))]
+    assert held
+    for each in held:
+        life.registry.apply([Remove(SPACES[0], each.id)], (0,), 0)
+        life.history.change(SPACES[0], each.number, None)
+    life.check(since=0)
+    key = life.registry.create_space(SPACES[0])
+    assert key != SPACES[0]
+    for number in range(5):
+        compiled = encode_normal_form(compile_filter(f"data.x = {number}").normal_form)
+        (made,) = life.registry.apply(
+            [Put(key, f"s{number}", f"data.x = {number}", "sql", compiled)], (0,), 0
+        )
+        assert isinstance(made, Subscription)
+        life.history.change(key, made.number, made.filter)
+    life.check(since=0)
+    spaces = life.writer.manifest.spaces
+    assert [spaces[SPACES[0]].matchers, spaces[key].matchers] == [2, 2]
+    assert sum(part.size for part in spaces[key].slices) == 5
 
 
 def test_an_index_that_was_lost_is_not_taken_for_the_one_built_anew(life: Life) -> None:

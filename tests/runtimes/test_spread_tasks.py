@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from encrypted_support import encrypted, entry, event, match_naive
 
+from fieldfare.client.encryption import SpaceKey
 from fieldfare.filters import compile_filter
 from fieldfare.forwarding import POLICIES, LoadReport
 from fieldfare.matching.versions import IndexEntry
@@ -51,11 +56,15 @@ class Scene:
         self.store.collect(number)
         return number
 
-    def sent(self) -> list[pa.RecordBatch]:
-        """What AP sends to the matchers."""
+    def routing(self) -> str:
+        """How the batch is planned."""
         manifest = self.store.manifest(self.planned_with)
-        routing = encode_routing(routing_of(manifest, self.folder.slices, 1.0))
-        row = {"partition": 0, "start": 0, "end": 1, "manifest": manifest.number, "routing": routing}
+        return encode_routing(routing_of(manifest, self.folder.slices, 1.0))
+
+    def sent(self, routing: str | None = None) -> list[pa.RecordBatch]:
+        """What AP sends to the matchers."""
+        row = {"partition": 0, "start": 0, "end": 1, "manifest": self.planned_with}
+        row |= {"routing": routing or self.routing()}
         return list(Dispatch(self.folder, Spread(2, 1))(iter([pa.RecordBatch.from_pylist([row])])))
 
     def matched(self, sent: list[pa.RecordBatch]) -> list[int]:
@@ -96,6 +105,60 @@ def test_slices_of_another_cut_are_never_searched_for_those_that_events_were_sen
     with pytest.raises(IndexStoreError, match="cut anew"):
         scene.matched(sent)
     assert scene.matched(scene.sent()) == EVERYBODY
+
+
+def test_encrypted_events_meet_at_several_matchers_what_plain_ones_do(scene: Scene) -> None:
+    """AP does not look into them, and each matcher has some of the filters."""
+    key = SpaceKey.generate({"data.x": (0, 99, 1)}, ["data.word"])
+    texts = [f"data.x BETWEEN {n} AND {2 * n}" for n in range(20)]
+    texts += [f"data.x < {n} AND data.word = '{'ab'[n % 2]}'" for n in range(20)]
+    events = [event(x=n * 37 % 100, word="abc"[n % 3]) for n in range(50)]
+    scene.entries = [replace(entry(n, encrypted(key, text)), valid_from=0) for n, text in enumerate(texts)]
+    scene.planned_with = scene.index(HashPartitioning(2, 5))
+    lines = key.seal_lines([json.dumps(each).encode() for each in events])
+    log = open_event_log(scene.folder.log_url)
+    payload = b"\n".join(lines) + b"\n"
+    start = log.append([NewRecord("mine", payload, len(events))])[0].offset
+    log.close()
+    row = {"partition": 0, "start": start, "end": start + 1, "manifest": scene.planned_with}
+    ranges = pa.RecordBatch.from_pylist([row | {"routing": scene.routing()}])
+    sent = Dispatch(scene.folder, Spread(2, 1))(iter([ranges]))
+    assert len(list(WriteBlocks(scene.folder)(MatchConsignments(scene.folder)(sent)))) == 1
+    block = open_match_log(scene.folder.matches_url).partition(0).block_at(start)
+    assert block is not None
+    found: list[list[int]] = [[] for _ in events]
+    for number in range(len(texts)):
+        for place in block.matches_of(number, start)[1].tolist():
+            found[place].append(number)
+    assert found == match_naive(texts, events)
+
+
+@pytest.mark.parametrize("anew", [HashPartitioning(1), HashPartitioning(2)], ids=repr)
+def test_an_index_that_goes_before_ap_first_searches_it_is_no_records_fault(
+    scene: Scene, anew: Partitioning
+) -> None:
+    """A space of one slice AP searches itself. Its worker had another space's events till then, for so long
+    that the manifest was gone, and the first record was suspected for that."""
+    scene.planned_with = scene.index(HashPartitioning(1))
+    routing = scene.routing()
+    tasks._cache_of(scene.folder).indexes(scene.planned_with, 0)
+    newer = scene.index(anew)
+    if anew == HashPartitioning(1):
+        assert scene.matched(scene.sent(routing)) == EVERYBODY
+        return
+    with pytest.raises(IndexStoreError, match="cut anew"):
+        scene.sent(routing)
+    scene.planned_with = newer
+    assert scene.matched(scene.sent()) == EVERYBODY
+
+
+def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault(scene: Scene) -> None:
+    """Somebody has deleted it; the indexer builds another."""
+    sent = scene.sent()
+    shutil.rmtree(scene.folder.index)
+    tasks._caches.clear()
+    with pytest.raises(IndexStoreError, match="no index that covers"):
+        scene.matched(sent)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

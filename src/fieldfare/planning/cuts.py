@@ -75,9 +75,11 @@ class CutSettings:
     @classmethod
     def parsed(cls, wish: str, matchers: int, spaces: Iterable[str], memory_bytes: int) -> Self:
         """From texts, of single spaces ``SPACE=PARTITIONING:MATCHERS``; ValueError if one is wrong."""
-        of_spaces = {}
+        of_spaces: dict[str, Wish] = {}
         for each in spaces:
             name, is_said, text = each.partition("=")
+            if name in of_spaces:
+                raise ValueError(f"{each!r}: how {name} is cut is said twice")
             if not (name and is_said):
                 raise ValueError(
                     f"{each!r} says of no space how it is cut: write SPACE=PARTITIONING:MATCHERS"

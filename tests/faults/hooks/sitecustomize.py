@@ -1,7 +1,7 @@
 """Faults inside the service's Python processes: found through PYTHONPATH, ruled by files.
 
 ``FAULT_CLOCK`` names a file with the seconds by which the wall clock is wrong; ``FAULT_POISON`` one with a
-text: matching a record that holds it raises, or, when a second line says ``kill``, ends the process.
+text: matching an event that holds it raises, or, when a second line says ``kill``, ends the process.
 Both are read at each use, so a test changes them while the service runs. Nothing in the product knows of it.
 """
 
@@ -16,9 +16,9 @@ import time
 from types import ModuleType
 from typing import Any
 
-POISONED = "fieldfare.pipeline.match_batch"
-MATCHING = ("find_matches", "stream_matches")
-"""Whichever of these functions the module has is what tasks call with their records."""
+POISONED = "fieldfare.pipeline.matcher"
+MATCHING = ("match_space", "visits")
+"""What tasks match a space's events with: where they read them, or at the matchers that these are sent to."""
 
 
 def _skew_s(path: str) -> float:
@@ -35,33 +35,35 @@ def _bend_the_clock(path: str) -> None:
     time.time_ns = lambda: real_ns() + int(_skew_s(path) * 1e9)
 
 
-def _is_poisoned(records: Any, path: str) -> str | None:
-    """How matching these records goes wrong; None for well."""
+def _is_poisoned(events: Any, path: str) -> str | None:
+    """How matching these events goes wrong; None for well."""
     try:
         with open(path) as file:
             mark, _, how = file.read().partition("\n")
     except OSError:
         return None
-    payloads = records.column("payload").to_pylist()
-    return (how or "raise") if mark and any(mark.encode() in payload for payload in payloads) else None
+    payload = events.payload
+    is_table = hasattr(payload, "to_pylist")
+    text = str(payload.to_pylist()).encode() if is_table else bytes(payload)
+    return (how or "raise") if mark and mark.encode() in text else None
 
 
 def _poison(module: ModuleType, name: str, path: str) -> None:
     matched = getattr(module, name)
 
-    def wrapped(records: Any, *rest: Any, **named: Any) -> Any:
-        how = _is_poisoned(records, path)
+    def wrapped(events: Any, *rest: Any, **named: Any) -> Any:
+        how = _is_poisoned(events, path)
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if how is not None:
             raise RuntimeError("this record cannot be matched")
-        return matched(records, *rest, **named)
+        return matched(events, *rest, **named)
 
     setattr(module, name, wrapped)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps one function of one module as soon as that is imported."""
+    """Wraps functions of one module as soon as that is imported."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -76,8 +78,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             def execute_and_poison(module: ModuleType) -> None:
                 execute(module)
                 for function in MATCHING:
-                    if hasattr(module, function):
-                        _poison(module, function, self._path)
+                    _poison(module, function, self._path)
 
             spec.loader.exec_module = execute_and_poison  # type: ignore[method-assign]
         return spec

@@ -91,6 +91,15 @@ class Built(NamedTuple):
     files: Mapping[str, list[Path]]
     cuts: Mapping[str, Partitioning]
 
+    @classmethod
+    def decoded(cls, said: bytes) -> Self:
+        """What `build_files` says."""
+        result = msgspec.json.decode(said, type=_Result)
+        return cls(
+            {space: [Path(path) for path in paths] for space, paths in result.files.items()},
+            {space: decoded_partitioning(cut) for space, cut in result.cuts.items()},
+        )
+
 
 class _Result(msgspec.Struct):
     files: dict[str, list[str]]
@@ -135,11 +144,7 @@ class SnapshotBuild:
             self.problem = f"{lines[-1].strip()} ({status})" if lines else status
             self.close()
             return None
-        result = msgspec.json.decode((self._scratch / "result.json").read_bytes(), type=_Result)
-        return Built(
-            {space: [Path(path) for path in paths] for space, paths in result.files.items()},
-            {space: decoded_partitioning(cut) for space, cut in result.cuts.items()},
-        )
+        return Built.decoded((self._scratch / "result.json").read_bytes())
 
     def kill(self) -> None:
         """End the process: it has failed then."""
@@ -162,6 +167,31 @@ def remove_leftovers(folder: DataFolder) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def build_files(folder: DataFolder, revision: int, floor: int, wanted: Mapping[str, Cut], out: Path) -> bytes:
+    """Plan how some spaces are cut anew, and build the snapshots of all into a folder; says so in JSON."""
+    registry = open_registry(folder.registry_url)
+    newest = open_index_store(folder.index_url).newest()
+    spaces = newest.spaces if newest else {}
+    cuts: dict[str, Partitioning] = {}
+
+    def cut_of(space: str) -> Partitioning:
+        return cuts.get(space) or (spaces[space].partitioning if space in spaces else ONE_SLICE)
+
+    if wanted:
+        log, quarantine = open_event_log(folder.log_url), Quarantine(folder.quarantine)
+        planned = plan_cuts(registry, log, quarantine, revision, floor, wanted, cut_of)
+        cuts |= {space: cut for space, cut in planned.items() if cut != cut_of(space)}
+    built = build_snapshots(registry, revision, floor, cut_of)
+    files: dict[str, list[str]] = {}
+    for place, (space, parts) in enumerate(built.items()):
+        paths = {id(part): out / f"{place}-{number}.part" for number, part in enumerate(parts)}
+        for part in {id(part): part for part in parts}.values():
+            part.save(paths[id(part)])
+        files[space] = [str(paths[id(part)]) for part in parts]
+    encoded = {space: encoded_partitioning(cut) for space, cut in cuts.items()}
+    return msgspec.json.encode(_Result(files, encoded))
+
+
 def _end_with_parent() -> None:
     """End this process when the one that holds the other end of its standard input is gone."""
     # Unbuffered: a thread that waits inside a buffered file aborts the interpreter at its end.
@@ -181,31 +211,9 @@ def main() -> int:
     options = parser.parse_args()
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    wanted = msgspec.json.decode(options.cut, type=dict[str, Cut])
     folder = DataFolder.at(options.data)
-    registry, wanted = (
-        open_registry(folder.registry_url),
-        msgspec.json.decode(options.cut, type=dict[str, Cut]),
-    )
-    newest = open_index_store(folder.index_url).newest()
-    spaces = newest.spaces if newest else {}
-    cuts: dict[str, Partitioning] = {}
-
-    def cut_of(space: str) -> Partitioning:
-        return cuts.get(space) or (spaces[space].partitioning if space in spaces else ONE_SLICE)
-
-    if wanted:
-        log, quarantine = open_event_log(folder.log_url), Quarantine(folder.quarantine)
-        planned = plan_cuts(registry, log, quarantine, options.revision, options.floor, wanted, cut_of)
-        cuts |= {space: cut for space, cut in planned.items() if cut != cut_of(space)}
-    built = build_snapshots(registry, options.revision, options.floor, cut_of)
-    files: dict[str, list[str]] = {}
-    for place, (space, parts) in enumerate(built.items()):
-        paths = {id(part): options.out / f"{place}-{number}.part" for number, part in enumerate(parts)}
-        for part in {id(part): part for part in parts}.values():
-            part.save(paths[id(part)])
-        files[space] = [str(paths[id(part)]) for part in parts]
-    encoded = {space: encoded_partitioning(cut) for space, cut in cuts.items()}
-    print(msgspec.json.encode(_Result(files, encoded)).decode())
+    print(build_files(folder, options.revision, options.floor, wanted, options.out).decode())
     return 0
 
 

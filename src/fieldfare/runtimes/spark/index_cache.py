@@ -121,7 +121,7 @@ class IndexCache:
                 return manifest
         newest = self._store.newest()
         if newest is None or newest.revision < stamp:
-            raise RuntimeError(f"there is no index that covers registry revision {stamp}")
+            raise IndexStoreError(f"there is no index that covers registry revision {stamp}")
         return newest
 
     def _open(self, manifest: Manifest) -> None:

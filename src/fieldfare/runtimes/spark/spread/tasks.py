@@ -192,16 +192,22 @@ class Dispatch:
         counts = np.array(counts_from(start, records), np.int32)
         oldest_ms = min(record.appended_ms for record in records)
         yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
-        slices_of = _cache_of(self.folder).indexes(wanted.manifest, max(each.stamp for each in records))
+        cache, stamp = _cache_of(self.folder), max(each.stamp for each in records)
+        slices_of = cache.indexes(wanted.manifest, stamp)
         present = {record.space for record in records}
         for space in present & (slices_of.keys() | routing.spaces.keys()):
             _check_cut(space, slices_of.get(space), routing.spaces.get(space))
-        here = {name: slices_of[name] for name in present & slices_of.keys() - routing.spaces.keys()}
+        here: dict[str, Slices] = {}
+        for name in present & slices_of.keys() - routing.spaces.keys():
+            # Opened before any record can be blamed that its file went with an old manifest.
+            opened = cache.slices(wanted.manifest, stamp, name, [0], slices_of[name].cut)
+            if opened is not None:
+                here[name] = opened
         if here:
             found = _Finding(_CONSIGNMENTS, block)
             yield from found.gather(_matched_here(wanted.partition, records, here))
             yield found.send()
-        if present <= here.keys():
+        if not present & routing.spaces.keys():
             return
         try:
             for events in by_space(record_batch(records)):
