@@ -6,7 +6,7 @@ module needs neither numpy nor cryptography.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +37,9 @@ class Encryption(Protocol):
 
     def seal_filter(self, new: NewSubscription) -> NewSubscription:
         """A subscription as it is sent."""
+
+    def seal_filters(self, new: Iterable[NewSubscription]) -> Iterator[NewSubscription]:
+        """The same for many."""
 
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
         """A subscription as it was asked for."""
@@ -79,6 +82,9 @@ class _Plainly:
 
     def seal_filter(self, new: NewSubscription) -> NewSubscription:
         return new
+
+    def seal_filters(self, new: Iterable[NewSubscription]) -> Iterator[NewSubscription]:
+        return iter(new)
 
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
         return info

@@ -281,7 +281,7 @@ class AsyncClient:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
+        for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
             try:
                 tally.stored(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:

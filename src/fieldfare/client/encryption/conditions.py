@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -35,7 +36,7 @@ class Alternative:
 
 
 def alternatives_of(
-    text: Any, dialect: str, numbers: tuple[NumberAttribute, ...], texts: tuple[str, ...]
+    text: Any, dialect: str, numbers: Sequence[NumberAttribute], texts: Sequence[str]
 ) -> list[Alternative]:
     """What a filter asks for; EncryptionError, with a hint, if that cannot be encrypted.
 

@@ -282,7 +282,7 @@ class Client:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
+        for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
             try:
                 tally.stored(piece, self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:
