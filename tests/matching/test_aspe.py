@@ -224,6 +224,31 @@ def test_what_is_no_vector_matches_nothing() -> None:
     assert found == [[]] * len(data) + [[0]]
 
 
+def test_many_epochs_of_a_hostile_member_are_neither_files_nor_searched(tmp_path: Path) -> None:
+    """Whoever may subscribe may name any epochs: what the events have none of costs nothing."""
+    key = SpaceKey.generate({"data.a": (0, 10, 1)})
+    good = encrypted(key, "data.a >= 3")
+    rows = json.loads(good)["any"][0]["r"]
+    hostile = [
+        json.dumps({"any": [{"e": 2 + 512 * n + e, "r": rows * (1 + e % 3)} for e in range(512)], "c": ""})
+        for n in range(4)
+    ]
+    part = build_part(entry(n, text) for n, text in enumerate([*hostile, good]))
+    assert len(part.filters.arrays()) == len(build_part([entry(0, good)]).filters.arrays())
+    part.save(tmp_path / "p")
+    index = Index([Part.open(tmp_path / "p", verify=True)])
+    events = [event(a=value) for value in (2, 3, 10)]
+    assert found_by(key, events, index) == [[], [4], [4]]
+    assert len(index.parts[0].filters._lanes) == 1  # type: ignore[attr-defined]
+
+
+def test_numbers_too_small_to_be_normal_are_screened_as_zeros() -> None:
+    """A processor takes fifty times as long over them, and their senders are not those who wait."""
+    tiny = np.array([1.0, -1e-39, 5e-324, 2.0**-60, -(2.0**-61)])
+    assert kernels.without_negligible(tiny).tolist() == [1.0, 0.0, 0.0, 2.0**-60, 0.0]
+    assert 2 * 132 * kernels.NEGLIGIBLE < 2 * 2.0**-24  # what the floor has to spare
+
+
 def test_filters_of_two_keys_sizes_are_not_indexed_together() -> None:
     one, two = (
         SpaceKey.generate({"data.a": (0, 9, 1)}),
