@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from fieldfare.client.encrypting import EncryptionError
+from fieldfare.client.errors import EncryptionError
 from fieldfare.filters import FilterError, parse_path
 from fieldfare.filters.values import AFTER, Ranges, exact_number
 from fieldfare.model import Path

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import NumberAttribute, declared_hint
+from fieldfare.client.errors import EncryptionError
 from fieldfare.filters import Conjunction, compile_filter, format_path
 from fieldfare.filters.values import AFTER, BEFORE, MISSING, NULL, Ranges, ValueSet
 from fieldfare.model import Path, derived_text

@@ -13,9 +13,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import NumberAttribute
 from fieldfare.client.encryption.space_key import SpaceKey
+from fieldfare.client.errors import EncryptionError
 
 FORMAT = "fieldfare space key 1"
 SCRYPT_N, SCRYPT_N_MAX = 1 << 16, 1 << 20

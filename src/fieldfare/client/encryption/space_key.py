@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fieldfare.client.encoding import decode_event
-from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import MISSING, NumberAttribute, path_of
 from fieldfare.client.encryption.conditions import Alternative, TextSet, alternatives_of
 from fieldfare.client.encryption.vectors import SPREAD, Transform, Vectors, dimensions_of
+from fieldfare.client.errors import EncryptionError
 from fieldfare.client.records import NewSubscription, SubscriptionInfo
 from fieldfare.filters import FilterError
 from fieldfare.filters.evaluator import event_getter

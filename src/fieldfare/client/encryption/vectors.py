@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.client.encrypting import EncryptionError
+from fieldfare.client.errors import EncryptionError
 
 Vectors = NDArray[np.float64]
 Uniform = Callable[[int], Vectors]
