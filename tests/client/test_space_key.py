@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from fieldfare import Client
+from fieldfare.client.encrypting import opened
 from fieldfare.client.encryption import EncryptionError, SpaceKey, read_key, write_key
 from fieldfare.client.encryption.key_file import PASSPHRASE_VARIABLE
 from fieldfare.client.message import Message
-from fieldfare.client.records import NewSubscription, SubscriptionInfo
+from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.model import Position
 
 
@@ -129,6 +130,41 @@ def test_what_somebody_else_made_is_never_taken_for_an_event(key: SpaceKey) -> N
             message.event  # noqa: B018
     message = Message(Position(0, 7, 1), sealed, None, encryption=key)  # type: ignore[arg-type]
     assert message.raw == line(price=1) and message.event["data"] == {"price": 1}
+
+
+def test_one_message_that_cannot_be_read_leaves_the_others_of_a_pull(key: SpaceKey) -> None:
+    """Whoever may publish may send what nobody can decrypt; a subscriber must get past it."""
+    (sealed,) = key.seal_lines([line(price=1)])
+    pulled = [PulledMessage(Position(0, n, 0), raw) for n, raw in enumerate((sealed, line(price=9), sealed))]
+    first, bad, last = opened(key, pulled)
+    assert first.event["data"] == last.event["data"] == {"price": 1}
+    assert bad.raw == b"" and "0-1-0 cannot be read" in bad.unreadable
+    with pytest.raises(EncryptionError, match="0-1-0 cannot be read"):
+        bad.event  # noqa: B018
+    (dead,) = opened(key, [DeadMessage(Position(0, 1, 0), line(price=9), 1, "why", 0)])
+    assert dead.unreadable == bad.unreadable
+
+
+def test_filters_sealed_together_are_those_sealed_alone(key: SpaceKey) -> None:
+    """Each keeps its own text, alternatives and rows, however many are multiplied at once."""
+    both = key.rotated()
+    texts = [
+        "data.price < 3",
+        "TRUE",
+        "FALSE",
+        "data.symbol = 'A'",
+        "data.price IN (1, 3) AND data.volume > 5",
+    ]
+    given = [NewSubscription(text, str(n)) for n, text in enumerate(texts * 300)]
+    ready = both.seal_filter(NewSubscription("data.price < 4", "ready"))
+    together = list(both.seal_filters([*given, ready]))
+    assert together[-1] == ready and [each.id for each in together[:-1]] == [each.id for each in given]
+    for alone, new in zip(map(both.seal_filter, given[:5]), together[1000:], strict=False):
+        shape = [[(one["e"], len(one["r"]), one["t"]) for one in json.loads(each.filter)["any"]]
+                 for each in (alone, new)]  # fmt: skip
+        assert shape[0] == shape[1]
+        info = SubscriptionInfo("a", "s", new.filter, new.dialect, 1, ())
+        assert both.open_filter(info).filter == texts[int(alone.id or 0)]
 
 
 def test_epochs_open_what_was_sealed_with_them(key: SpaceKey) -> None:

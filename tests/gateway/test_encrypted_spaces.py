@@ -109,6 +109,16 @@ def test_filters_have_to_be_encrypted_too_and_with_this_key(tmp_path):
                 problem(await put("secret", "c", {"any": any_of, "c": ""}, "aspe"), 400)
             for filter in ("", "{", "null", '"x"', {}, [], {"any": []}):
                 problem(await put("secret", "c", filter, "aspe"), 400)
+            for plain in ({"data.PLANTED": 1}, {"any": [one | {"PLANTED": 1}], "c": ""}, "data.PLANTED < 3"):
+                answer = problem(await put("secret", "c", plain, "aspe"), 400)
+                assert "PLANTED" not in json.dumps(answer)
+            long = {"any": [one], "c": "x" * (64 << 10)}
+            for filter in (
+                long,
+                json.dumps(long),
+                json.dumps(long | {"c": "é" * (40 << 10)}, ensure_ascii=False),
+            ):
+                assert "at most 65536" in problem(await put("secret", "c", filter, "aspe"), 400)["detail"]
             assert (await r.client.get(SUBSCRIPTIONS)).json()["subscriptions"][0]["dialect"] == "aspe"
 
     run(work)

@@ -39,6 +39,12 @@ def seeded(seed: int) -> Any:
     return np.random.default_rng(seed).random
 
 
+def rows_of(transform: Transform, ranges: Any, steps: int, uniform: Any) -> Any:
+    """The rows of ranges of (number, first, last), all of as many steps."""
+    many = np.full(max(number for number, _, _ in ranges) + 1, steps)
+    return transform.rows(np.array(ranges, np.int64), many, uniform)[0]
+
+
 def _wrong_signs(numbers: int, steps: int, spread: float, trials: int, seed: int) -> int:
     """How many trials of places at or beside a bound get a wrong answer, as the index decides them."""
     uniform, random = seeded(seed), np.random.default_rng(seed + 1)
@@ -55,7 +61,7 @@ def _wrong_signs(numbers: int, steps: int, spread: float, trials: int, seed: int
     events = transform.events(places, np.full(numbers, steps), uniform)
     sealed = []
     for each in ends.tolist():
-        rows = [row for n, (a, b) in enumerate(each) for row in transform.rows(n, a, b, steps, uniform)]
+        rows = rows_of(transform, [(n, a, b) for n, (a, b) in enumerate(each)], steps, uniform)
         sealed.append({"e": 1, "r": [base64.b64encode(row.tobytes()).decode() for row in rows]})
     index = Index([build_part(entry(n, json.dumps({"any": [one], "c": ""})) for n, one in enumerate(sealed))])
     lines = [
@@ -93,7 +99,7 @@ def test_the_finest_grid_that_a_key_takes_is_told_apart() -> None:
     for _ in range(300):
         first = random.randrange(1, steps)
         last = min(steps - 1, first + random.choice([0, 1, 10, steps // 3]))
-        rows = transform.rows(0, first, last, steps, uniform)
+        rows = rows_of(transform, [(0, first, last)], steps, uniform)
         for place in (first - 1, first, last, last + 1, -1):
             sent = transform.events(np.array([[place, 0]]), np.array([steps, steps]), uniform)
             inside = all(float(row @ sent[0]) > 0 for row in rows)
@@ -218,6 +224,31 @@ def test_what_is_no_vector_matches_nothing() -> None:
     assert found == [[]] * len(data) + [[0]]
 
 
+def test_many_epochs_of_a_hostile_member_are_neither_files_nor_searched(tmp_path: Path) -> None:
+    """Whoever may subscribe may name any epochs: what the events have none of costs nothing."""
+    key = SpaceKey.generate({"data.a": (0, 10, 1)})
+    good = encrypted(key, "data.a >= 3")
+    rows = json.loads(good)["any"][0]["r"]
+    hostile = [
+        json.dumps({"any": [{"e": 2 + 512 * n + e, "r": rows * (1 + e % 3)} for e in range(512)], "c": ""})
+        for n in range(4)
+    ]
+    part = build_part(entry(n, text) for n, text in enumerate([*hostile, good]))
+    assert len(part.filters.arrays()) == len(build_part([entry(0, good)]).filters.arrays())
+    part.save(tmp_path / "p")
+    index = Index([Part.open(tmp_path / "p", verify=True)])
+    events = [event(a=value) for value in (2, 3, 10)]
+    assert found_by(key, events, index) == [[], [4], [4]]
+    assert len(index.parts[0].filters._lanes) == 1  # type: ignore[attr-defined]
+
+
+def test_numbers_too_small_to_be_normal_are_screened_as_zeros() -> None:
+    """A processor takes fifty times as long over them, and their senders are not those who wait."""
+    tiny = np.array([1.0, -1e-39, 5e-324, 2.0**-60, -(2.0**-61)])
+    assert kernels.without_negligible(tiny).tolist() == [1.0, 0.0, 0.0, 2.0**-60, 0.0]
+    assert 2 * 132 * kernels.NEGLIGIBLE < 2 * 2.0**-24  # what the floor has to spare
+
+
 def test_filters_of_two_keys_sizes_are_not_indexed_together() -> None:
     one, two = (
         SpaceKey.generate({"data.a": (0, 9, 1)}),
@@ -245,12 +276,12 @@ def _compiled_screen(lanes: Any, events: Any, sure: Any) -> Any:
 def test_a_row_keeps_its_noise_within_its_margin() -> None:
     """Two rows of one range are never the same, and none shows by its length how wide it is."""
     epoch = Epoch(1, bytes(32), 1)
-    rows = [epoch.transform.rows(0, 400, 700, 1000, random_numbers)[0] for _ in range(50)]
+    rows = rows_of(epoch.transform, [(0, 400, 700)] * 50, 1000, random_numbers)
     assert len({row.tobytes() for row in rows}) == 50
     attribute = NumberAttribute.of("data.a", 0, 1000, 1)
     assert attribute.steps == 1000
-    assert len(epoch.transform.rows(0, 500, 500, 1000, random_numbers)) == 1
-    assert len(epoch.transform.rows(0, 5 * 10**6, 5 * 10**6, 10**7, random_numbers)) == 2
+    assert len(rows_of(epoch.transform, [(0, 500, 500)], 1000, random_numbers)) == 1
+    assert len(rows_of(epoch.transform, [(0, 5 * 10**6, 5 * 10**6)], 10**7, random_numbers)) == 2
 
 
 def test_what_is_compiled_says_what_was_sent() -> None:

@@ -24,7 +24,8 @@ def test_the_order_of_values_follows_from_who_matches_whom() -> None:
     values = random.choice(STEPS + 1, 150, replace=False)
     ends = np.sort(random.integers(0, STEPS + 1, (600, 2)), axis=1)
     events = transform.events(values[:, None], np.array([STEPS]), random.random)
-    rows = np.array([transform.rows(0, a, b, STEPS, random.random)[0] for a, b in ends.tolist()])
+    ranges = np.insert(ends, 0, 0, axis=1)
+    rows = transform.rows(ranges, np.array([STEPS]), random.random)[0][: len(ranges)]
     found = (rows @ events.T > 0).astype(float)  # all that is used from here on
     together = found.T @ found
     laplacian = np.diag(together.sum(axis=1)) - together
@@ -45,7 +46,8 @@ def test_three_known_events_read_all_others_of_a_space_with_one_number() -> None
     values = random.choice(STEPS + 1, 150, replace=False)
     ends = np.sort(random.integers(0, STEPS + 1, (600, 2)), axis=1)
     events = transform.events(values[:, None], np.array([STEPS]), random.random)
-    rows = np.array([transform.rows(0, a, b, STEPS, random.random)[0] for a, b in ends.tolist()])
+    ranges = np.insert(ends, 0, 0, axis=1)
+    rows = transform.rows(ranges, np.array([STEPS]), random.random)[0][: len(ranges)]
     points = events @ np.linalg.svd(rows / np.linalg.norm(rows, axis=1, keepdims=True))[2][:3].T
     seen = points[1:] @ np.linalg.svd(points[:1])[2][1:].T
     known = values[1:4, None] / STEPS

@@ -136,6 +136,8 @@ def _line(message: DeadMessage) -> str:
     head = f"{message.position}  {when}  {attempts}  {one_line(message.reason)}"
     if message.raw is None:
         return f"{head}\n  its event is gone: retention has taken it"
+    if message.unreadable:
+        return f"{head}\n  {one_line(message.unreadable)}"
     return f"{head}\n  {one_line(message.raw.decode(errors='replace'))}"
 
 
@@ -145,5 +147,5 @@ def _describe(message: DeadMessage) -> dict[str, Any]:
         "attempts": message.attempts,
         "reason": message.reason,
         "dead_ms": message.dead_ms,
-        "event": None if message.raw is None else msgspec.Raw(message.raw),
+        "event": msgspec.Raw(message.raw) if message.raw else None,
     }

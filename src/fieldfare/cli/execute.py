@@ -12,12 +12,20 @@ from types import FrameType
 import typer
 
 from fieldfare.cli.output import say
+from fieldfare.client.errors import EncryptionError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.subscriber import Subscriber
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 NO_SHELL_COMMAND = 127
 NOT_EXECUTABLE = 126
+
+
+def give_up(message: Message, error: EncryptionError, settle: bool = True) -> None:
+    """Say that a message cannot be decrypted, and have it among the dead letters: others come after it."""
+    say(str(error))
+    if settle:
+        message.terminate("it cannot be decrypted")
 
 
 class Commands:
@@ -37,6 +45,11 @@ class Commands:
 
     def handle(self, message: Message) -> None:
         """Run it; one that ends with another status than 0 has failed."""
+        try:
+            given = message.raw + b"\n"
+        except EncryptionError as error:
+            give_up(message, error)
+            return
         place = {"FIELDFARE_POSITION": str(message.position), "FIELDFARE_ATTEMPT": str(message.attempt)}
         # In a group of its own: a terminal's Ctrl-C is for us, and lets the commands that run end.
         with subprocess.Popen(
@@ -44,7 +57,7 @@ class Commands:
         ) as running:
             self._running.add(running)
             try:
-                running.communicate(message.raw + b"\n")
+                running.communicate(given)
             finally:
                 self._running.discard(running)
         if running.returncode == 0:

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from fieldfare.cli.connection import connect
-from fieldfare.cli.execute import execute
+from fieldfare.cli.execute import execute, give_up
 from fieldfare.cli.output import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
@@ -26,7 +26,7 @@ from fieldfare.cli.output import (
     say,
 )
 from fieldfare.cli.streams import write_bytes
-from fieldfare.client.errors import ApiError, FieldfareError
+from fieldfare.client.errors import ApiError, EncryptionError, FieldfareError
 from fieldfare.client.message import Message
 from fieldfare.client.synchronous.client import Client
 from fieldfare.client.synchronous.subscriber import Subscriber
@@ -120,9 +120,13 @@ def _follow(subscriber: Subscriber, as_json: bool, limit: int | None, ack: bool)
         with subscriber:
             say(f"following {subscriber.id}; Ctrl-C ends")
             for count, message in enumerate(subscriber, start=1):
-                _print(message, as_json)
-                if ack:
-                    message.ack()
+                try:
+                    _print(message, as_json)
+                except EncryptionError as error:
+                    give_up(message, error, ack)
+                else:
+                    if ack:
+                        message.ack()
                 if count == limit:
                     break
     except KeyboardInterrupt:

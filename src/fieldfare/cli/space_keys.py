@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from fieldfare.cli.output import EXIT_USAGE, SpaceOption, UrlOption, fail, out, say
+from fieldfare.client.errors import ApiError
 from fieldfare.client.synchronous.client import Client
 
 if TYPE_CHECKING:
@@ -137,6 +138,12 @@ def _renew(key: SpaceKey, url: str | None, space: str | None, send: SpaceKey | N
         unread = [each.id for each in found if each.dialect == "aspe"]
         if unread:
             fail(f"the filter of {unread[0]} was encrypted with another key; {len(unread)} are")
-        for each in found:
-            writer.replace_subscription(each.id, each.filter, each.dialect)
+        for id in [each.id for each in found]:
+            try:
+                each = reader.get_subscription(id)  # what was changed meanwhile stays changed
+                writer.replace_subscription(each.id, each.filter, each.dialect)
+            except ApiError as error:
+                if error.status == 404:
+                    continue
+                fail(f"the filter of {id} was not taken: {error}; once it is, try again")
     return len(found)

@@ -6,17 +6,13 @@ module needs neither numpy nor cryptography.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from fieldfare.client.errors import FieldfareError
+from fieldfare.client.errors import EncryptionError
 from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
 from fieldfare.model import Position
-
-
-class EncryptionError(FieldfareError, ValueError):
-    """Something cannot be encrypted, and nothing was sent; or cannot be decrypted."""
 
 
 class Encryption(Protocol):
@@ -38,8 +34,17 @@ class Encryption(Protocol):
     def seal_filter(self, new: NewSubscription) -> NewSubscription:
         """A subscription as it is sent."""
 
+    def seal_filters(self, new: Iterable[NewSubscription]) -> Iterator[NewSubscription]:
+        """The same for many."""
+
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
         """A subscription as it was asked for."""
+
+
+def plain_only(encryption: Encryption, why: str) -> None:
+    """EncryptionError, with the reason, where what is to be sent would go out plain."""
+    if encryption.is_on:
+        raise EncryptionError(why)
 
 
 def open_event(encryption: Encryption, position: Position, raw: bytes) -> bytes:
@@ -54,13 +59,20 @@ Read = TypeVar("Read", PulledMessage, DeadMessage)
 
 
 def opened(encryption: Encryption, messages: list[Read]) -> list[Read]:
-    """Messages as they were published; EncryptionError names the first that cannot be read."""
+    """Messages as they were published; one that cannot be read says why, and the others are there.
+
+    Whoever may publish may send what nobody can decrypt.
+    """
     if not encryption.is_on:
         return messages
-    return [
-        each if each.raw is None else replace(each, raw=open_event(encryption, each.position, each.raw))
-        for each in messages
-    ]
+    return [each if each.raw is None else _opened(encryption, each) for each in messages]
+
+
+def _opened(encryption: Encryption, message: Read) -> Read:
+    try:
+        return replace(message, raw=open_event(encryption, message.position, message.raw or b""))
+    except EncryptionError as error:
+        return replace(message, raw=b"", unreadable=str(error))
 
 
 class _Plainly:
@@ -79,6 +91,9 @@ class _Plainly:
 
     def seal_filter(self, new: NewSubscription) -> NewSubscription:
         return new
+
+    def seal_filters(self, new: Iterable[NewSubscription]) -> Iterator[NewSubscription]:
+        return iter(new)
 
     def open_filter(self, info: SubscriptionInfo) -> SubscriptionInfo:
         return info

@@ -21,6 +21,10 @@ class InvalidEvent(FieldfareError, ValueError):
     """An event that cannot be sent as it is; nothing has been sent."""
 
 
+class EncryptionError(FieldfareError, ValueError):
+    """Something cannot be encrypted, and nothing was sent; or cannot be decrypted."""
+
+
 class ClientClosed(FieldfareError):
     """The client, publisher or subscriber was closed before this call."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfare.client.encoding import decode_event
+from fieldfare.client.errors import EncryptionError
 from fieldfare.model import DeliverySettings, Position
 
 
@@ -65,16 +66,21 @@ class NewSubscription:
 
 @dataclass(frozen=True, slots=True)
 class PulledMessage:
-    """An event that a pull brought, where it stands in the log, and which time it is given."""
+    """An event that a pull brought, where it stands in the log, and which time it is given.
+
+    ``unreadable`` says why one of an encrypted space cannot be decrypted: then ``raw`` is empty, and
+    ``event`` raises EncryptionError. It can be acked or terminated as any.
+    """
 
     position: Position
     raw: bytes
     attempt: int = 1
+    unreadable: str = ""
 
     @property
     def event(self) -> dict[str, Any]:
         """The event, decoded anew at each call."""
-        return decode_event(self.raw)
+        return _decoded(self.raw, self.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class DeadMessage:
     """A message that was given up: how often it was given, why it was given up, and when.
 
     ``raw`` is None where retention has taken the event; ``dead_ms`` is in milliseconds since 1970.
+    ``unreadable`` as in `PulledMessage`.
     """
 
     position: Position
@@ -89,11 +96,18 @@ class DeadMessage:
     attempts: int
     reason: str
     dead_ms: int
+    unreadable: str = ""
 
     @property
     def event(self) -> dict[str, Any] | None:
         """The event, decoded anew at each call."""
-        return None if self.raw is None else decode_event(self.raw)
+        return None if self.raw is None else _decoded(self.raw, self.unreadable)
+
+
+def _decoded(raw: bytes, unreadable: str) -> dict[str, Any]:
+    if unreadable:
+        raise EncryptionError(unreadable)
+    return decode_event(raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,9 @@ def compile_encrypted(text: Any) -> EncryptedFilter:
         text = msgspec.json.encode(text).decode()
     try:
         wire = _wire.decode(text)
-    except msgspec.DecodeError as error:
-        raise _refused(f"it is not what a client with the key makes: {error}") from None
+    except (msgspec.DecodeError, RecursionError):
+        # What is wrong with it would be said in its own words, and these may be what was to be hidden.
+        raise _refused("it is not what a client with the key makes") from None
     alternatives = []
     sizes = set()
     cost = 0
@@ -141,24 +142,24 @@ def decode_encrypted(data: bytes) -> Sequence[EncryptedAlternative]:
     return [EncryptedAlternative(epoch, tuple(rows), text, form) for epoch, rows, text, form in found]
 
 
-def read_vector(text: str) -> tuple[float, ...] | None:
-    """The numbers of a vector as it is sent; None if it is none, or its length is out of bounds."""
+def read_vector(text: str) -> bytes | None:
+    """The bytes of a vector as it is sent; None if it is none, or its length is out of bounds."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
     if not raw or len(raw) % 8 or len(raw) // 8 > DIMENSIONS_MAX:
         return None
-    numbers = struct.unpack(f"<{len(raw) // 8}d", raw)
-    if not all(map(math.isfinite, numbers)) or not LENGTHS[0] <= math.hypot(*numbers) <= LENGTHS[1]:
-        return None
-    return numbers
+    # The length of a vector with an infinity is infinite, and that of one with a NaN is none.
+    length = math.hypot(*struct.unpack(f"<{len(raw) // 8}d", raw))
+    return raw if LENGTHS[0] <= length <= LENGTHS[1] else None
 
 
 def _row(text: str, where: str) -> bytes:
-    if read_vector(text) is None:
+    found = read_vector(text)
+    if found is None:
         raise _refused(f"{where}a row is the base64 of 1 to {DIMENSIONS_MAX} numbers of 64 bits")
-    return base64.b64decode(text)
+    return found
 
 
 def _on_tokens(each: _Alternative, where: str) -> str:

@@ -65,8 +65,9 @@ def compile_in_space(
     if dialect != ENCRYPTED:
         hint = "give the client the key of the space: docs/encrypted-spaces.md"
         return RefusedFilter("the space is encrypted, and the filter is not", "/dialect", hint=hint)
-    if isinstance(filter, str) and len(filter) > max_bytes:
-        return RefusedFilter(f"the filter has {len(filter)} bytes; at most {max_bytes} are taken", "/filter")
+    text = filter.encode("utf-8", "surrogatepass") if isinstance(filter, str) else msgspec.json.encode(filter)
+    if len(text) > max_bytes:
+        return RefusedFilter(f"the filter has {len(text)} bytes; at most {max_bytes} are taken", "/filter")
     try:
         found = compile_encrypted(filter)
     except FilterError as error:

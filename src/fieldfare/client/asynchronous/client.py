@@ -24,7 +24,7 @@ from fieldfare.client.asynchronous.subscriber import AsyncSubscriber
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import AsyncGiveKey, choose_key
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, EncryptionError, opened
+from fieldfare.client.encrypting import PLAINLY, Encryption, opened, plain_only
 from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
@@ -281,7 +281,7 @@ class AsyncClient:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
+        for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
             try:
                 tally.stored(piece, await self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:
@@ -332,8 +332,7 @@ class AsyncClient:
         ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
         space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
         """
-        if self._crypt.is_on:
-            raise EncryptionError("the service cannot explain what it may not read")
+        plain_only(self._crypt, "the service cannot explain what it may not read")
         return await self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
 
     # Receiving

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from fieldfare.client.encrypting import EncryptionError
+from fieldfare.client.errors import EncryptionError
 from fieldfare.filters import FilterError, parse_path
 from fieldfare.filters.values import AFTER, Ranges, exact_number
 from fieldfare.model import Path
@@ -46,17 +46,24 @@ class NumberAttribute:
         As filters write it: ``data.price``.
     low, high, step
         Every value that an event has is low plus a whole number of steps, and at most high.
+    steps
+        How many steps there are; values are one more.
     """
 
     name: str
     low: Fraction
     high: Fraction
     step: Fraction
+    path: Path = field(init=False, compare=False)
+    steps: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", path_of(self.name))
+        object.__setattr__(self, "steps", int((self.high - self.low) / self.step) if self.step else 0)
 
     @classmethod
     def of(cls, name: str, low: Any, high: Any, step: Any) -> NumberAttribute:
         """From numbers of any kind, or their texts; EncryptionError if they make no grid."""
-        path_of(name)
         bounds = [fraction_of(value, f"{word} of {name}") for word, value in
                   (("low", low), ("high", high), ("step", step))]  # fmt: skip
         found = cls(name, *bounds)
@@ -67,15 +74,6 @@ class NumberAttribute:
         if found.steps > STEPS_MAX:
             raise EncryptionError(f"{name}: {found.steps:,} steps are more than can be told apart")
         return found
-
-    @property
-    def path(self) -> Path:
-        return parse_path(self.name)
-
-    @property
-    def steps(self) -> int:
-        """How many steps there are; values are one more."""
-        return int((self.high - self.low) / self.step)
 
     def place(self, value: Any) -> int:
         """The place of an event's value on the grid; EncryptionError if it has none."""
@@ -96,9 +94,11 @@ class NumberAttribute:
     def intervals(self, numbers: Ranges) -> list[tuple[int, int]]:
         """The places that lie in a set of numbers, as runs of first and last."""
         bounds = [] if not numbers.starts_inside else [0]
+        (low, low_of), (step, step_of) = self.low.as_integer_ratio(), self.step.as_integer_ratio()
         for value, side in numbers.cuts:
-            at = (Fraction(value) - self.low) / self.step
-            bounds.append(math.floor(at) + 1 if side == AFTER else math.ceil(at))
+            cut, cut_of = value.as_integer_ratio()
+            steps, steps_of = (cut * low_of - low * cut_of) * step_of, cut_of * low_of * step
+            bounds.append(steps // steps_of + 1 if side == AFTER else -(-steps // steps_of))
         if len(bounds) % 2:
             bounds.append(self.steps + 1)
         pairs = zip(bounds[::2], bounds[1::2], strict=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import NumberAttribute, declared_hint
+from fieldfare.client.errors import EncryptionError
 from fieldfare.filters import Conjunction, compile_filter, format_path
 from fieldfare.filters.values import AFTER, BEFORE, MISSING, NULL, Ranges, ValueSet
 from fieldfare.model import Path, derived_text
@@ -35,7 +36,7 @@ class Alternative:
 
 
 def alternatives_of(
-    text: Any, dialect: str, numbers: tuple[NumberAttribute, ...], texts: tuple[str, ...]
+    text: Any, dialect: str, numbers: Sequence[NumberAttribute], texts: Sequence[str]
 ) -> list[Alternative]:
     """What a filter asks for; EncryptionError, with a hint, if that cannot be encrypted.
 

@@ -13,9 +13,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from fieldfare.client.encrypting import EncryptionError
 from fieldfare.client.encryption.attributes import NumberAttribute
 from fieldfare.client.encryption.space_key import SpaceKey
+from fieldfare.client.errors import EncryptionError
 
 FORMAT = "fieldfare space key 1"
 SCRYPT_N, SCRYPT_N_MAX = 1 << 16, 1 << 20
@@ -59,6 +59,18 @@ def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Have names outlast a power failure: what is encrypted with a key may, too."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
@@ -88,4 +100,6 @@ def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
 
 
 def _stretched(passphrase: str, salt: bytes, cost: int) -> bytes:
-    return Scrypt(salt=salt, length=32, n=cost, r=8, p=1).derive(passphrase.encode())
+    return Scrypt(salt=salt, length=32, n=cost, r=8, p=1).derive(
+        passphrase.encode("utf-8", "surrogateescape")
+    )

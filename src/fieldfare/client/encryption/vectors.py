@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.client.encrypting import EncryptionError
+from fieldfare.client.errors import EncryptionError
 
 Vectors = NDArray[np.float64]
 Uniform = Callable[[int], Vectors]
@@ -92,28 +92,51 @@ class Transform:
         scale: Vectors = 4.0 ** uniform(count) / 2.0
         return (points @ self.forward) * scale[:, None]
 
-    def rows(self, number: int, first: int, last: int, steps: int, uniform: Uniform) -> list[Vectors]:
-        """A range of places as rows that are all positive exactly where a value lies in it."""
-        ends = OUTER[0] + (OUTER[1] - OUTER[0]) * uniform(4)
-        half = 1.0 / steps
-        low = 2.0 * first / steps - 1.0 - half if first > 0 else -float(ends[0])
-        high = 2.0 * last / steps - 1.0 + half if last < steps else float(ends[1])
-        whole = _margin(low, high, first, last, steps)
-        if first > 0 and last < steps and not self.error <= whole / 2:
-            parts = [(low, float(ends[2]), first, steps), (-float(ends[3]), high, 0, last)]
-        else:
-            parts = [(low, high, first, last)]
-        return [self._row(number, a, b, _margin(a, b, i, j, steps), uniform) for a, b, i, j in parts]
+    def rows(
+        self, ranges: NDArray[np.int64], steps: NDArray[np.int64], uniform: Uniform
+    ) -> tuple[Vectors, NDArray[np.int64]]:
+        """Ranges of places as rows that are all positive exactly where a value lies in them.
 
-    def _row(self, number: int, a: float, b: float, margin: float, uniform: Uniform) -> Vectors:
-        size = len(self.forward)
-        coefficients = np.zeros(size)
-        coefficients[2 * number : 2 * number + 2] = -1.0, a + b
-        coefficients[size - MASKS - 1] = -a * b
-        noise = 2.0 * uniform(MASKS) - 1.0
-        coefficients[size - MASKS :] = noise * (margin / 4.0 / MASKS)
-        row: Vectors = (self.inverse @ coefficients) * float(4.0 ** uniform(1)[0] / 2.0)
-        return row
+        Parameters
+        ----------
+        ranges : int64[n, 3]
+            Of each the number, the first place and the last.
+        steps : int64[d]
+            How many steps each number has.
+
+        Returns
+        -------
+        tuple
+            The rows, float64[m, D], and which range each is of; a range has one or two.
+        """
+        number, first, last = ranges.T
+        count, every = steps[number], np.arange(len(ranges))
+        ends = OUTER[0] + (OUTER[1] - OUTER[0]) * uniform(4 * len(ranges)).reshape(4, -1)
+        half = 1.0 / count
+        low = np.where(first > 0, 2.0 * first / count - 1.0 - half, -ends[0])
+        high = np.where(last < count, 2.0 * last / count - 1.0 + half, ends[1])
+        is_closed = (first > 0) & (last < count)
+        split = np.flatnonzero(is_closed & ~(self.error <= _margin(low, high, first, last, count) / 2))
+        second = -ends[3, split], high[split], np.zeros(len(split), np.int64), last[split]
+        high[split], last = ends[2, split], last.copy()
+        last[split] = count[split]
+        of = np.concatenate([every, split])
+        a, b, i, j = (np.concatenate(both) for both in zip((low, high, first, last), second, strict=True))
+        return self._rows(number[of], a, b, _margin(a, b, i, j, count[of]), uniform), of
+
+    def _rows(
+        self, number: NDArray[np.int64], a: Vectors, b: Vectors, margin: Vectors, uniform: Uniform
+    ) -> Vectors:
+        count, size = len(number), len(self.forward)
+        coefficients = np.zeros((count, size))
+        every = np.arange(count)
+        coefficients[every, 2 * number] = -1.0
+        coefficients[every, 2 * number + 1] = a + b
+        coefficients[:, size - MASKS - 1] = -a * b
+        noise = (2.0 * uniform(count * MASKS) - 1.0).reshape(count, MASKS)
+        coefficients[:, size - MASKS :] = noise * (margin / 4.0 / MASKS)[:, None]
+        scale: Vectors = 4.0 ** uniform(count) / 2.0
+        return (coefficients @ self.inverse.T) * scale[:, None]
 
 
 def half_step_margin(steps: int) -> float:
@@ -121,11 +144,16 @@ def half_step_margin(steps: int) -> float:
     return 1.0 / (4.0 * steps)
 
 
-def _margin(a: float, b: float, first: int, last: int, steps: int) -> float:
-    """The least |(y - a)(b - y)| of all values, and of what is missing."""
-    near = [place for place in (first - 1, first, last, last + 1) if 0 <= place <= steps]
-    values = [2.0 * place / steps - 1.0 for place in near]
-    return min(abs((y - a) * (b - y)) for y in [*values, GONE[1]])
+def _margin(
+    a: Vectors, b: Vectors, first: NDArray[np.int64], last: NDArray[np.int64], steps: NDArray[np.int64]
+) -> Vectors:
+    """The least |(y - a)(b - y)| of all values, and of what is missing; of each range."""
+    near = np.stack([first - 1, first, last, last + 1])
+    y = 2.0 * near / steps - 1.0
+    y[(near < 0) | (near > steps)] = GONE[1]
+    y = np.concatenate([y, np.full((1, len(a)), GONE[1])])
+    found: Vectors = np.abs((y - a) * (b - y)).min(axis=0)
+    return found
 
 
 def _worst_error(forward: Vectors, inverse: Vectors, numbers: int) -> float:

@@ -16,7 +16,7 @@ from fieldfare.client import later, protocol
 from fieldfare.client.batching import MAX_RECORD_EVENTS, BatchPolicy, QueueSettings
 from fieldfare.client.credentials import GiveKey, choose_key
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, EncryptionError, opened
+from fieldfare.client.encrypting import PLAINLY, Encryption, opened, plain_only
 from fieldfare.client.errors import ApiError, ClientClosed, ConnectionFailed, SubscriptionsRefused
 from fieldfare.client.later import DelayedEvents, When
 from fieldfare.client.outbox import OutboxSettings
@@ -282,7 +282,7 @@ class Client:
             Some were refused; the others are stored.
         """
         tally = BulkTally()
-        for piece in cut_bulk(map(self._crypt.seal_filter, map(read_subscribable, items))):
+        for piece in cut_bulk(self._crypt.seal_filters(map(read_subscribable, items))):
             try:
                 tally.stored(piece, self._perform(protocol.create_subscriptions(self.space, piece)))
             except SubscriptionsRefused as error:
@@ -331,8 +331,7 @@ class Client:
         ``text`` in the answer is all of it for people; docs/service.md shows the rest. Without the
         space's events `fieldfare.filters.Filter.explain` says the same, and needs no service.
         """
-        if self._crypt.is_on:
-            raise EncryptionError("the service cannot explain what it may not read")
+        plain_only(self._crypt, "the service cannot explain what it may not read")
         return self._perform(protocol.explain_filter(self.space, filter, dialect, sample_events))
 
     # Receiving

@@ -6,7 +6,7 @@ of the library that knows tokens, and their rows are decided for what that finds
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from fieldfare.filters.encrypted import EPOCH_PATH, VECTOR_PATH
 from fieldfare.filters.work import Work
-from fieldfare.matching.aspe.kernels import CHUNK_BYTES, EVENTS, LANES, floor_of, keep_positive, scan
+from fieldfare.matching.aspe.kernels import (
+    CHUNK_BYTES,
+    EVENTS,
+    LANES,
+    floor_of,
+    keep_positive,
+    scan,
+    without_negligible,
+)
 from fieldfare.matching.aspe.vectors import EventVectors, vectors_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.grouping import single_pairs
@@ -32,7 +40,10 @@ TOKENS_GROUP = "tokens/"
 
 
 class LaneGroup(NamedTuple):
-    """Alternatives of one epoch that have as many rows."""
+    """Alternatives of one epoch that have as many rows, as views of the arrays that all lie in.
+
+    Who may subscribe may name any epoch: there may be a great many groups, and events ask for few.
+    """
 
     epoch: int
     depth: int
@@ -48,6 +59,26 @@ class _Lanes(NamedTuple):
     learnt_from: int
     lanes: NDArray[np.float32]
     shape: tuple[int, int, int]
+    place: NDArray[np.int32]
+    rows: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Untokened:
+    """Alternatives without tokens.
+
+    Attributes
+    ----------
+    groups
+        Of each group the epoch, how many rows an alternative has, and how many alternatives there are:
+        int64[g, 3], rising.
+    place
+        Whose each alternative is, group by group: int32[n].
+    rows
+        float64[m, D].
+    """
+
+    groups: NDArray[np.int64]
     place: NDArray[np.int32]
     rows: NDArray[np.float64]
 
@@ -77,9 +108,12 @@ class Tokened:
 class AspeIndex:
     """Encrypted filters, indexed; see ``library.FilterIndex``."""
 
-    def __init__(self, dimensions: int, groups: Sequence[LaneGroup], tokened: Tokened) -> None:
+    def __init__(self, dimensions: int, untokened: Untokened, tokened: Tokened) -> None:
         self.dimensions = dimensions
-        self._groups = tuple(groups)
+        self._untokened = untokened
+        self._epochs = np.ascontiguousarray(untokened.groups[:, 0])
+        self._ends = np.cumsum(untokened.groups[:, 2])
+        self._row_ends = np.cumsum(untokened.groups[:, 1] * untokened.groups[:, 2])
         self._tokened = tokened
         self._lanes: dict[int, _Lanes] = {}
         self._pairs_room = PAIRS_ROOM
@@ -101,10 +135,14 @@ class AspeIndex:
         vectors = vectors_of(columns, self.dimensions)
         here = EventVectors(vectors.epochs[start:end], vectors.numbers[start:end])
         pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
-        for number, group in enumerate(self._groups):
-            events = np.flatnonzero(here.epochs == group.epoch).astype(np.int32)
-            if len(events):
-                pairs, count = self._scan(number, events, here.numbers[events], pairs, count, most)
+        for epoch in np.unique(here.epochs):
+            first, last = (int(np.searchsorted(self._epochs, epoch, side)) for side in ("left", "right"))
+            if first == last:
+                continue
+            events = np.flatnonzero(here.epochs == epoch).astype(np.int32)
+            numbers = here.numbers[events]
+            for group in range(first, last):
+                pairs, count = self._scan(group, events, numbers, pairs, count, most)
         self._pairs_room = max(PAIRS_ROOM, count + (count >> 2))
         more = self._by_tokens(columns, start, end, here, most - count)
         return Candidates(np.concatenate([pairs[:count], more]) if len(more) else pairs[:count])
@@ -121,9 +159,9 @@ class AspeIndex:
         """Append what a group's alternatives match."""
         lanes = self._lanes.get(number)
         if lanes is None or LEARNT_AGAIN * lanes.learnt_from <= min(SAMPLE, len(events)):
-            lanes = self._lanes[number] = _learnt(self._groups[number], vectors[:SAMPLE])
+            lanes = self._lanes[number] = _learnt(self._group(number), vectors[:SAMPLE])
         flat = np.zeros((len(events) + EVENTS) * self.dimensions, np.float32)
-        flat[: vectors.size] = vectors.reshape(-1)
+        flat[: vectors.size] = without_negligible(vectors).reshape(-1)
         floor = np.float32(floor_of(self.dimensions))
         chunk_lanes = LANES * max(1, CHUNK_BYTES // (4 * LANES * lanes.shape[1] * lanes.shape[2]))
         group = 0
@@ -149,6 +187,12 @@ class AspeIndex:
             larger = np.empty((2 * count + chunk_lanes * len(events), 2), np.int32)
             larger[:count] = pairs[:count]
             pairs = larger
+
+    def _group(self, number: int) -> LaneGroup:
+        epoch, depth, count = self._untokened.groups[number].tolist()
+        end, row_end = int(self._ends[number]), int(self._row_ends[number])
+        rows = self._untokened.rows[row_end - count * depth : row_end]
+        return LaneGroup(epoch, depth, self._untokened.place[end - count : end], rows)
 
     def _by_tokens(
         self, columns: ColumnBatch, start: int, end: int, here: EventVectors, most: int
@@ -185,12 +229,13 @@ class AspeIndex:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """See ``library.FilterIndex``."""
         found: dict[str, NDArray[Any]] = {
+            "aspe.groups": self._untokened.groups,
+            "aspe.place": self._untokened.place,
+            "aspe.rows": self._untokened.rows,
             "aspe.tokened_place": self._tokened.place,
             "aspe.tokened_start": self._tokened.start,
             "aspe.tokened_rows": self._tokened.rows,
         }
-        for number, group in enumerate(self._groups):
-            found |= {f"aspe{number}.place": group.place, f"aspe{number}.rows": group.rows}
         return found | {
             f"{TOKENS_GROUP}{name}": array for name, array in self._tokened.index.arrays().items()
         }
@@ -199,7 +244,6 @@ class AspeIndex:
         """See ``library.FilterIndex``."""
         return {
             "dimensions": self.dimensions,
-            "groups": [[group.epoch, group.depth] for group in self._groups],
             "tokens": self._tokened.index.meta(),
         }
 
@@ -208,28 +252,18 @@ class AspeIndex:
         sizes = {"rows": 0, "tokens": 0}
         for name, array in self.arrays().items():
             sizes["tokens" if name.startswith(TOKENS_GROUP) else "rows"] += array.nbytes
-        in_lanes = sum(len(group.place) for group in self._groups)
+        in_lanes = len(self._untokened.place)
         return AspeExplanation(sizes, in_lanes, len(self._tokened.place), self.dimensions)
 
     def explain_filter(self, place: int) -> tuple[AlternativePlace, ...]:
         """See ``library.FilterIndex``."""
-        found = [
-            AlternativePlace(group.epoch, group.depth, by_tokens=False)
-            for group in self._groups
-            for _ in range(np.count_nonzero(group.place == place))
-        ]
+        places = np.flatnonzero(self._untokened.place == place)
+        groups = self._untokened.groups[np.searchsorted(self._ends, places, "right")]
+        found = [AlternativePlace(epoch, depth, by_tokens=False) for epoch, depth, _ in groups.tolist()]
         for at in np.flatnonzero(self._tokened.place == place).tolist():
             depth = int(self._tokened.start[at + 1] - self._tokened.start[at])
             found.append(AlternativePlace(0, depth, by_tokens=True))
         return tuple(found)
-
-
-def open_groups(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[LaneGroup]:
-    """The groups that gave these."""
-    return [
-        LaneGroup(epoch, depth, arrays[f"aspe{number}.place"], arrays[f"aspe{number}.rows"])
-        for number, (epoch, depth) in enumerate(meta["groups"])
-    ]
 
 
 def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
@@ -249,7 +283,7 @@ def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
     rows, place = rows[alike], group.place[alike]
     groups = -(-count // LANES)
     padded = np.zeros((groups * LANES, depth, dimensions), np.float32)
-    padded[:count] = rows
+    padded[:count] = without_negligible(rows)
     lanes = np.ascontiguousarray(padded.reshape(groups, LANES, depth, dimensions).transpose(0, 2, 3, 1))
     shape = (groups, depth, dimensions)
     return _Lanes(len(sample), lanes.reshape(-1), shape, place, rows.reshape(count * depth, dimensions))

@@ -25,6 +25,8 @@ LANES = 16
 EVENTS = 4
 CHUNK_BYTES = 1 << 18
 """Rows that are looked at together, for all events."""
+NEGLIGIBLE = 2.0**-60
+"""Numbers below this are taken for zero before they are screened."""
 
 _F32, _I64 = ir.FloatType(), ir.IntType(64)
 _FLOATS = ir.VectorType(_F32, LANES)
@@ -36,8 +38,18 @@ def floor_of(dimensions: int) -> float:
 
     Each number is off by 2**-24 of itself, and so is each step of the sum; all that together by no more than
     D + 2 times as much (Higham 2002, section 3.1), for the sum of the products' magnitudes is at most 1.
+    What is `NEGLIGIBLE` is less than the rest.
     """
     return -(dimensions + 4) * 2.0**-24 * (1 + 2.0**-10)
+
+
+def without_negligible(numbers: Any) -> Any:
+    """Numbers with zeros for those that are negligible.
+
+    No client's vector has any; but somebody's might, so that a processor meets numbers, and products, that
+    are too small to be normal, and takes fifty times as long over them.
+    """
+    return np.where(np.abs(numbers) < NEGLIGIBLE, 0.0, numbers)
 
 
 def _screen(lanes: Any, row: int, events: Any, event: int, dimensions: int, floor: Any, sure: Any) -> Any:

@@ -16,7 +16,7 @@ from fieldfare.filters.encrypted import (
     decode_encrypted,
 )
 from fieldfare.filters.errors import FilterError, Problem
-from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, LaneGroup, Tokened, open_groups
+from fieldfare.matching.aspe.index import TOKENS_GROUP, AspeIndex, Tokened, Untokened
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed, Library
 
@@ -55,7 +55,8 @@ class AspeLibrary:
             self.tokens.open(meta["tokens"], of_tokens),
             *(arrays[f"aspe.tokened_{name}"] for name in ("place", "start", "rows")),
         )
-        return AspeIndex(meta["dimensions"], open_groups(meta, arrays), tokened)
+        untokened = Untokened(*(arrays[f"aspe.{name}"] for name in ("groups", "place", "rows")))
+        return AspeIndex(meta["dimensions"], untokened, tokened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,13 @@ class AspeBuilder:
         """See ``library.Builder``."""
         place_of = np.empty(len(order), np.int32)
         place_of[order] = np.arange(len(order), dtype=np.int32)
-        groups = [
-            LaneGroup(epoch, depth, read_only(place_of[places]), read_only(self._numbers(rows)))
-            for (epoch, depth), (places, rows) in sorted(self._lanes.items())
-        ]
+        lanes = sorted(self._lanes.items())
+        groups = [(epoch, depth, len(places)) for (epoch, depth), (places, _) in lanes]
+        untokened = Untokened(
+            read_only(np.array(groups, np.int64).reshape(-1, 3)),
+            read_only(place_of[np.array([place for _, (places, _) in lanes for place in places], np.int64)]),
+            read_only(self._numbers([row for _, (_, rows) in lanes for row in rows])),
+        )
         places, ends, rows = self._tokened
         tokened = Tokened(
             self._tokens.finish(np.arange(len(places))),
@@ -123,7 +127,7 @@ class AspeBuilder:
             read_only(self._numbers(rows)),
         )
         self._lanes, self._tokened = {}, ([], [0], [])
-        return AspeIndex(self._dimensions, groups, tokened)
+        return AspeIndex(self._dimensions, untokened, tokened)
 
     def _numbers(self, rows: list[bytes]) -> NDArray[np.float64]:
         """Rows, each of length 1: [n, D]."""
