@@ -192,7 +192,9 @@ class Dispatch:
         counts = np.array(counts_from(start, records), np.int32)
         oldest_ms = min(record.appended_ms for record in records)
         yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
-        slices_of = _cache_of(self.folder).indexes(wanted.manifest, max(each.stamp for each in records))
+        cache = _cache_of(self.folder)
+        slices_of = cache.indexes(wanted.manifest, max(each.stamp for each in records))
+        _check_unmatched(cache, self.folder, wanted.manifest, row)
         present = {record.space for record in records}
         for space in present & (slices_of.keys() | routing.spaces.keys()):
             _check_cut(space, slices_of.get(space), routing.spaces.get(space))
@@ -233,6 +235,13 @@ class Dispatch:
                     "positions": np.concatenate(part.positions).astype(np.uint16),
                     "payload": some.payload_of(part.events),
                 }
+
+
+def _check_unmatched(cache: IndexCache, folder: DataFolder, manifest: int, block: Mapping[str, Any]) -> None:
+    """IndexStoreError when a block is matched already, and maybe forgotten what it was matched with."""
+    if not cache.has_opened(manifest):
+        log = open_match_log(folder.matches_url).partition(block["partition"])
+        cache.check_unmatched(manifest, log, block["start"])
 
 
 def _check_cut(space: str, slices: Slices | None, routed: SpaceRouting | None) -> None:
@@ -303,13 +312,15 @@ class MatchConsignments:
         started_s, searched_s = time.perf_counter(), 0.0
         matcher, space = row["matcher"].as_py(), row["space"].as_py()
         consignment, events = _received(row)
-        slices = _cache_of(self.folder).slices(
-            row["manifest"].as_py(),
+        cache, manifest = _cache_of(self.folder), row["manifest"].as_py()
+        slices = cache.slices(
+            manifest,
             int(events.stamps.max()),
             space,
             consignment.slices,
             row["cut"].as_py(),
         )
+        _check_unmatched(cache, self.folder, manifest, block)
         found, work = _Finding(_FINDINGS, block), []
         for visit in visits(events, slices, consignment) if slices is not None else ():
             visited_s = time.perf_counter()
