@@ -194,12 +194,12 @@ class Dispatch:
         yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
         cache = _cache_of(self.folder)
         slices_of = cache.indexes(wanted.manifest, max(each.stamp for each in records))
-        _check_unmatched(cache, self.folder, wanted.manifest, row)
         present = {record.space for record in records}
         for space in present & (slices_of.keys() | routing.spaces.keys()):
             _check_cut(space, slices_of.get(space), routing.spaces.get(space))
         here = {name: slices_of[name] for name in present & slices_of.keys() - routing.spaces.keys()}
         if here:
+            _check_unmatched(cache, self.folder, wanted.manifest, row)
             found = _Finding(_CONSIGNMENTS, block)
             yield from found.gather(_matched_here(wanted.partition, records, here))
             yield found.send()
