@@ -147,6 +147,9 @@ class _Fixed:
     def indexes(self, manifest: int, revision: int) -> dict[str, Index]:
         return {"default": self.index}
 
+    def check_unmatched(self, *_: object) -> None:
+        pass
+
 
 class _Records:
     """A log of some records."""

@@ -161,6 +161,20 @@ def test_an_index_that_is_lost_while_events_are_on_their_way_is_no_records_fault
         scene.matched(sent)
 
 
+def test_a_matcher_so_late_that_its_manifest_has_gone_finds_nothing_for_a_block_that_is_there(
+    scene: Scene,
+) -> None:
+    """Another did its task while it hung, and the filters that only this record needed were forgotten."""
+    sent = scene.sent()
+    assert scene.matched(sent) == EVERYBODY
+    scene.entries = scene.entries[:3]
+    scene.index(HashPartitioning(2))
+    tasks._caches.clear()
+    with pytest.raises(IndexStoreError, match="has gone, and record 0 is matched already"):
+        scene.matched(sent)
+    assert open_match_log(scene.folder.matches_url).partition(0).block_at(0).numbers().tolist() == EVERYBODY
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_events_are_forwarded_alike_whenever_the_task_that_does_so_runs(scene: Scene, policy: str) -> None:
     """What it sent first was lost with an executor, while some matchers are done with it."""

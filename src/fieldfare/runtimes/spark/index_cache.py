@@ -12,7 +12,7 @@ from fieldfare.matching.part import Part
 from fieldfare.matching.versions import Closings
 from fieldfare.pipeline.manifest import Manifest, SliceManifest
 from fieldfare.pipeline.slices import Slices
-from fieldfare.storage import IndexSource
+from fieldfare.storage import IndexSource, MatchPartition
 from fieldfare.storage.errors import IndexStoreError
 
 OPEN_TRIES = 5
@@ -62,7 +62,7 @@ class IndexCache:
     def __init__(self, store: IndexSource, *, every_slice: bool = True) -> None:
         self._store = store
         self._every_slice = every_slice
-        self._number = self._revision = -1
+        self._number = self._opened = self._revision = -1
         self._parts: Parts = {}
         self._indexes: dict[str, Slices] = {}
 
@@ -70,6 +70,7 @@ class IndexCache:
         """The indexes of all spaces, by the manifest of a number or another one that covers a stamp.
 
         Any that covers it will do: it keeps every version that counts for a record that may still be matched.
+        Whoever is so late that its manifest has gone asks whether its records may: see `check_unmatched`.
         """
         if number == self._number and stamp <= self._revision:
             return self._indexes
@@ -114,6 +115,24 @@ class IndexCache:
             return found
         raise AssertionError("unreachable")
 
+    def has_opened(self, number: int) -> bool:
+        """Whether what `indexes` gave last is of the manifest of this number, and not of another."""
+        return self._opened == number
+
+    def check_unmatched(self, number: int, log: MatchPartition, start: int) -> None:
+        """Whether a block may be written that begins at `start`, with what `indexes` gave for a number.
+
+        What the match log had already when another manifest's files were opened may be told as matched, and
+        what only these records needed forgotten by then. So this is asked after they were opened.
+
+        Raises
+        ------
+        IndexStoreError
+            The block would not hold what the one that is there holds: this task is a late copy of another.
+        """
+        if not self.has_opened(number) and log.end(start) > start:
+            raise IndexStoreError(f"manifest {number} has gone, and record {start} is matched already")
+
     def _manifest(self, number: int, stamp: int) -> Manifest:
         with suppress(IndexStoreError):
             manifest = self._store.manifest(number)
@@ -132,4 +151,5 @@ class IndexCache:
         if self._every_slice:
             for slices in indexes.values():
                 slices.open()
-        self._parts, self._indexes, self._revision = parts, indexes, manifest.revision
+        self._parts, self._indexes = parts, indexes
+        self._opened, self._revision = manifest.number, manifest.revision

@@ -24,7 +24,7 @@ from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.range_task import BlockWriter, RangeMatcher, RecordRange
-from fieldfare.storage import NewMatchBlock, open_match_log
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.quarantine import Quarantine
@@ -54,6 +54,9 @@ class PastIndexes:
 
     def indexes(self, number: int, stamp: int) -> Mapping[str, Searched]:
         return self._indexes
+
+    def check_unmatched(self, number: int, log: MatchPartition, start: int) -> None:
+        """Nothing of it is ever forgotten while this is matched."""
 
 
 class PastMatcher(RangeMatcher):

@@ -23,7 +23,7 @@ from fieldfare.pipeline.exit_point import merge_lists
 from fieldfare.pipeline.match_batch import stream_matches
 from fieldfare.pipeline.slices import Searched
 from fieldfare.runtimes.spark.index_cache import IndexCache
-from fieldfare.storage import NewMatchBlock, open_event_log, open_match_log
+from fieldfare.storage import MatchPartition, NewMatchBlock, open_event_log, open_match_log
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 from fieldfare.storage.match_log import GIVEN_UP, MAX_BLOCK_RECORDS
@@ -130,6 +130,8 @@ class Indexes(Protocol):
 
     def indexes(self, number: int, stamp: int) -> Mapping[str, Searched]: ...
 
+    def check_unmatched(self, number: int, log: MatchPartition, start: int) -> None: ...
+
 
 class BlockWriter(Protocol):
     """Where the blocks of a partition go: a `MatchPartition`, as a rule."""
@@ -172,6 +174,8 @@ class RangeMatcher:
 
         def finish(block: Block) -> None:
             nonlocal matches, size_bytes
+            matched = self._match_log.partition(wanted.partition)
+            self._indexes.check_unmatched(wanted.manifest, matched, block.start)
             written, block_bytes = block.write(match_log, self._clock_ms())
             matches += written
             size_bytes += block_bytes

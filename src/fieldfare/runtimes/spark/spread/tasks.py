@@ -204,6 +204,7 @@ class Dispatch:
             if opened is not None:
                 here[name] = opened
         if here:
+            _check_unmatched(cache, self.folder, wanted.manifest, row)
             found = _Finding(_CONSIGNMENTS, block)
             yield from found.gather(_matched_here(wanted.partition, records, here))
             yield found.send()
@@ -239,6 +240,13 @@ class Dispatch:
                     "positions": np.concatenate(part.positions).astype(np.uint16),
                     "payload": some.payload_of(part.events),
                 }
+
+
+def _check_unmatched(cache: IndexCache, folder: DataFolder, manifest: int, block: Mapping[str, Any]) -> None:
+    """IndexStoreError when a block is matched already, and maybe forgotten what it was matched with."""
+    if not cache.has_opened(manifest):
+        log = open_match_log(folder.matches_url).partition(block["partition"])
+        cache.check_unmatched(manifest, log, block["start"])
 
 
 def _check_cut(space: str, slices: Slices | None, routed: SpaceRouting | None) -> None:
@@ -309,13 +317,15 @@ class MatchConsignments:
         started_s, searched_s = time.perf_counter(), 0.0
         matcher, space = row["matcher"].as_py(), row["space"].as_py()
         consignment, events = _received(row)
-        slices = _cache_of(self.folder).slices(
-            row["manifest"].as_py(),
+        cache, manifest = _cache_of(self.folder), row["manifest"].as_py()
+        slices = cache.slices(
+            manifest,
             int(events.stamps.max()),
             space,
             consignment.slices,
             row["cut"].as_py(),
         )
+        _check_unmatched(cache, self.folder, manifest, block)
         found, work = _Finding(_FINDINGS, block), []
         for visit in visits(events, slices, consignment) if slices is not None else ():
             visited_s = time.perf_counter()
