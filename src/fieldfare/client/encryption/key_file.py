@@ -1,4 +1,4 @@
-"""A key in a file, under a passphrase: scrypt makes of it what AES-GCM encrypts the seeds with."""
+"""A key in a file, under a passphrase: scrypt makes of it what AES-GCM encrypts seeds and matrices with."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from fieldfare.client.encryption.attributes import NumberAttribute
-from fieldfare.client.encryption.space_key import SpaceKey
+from fieldfare.client.encryption.space_key import Epoch, SpaceKey
+from fieldfare.client.encryption.vectors import Transform, dimensions_of
 from fieldfare.client.errors import EncryptionError
 
 FORMAT = "fieldfare space key 1"
@@ -26,7 +28,7 @@ PASSPHRASE_VARIABLE = "FIELDFARE_SPACE_PASSPHRASE"
 def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool = False) -> None:
     """Write a key, readable by its owner only, whole or not at all; EncryptionError if the file is there.
 
-    Attributes are in it as they are declared; the seeds are encrypted.
+    Attributes are in it as they are declared; seeds and matrices are encrypted.
     """
     path = Path(path)
     if path.exists() and not replace:
@@ -37,7 +39,7 @@ def write_key(path: str | Path, key: SpaceKey, passphrase: str, *, replace: bool
     content = {
         "numbers": [[each.name, str(each.low), str(each.high), str(each.step)] for each in key.numbers],
         "texts": list(key.texts),
-        "epochs": [[epoch.number, epoch.seed.hex()] for epoch in key.epochs],
+        "epochs": [_written(epoch) for epoch in key.epochs],
     }
     sealed = AESGCM(_stretched(passphrase, salt, SCRYPT_N)).encrypt(
         nonce, msgspec.json.encode(content), FORMAT.encode()
@@ -96,7 +98,20 @@ def read_key(path: str | Path, passphrase: str | None = None) -> SpaceKey:
         hint = f"set {PASSPHRASE_VARIABLE}" if not passphrase else "or the file was changed"
         raise EncryptionError(f"the passphrase does not open {path}: {hint}") from None
     numbers = [NumberAttribute.of(*each) for each in content["numbers"]]
-    return SpaceKey.of(numbers, content["texts"], [(n, bytes.fromhex(seed)) for n, seed in content["epochs"]])
+    return SpaceKey.of(numbers, content["texts"], [_read(each, len(numbers)) for each in content["epochs"]])
+
+
+def _written(epoch: Epoch) -> list[Any]:
+    transform = epoch.transform
+    matrices = [base64.b64encode(each.tobytes()).decode() for each in (transform.forward, transform.inverse)]
+    return [epoch.number, epoch.seed.hex(), *matrices]
+
+
+def _read(written: list[Any], numbers: int) -> Epoch:
+    number, seed, *matrices = written
+    size = dimensions_of(numbers)
+    forward, inverse = (np.frombuffer(base64.b64decode(each)).reshape(size, size) for each in matrices)
+    return Epoch(number, bytes.fromhex(seed), numbers, drawn=Transform.of(forward, inverse, numbers))
 
 
 def _stretched(passphrase: str, salt: bytes, cost: int) -> bytes:

@@ -45,15 +45,25 @@ _any = msgspec.json.Decoder()
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """What one seed gives."""
+    """What one seed gives.
+
+    Attributes
+    ----------
+    drawn
+        Its matrices, where they were drawn before. Another machine's arithmetic could draw others that differ
+        in their last digits, and a filter of the one must meet an event of the other.
+    """
 
     number: int
     seed: bytes
     numbers: int
     spread: float = SPREAD
+    drawn: Transform | None = None
 
     @cached_property
     def transform(self) -> Transform:
+        if self.drawn is not None:
+            return self.drawn
         stream = Cipher(algorithms.ChaCha20(self._derive(b"matrix"), bytes(16)), None).encryptor()
         return Transform.draw(
             self.numbers, lambda count: _from_bits(stream.update(bytes(8 * count))), self.spread
@@ -143,19 +153,20 @@ class SpaceKey:
         """
         if isinstance(numbers, Mapping):
             numbers = [NumberAttribute.of(name, *grid) for name, grid in numbers.items()]
-        return cls.of(tuple(numbers), tuple(texts), [(1, secrets.token_bytes(SEED_BYTES))])
+        declared = tuple(numbers)
+        return cls.of(declared, tuple(texts), [Epoch(1, secrets.token_bytes(SEED_BYTES), len(declared))])
 
     @classmethod
     def of(
-        cls, numbers: Sequence[NumberAttribute], texts: Sequence[str], seeds: Sequence[tuple[int, bytes]]
+        cls, numbers: Sequence[NumberAttribute], texts: Sequence[str], epochs: Sequence[Epoch]
     ) -> SpaceKey:
-        """The key that has these epochs, each with its seed."""
+        """The key that has these epochs."""
         names = [path_of(name) for name in (*(each.name for each in numbers), *texts)]
         if len(set(names)) < len(names):
             raise EncryptionError("an attribute is declared twice")
         if not names:
             raise EncryptionError("a key declares at least one attribute")
-        key = cls(tuple(numbers), tuple(texts), tuple(Epoch(*each, len(numbers)) for each in seeds))
+        key = cls(tuple(numbers), tuple(texts), tuple(epochs))
         for epoch in key.epochs:
             epoch.transform.check([each.steps for each in key.numbers])
         return key
@@ -169,10 +180,8 @@ class SpaceKey:
         """The same with a new epoch beside those that there are."""
         if len(self.epochs) >= EPOCHS_MAX:
             raise EncryptionError(f"a key has at most {EPOCHS_MAX} epochs: drop the oldest")
-        seeds = [(each.number, each.seed) for each in self.epochs]
-        return self.of(
-            self.numbers, self.texts, [*seeds, (seeds[-1][0] + 1, secrets.token_bytes(SEED_BYTES))]
-        )
+        newest = Epoch(self.epoch.number + 1, secrets.token_bytes(SEED_BYTES), len(self.numbers))
+        return self.of(self.numbers, self.texts, [*self.epochs, newest])
 
     def without_old(self) -> SpaceKey:
         """The same with its newest epoch only."""

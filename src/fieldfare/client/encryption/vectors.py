@@ -57,7 +57,11 @@ class Transform:
         rotations = [np.linalg.qr(_normal(uniform, size * size).reshape(size, size))[0] for _ in range(2)]
         scales = spread ** (2.0 * uniform(size) - 1.0)
         forward = (rotations[0] * scales) @ rotations[1]
-        inverse = np.linalg.inv(forward)
+        return cls.of(forward, np.linalg.inv(forward), numbers)
+
+    @classmethod
+    def of(cls, forward: Vectors, inverse: Vectors, numbers: int) -> Transform:
+        """The one that has these matrices."""
         return cls(forward, inverse, _worst_error(forward, inverse, numbers))
 
     def check(self, steps: Sequence[int]) -> None:

@@ -93,17 +93,15 @@ def match(
         with their subscription, place and a hint.
     ValueError
         `keep` names a column that `events` does not have, or there is a column called `subscription`;
-        `partitioned` names what there is not, or lacks a sample; or `events` is a stream of Spark Connect and
-        its tasks would not have the index.
+        `partitioned` names what there is not, or lacks a sample; a stream of Spark Connect lacks the index.
 
     Examples
     --------
     >>> matches = match(events, subscriptions, keep=["id"])         # doctest: +SKIP
     >>> matches.groupBy("subscription").count().show()              # doctest: +SKIP
     """
-    kept = _kept_columns(events, keep)
     check_stream(events)
-    attributes = schema or events.schema
+    kept, attributes = _kept_columns(events, keep), schema or events.schema
     with own_python(events.sparkSession):
         if partitioned is not None:
             if isinstance(subscriptions, DataFrame):
