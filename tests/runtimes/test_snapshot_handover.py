@@ -30,6 +30,7 @@ from fieldfare.pipeline.match_batch import match_batch
 from fieldfare.planning.cuts import Cut, CutSettings
 from fieldfare.runtimes.indexer import index_writer
 from fieldfare.runtimes.indexer.index_writer import IndexWriter, SnapshotSettings
+from fieldfare.runtimes.indexer.planning import latest_events
 from fieldfare.runtimes.indexer.snapshot_builder import Built, build_files, build_snapshots
 from fieldfare.runtimes.indexer.steps import write_step
 from fieldfare.runtimes.spark.index_cache import IndexCache
@@ -295,6 +296,19 @@ def test_spaces_are_cut_anew_in_the_background_while_changes_go_on(life: Life) -
         life.check(since=passed)
         wanted = life.writer._cuts.due(life.writer._standing({}), time.monotonic())
         assert not wanted, "all is as it is wished"
+
+
+def test_a_space_is_planned_by_its_latest_events_however_large_records_are(tmp_path: Path) -> None:
+    """It was the oldest of the last 64 records that were looked at: a load that had moved was not seen."""
+    folder = DataFolder(tmp_path)
+    folder.make()
+    log = open_event_log(folder.log_url)
+    for x in (1, 2):
+        log.append([NewRecord("mine", b'{"x": %d}\n' % x * 1_000, 1_000) for _ in range(6)])
+    events = latest_events(log, Quarantine(folder.quarantine), "mine", (("x",),))
+    log.close()
+    assert events is not None and events.size == 4_096
+    assert [events.value(("x",), at) for at in (0, 2_000, 4_095)] == [2, 2, 2]
 
 
 def test_an_encrypted_space_is_cut_by_hash_and_keeps_no_other_from_being_cut(life: Life) -> None:

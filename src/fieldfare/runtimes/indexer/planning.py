@@ -127,4 +127,9 @@ def _latest_records(partition: LogPartition, space: str, aside: set[int], events
         looked += at - first
         found = mine + found
         at, step = first, 2 * step
-    return found
+    # What was read at once may hold far more, and older, than was asked for.
+    oldest = 0
+    while found and count - found[oldest].count >= events:
+        count -= found[oldest].count
+        oldest += 1
+    return found[oldest:]
