@@ -49,7 +49,8 @@ def test_killed_again_and_again_it_loses_nothing_and_repeats_only_what_was_under
             client.post(EVENTS, content=encode(event("last", {"x": 1})), headers=LINES).raise_for_status()
             until(lambda: "last" in receiver.ids)
             assert [got.ids for got in receiver.got[before:]] == [["last"]], "what was settled stays so"
-        assert len(receiver.ids) - len(everything) - 1 <= KILLS * EVENTS_EACH // 2
+            # At a kill no more than what came since the one before it: earlier answers are saved by then.
+            assert len(receiver.ids) - len(everything) - 1 <= KILLS * EVENTS_EACH
         gateway.stop()
         log = (tmp_path / "gateway.log").read_text()
         assert "Traceback" not in log

@@ -37,6 +37,10 @@ seeds = st.integers(0, 2**32)
 many = settings(max_examples=drawn(120 if COMPILED else 15), deadline=None, derandomize=True)
 
 TWINS = {
+    "matching/aspe/kernels.py": (
+        "matching/test_aspe.py",
+        "test_filters_match_what_they_match_when_nothing_is_encrypted",
+    ),
     "matching/evaluation/cast_kernels.py": (
         "filters/test_vectors.py",
         "test_values_are_those_of_the_definition",

@@ -71,8 +71,9 @@ class Network:
         self.carry_out(name, machine.start(self._environment.now))
 
     def hand_in(self, name: str, message: object) -> None:
-        """Give a machine a message of its own, or one that it `Received`, now."""
-        if name not in self._down:
+        """Give a machine a message of its own, or one that it `Received`, now; nobody hears what is for one
+        that was never added."""
+        if name in self.machines and name not in self._down:
             self.carry_out(name, self.machines[name].handle(message, self._environment.now))
 
     def crash(self, name: str) -> None:
