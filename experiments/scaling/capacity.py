@@ -26,8 +26,8 @@ from workloads import DOMAIN, NUMBERS, width
 HERE = Path(__file__).resolve().parent
 USED = 0.6
 """The share of a core that work may take."""
-READ_US = 0.1
-"""An event, out of the log."""
+READ_BYTES_PER_S = 1.02e9
+"""Of a log in Kafka, by one reader: ``benchmarks/logs.py``, records of 100 KB."""
 INDEX_SHARE = 0.5
 """Of a machine's memory that may be index: the rest is for the next snapshot and for tasks."""
 MOST_MACHINES = 20_000
@@ -58,7 +58,13 @@ class Costs:
 
     @property
     def base_us(self) -> float:
-        return READ_US + max(row["decode_us"] for row in self.rows)
+        return 1e6 * self.event_bytes / READ_BYTES_PER_S + max(row["decode_us"] for row in self.rows)
+
+    @property
+    def order_share(self) -> float:
+        """What of a large index's time goes into putting matches in order, which exit points do."""
+        row = self.rows[-1]
+        return float(row["order_us"] / (row["search_us"] + row["order_us"]))
 
     @property
     def index_bytes(self) -> float:

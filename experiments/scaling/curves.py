@@ -140,8 +140,8 @@ def stages_of(found: Need, costs: Costs) -> list[Stage]:
     matched_us = found.event_us - costs.base_us
     return [
         Stage(found.matchers, costs.base_us),
-        Stage(found.matchers, matched_us * 0.8),
-        Stage(found.matchers, matched_us * 0.2),
+        Stage(found.matchers, matched_us * (1 - costs.order_share)),
+        Stage(found.matchers, matched_us * costs.order_share),
     ]
 
 
