@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+
+from run_programs import run_programs  # noqa: E402
+
 PROGRAMS = [
     "market_day",
     "placement_decision",
@@ -17,12 +20,5 @@ PROGRAMS = [
     "market_load",
 ]
 
-
-def main() -> None:
-    for program in PROGRAMS:
-        print(f"== {program}", flush=True)
-        subprocess.run([sys.executable, str(HERE / f"{program}.py")], check=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_programs(HERE, PROGRAMS)
