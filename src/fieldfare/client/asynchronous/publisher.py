@@ -44,7 +44,7 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, plain_only
+from fieldfare.client.encrypting import PLAINLY, TABLE_IS_PLAIN, Encryption, plain_only
 from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
 from fieldfare.client.protocol import ApiCall, PublishAnswer
@@ -232,7 +232,7 @@ class AsyncPublisher:
             This publisher has an outbox.
         """
         self._dispatch.require_no_outbox()
-        plain_only(self._encryption, "a table is not encrypted: publish its rows with publish_many")
+        plain_only(self._encryption, TABLE_IS_PLAIN)
         pieces = TablePieces(events, max_events, datetime.now(UTC))
         if not pieces.size:
             return []
