@@ -135,11 +135,12 @@ def throughput(session: SparkSession, folder: DataFolder, work: Workload) -> dic
 def wrong(folder: DataFolder, work: Workload, start: int, places: Places) -> int:
     """Matches of a sample that are not as the plain numbers say."""
     matches = open_match_log(folder.matches_url).partition(0)
-    count = 0
+    count, block = 0, None
     for event in range(0, RUN_EVENTS, RUN_EVENTS // SAMPLE):
-        block = matches.block_at(start + event // RECORD_EVENTS)
-        assert block is not None
-        indptr, numbers = block.by_event()
+        if block is None or start + event // RECORD_EVENTS >= block.end:
+            block = matches.block_at(start + event // RECORD_EVENTS)
+            assert block is not None
+            indptr, numbers = block.by_event()
         before = int(block.counts[: start + event // RECORD_EVENTS - block.start].sum())
         at = before + event % RECORD_EVENTS
         found = numbers[indptr[at] : indptr[at + 1]]
