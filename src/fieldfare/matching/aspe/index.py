@@ -279,11 +279,11 @@ def _learnt(group: LaneGroup, sample: NDArray[np.float64]) -> _Lanes:
         passes[first : first + LEARNT_AT_ONCE] = rows[first : first + LEARNT_AT_ONCE] @ sample.T > 0.0
     order = np.argsort(passes.sum(axis=2), axis=1, kind="stable")
     rows = np.take_along_axis(rows, order[:, :, None], axis=1)
-    first, second = (
+    ones, twos = (
         _words(np.take_along_axis(passes, order[:, [r], None], axis=1)) for r in (0, min(1, depth - 1))
     )
     groups = -(-count // LANES)
-    alike = np.lexsort((first, second, first >> np.uint64(SAMPLE - _bits_of_first(groups, depth))))
+    alike = np.lexsort((ones, twos, ones >> np.uint64(SAMPLE - _bits_of_first(groups, depth))))
     rows, place = rows[alike], group.place[alike]
     padded = np.zeros((groups * LANES, depth, dimensions), np.float32)
     padded[:count] = without_negligible(rows)
