@@ -169,7 +169,7 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
         records = [NewRecord("s", b"{}\n", 1, f"p{n}", 9, follows=8) for n in range(10)]
         tasks = [asyncio.create_task(waiting.append(record)) for record in records]
         begun_s = time.monotonic()
-        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
         assert sum(task.done() for task in tasks) == 7
         assert time.monotonic() - begun_s < in_order.HOLD_S

@@ -206,6 +206,21 @@ def test_a_refusal_halves_the_requests_under_way() -> None:
     assert tuner.setting.most_requests == 4
 
 
+def test_requests_that_were_under_way_together_are_one_refusal() -> None:
+    """One packet is lost: five requests are repeated, or wait behind the one that is."""
+    tuner = RequestTuner(RequestKnobs(most_requests=8))
+    now_s = teach(tuner, near, SIZES, backlog=100_000)
+    known = tuner.estimates()
+    for number in range(5):
+        late = RequestOutcome(100, 1.0 + number / 1000, attempts=1 + (number < 2))
+        tuner.observe(late, now_s + 1.0 + number / 1000)
+    found = tuner.estimates()
+    assert (found.throttle, tuner.setting.most_requests) == (0.5, 4)
+    assert (found.fixed_s, found.each_s) == (known.fixed_s, known.each_s)
+    tuner.observe(RequestOutcome(100, 1.0, attempts=2), now_s + 2.5)
+    assert tuner.estimates().throttle == 0.25, "the next one that fails is another refusal"
+
+
 def test_the_load_is_what_was_sent_and_what_the_backlog_grew_by() -> None:
     """100 sent in a second while 50 more came than went: 150/s."""
     tuner = RequestTuner()

@@ -13,8 +13,11 @@ The same thinking as in `windowed`, for requests that carry many events. A reque
   When the load needs larger batches to be carried at all (Little's law), they win over the bound.
 * A service that refuses (429, 5xx, no connection) or is suddenly much slower than its own average gets less:
   batches of half the size, and pauses in between, until requests pass again. Nothing is lost: events wait.
-* Where order between requests does not matter, more of them may be under way: one more while there is a
-  backlog and less than one request's worth queues at the service, one less when more than two do (TCP Vegas).
+* Several requests may be under way: one more while there is a backlog and less than one request's worth
+  queues at the service, one less when more than two do (TCP Vegas). What one of them takes is timed from its
+  own beginning: while all go well their answers come one behind the other, a round trip after each was sent.
+  When one meets trouble, those behind it wait for it and are as slow: of all that were under way then only
+  the first counts as a refusal, and none is learned from, or one lost packet would be taken for five.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
+
+TIME_GRAIN_S = 1e-6
+"""A request that begins when another ends may seem to begin so much earlier."""
 
 RECENT_S = 10.0
 """For how long the quickest request, and the cheapest event, are remembered."""
@@ -98,7 +104,7 @@ class RequestKnobs:
         takes, and holds until something is known: it matters only when there is a backlog, and then it is the
         quickest.
     most_requests : int
-        Requests under way at most. Over 1 they may overtake each other.
+        Requests under way at most. Higher: more throughput on a long path.
     fixed_share : float
         Share of the fixed time in a request of full size. Higher: smaller requests, less throughput.
     slow_request : float
@@ -186,17 +192,25 @@ class RequestTuner:
         self._throttle = 1.0
         self._requests = 1
         self._ended_s: float | None = None
+        self._troubled_s = float("-inf")
         self._backlog_events = 0
         self.setting = RequestSetting(self.knobs.most_events, 0.0, 1)
 
     def observe(self, outcome: RequestOutcome, now_s: float) -> RequestSetting:
         """Learn from a request that ended at ``now_s``; the setting from now on."""
         self._measure_load(outcome, now_s)
+        if now_s - outcome.took_s + TIME_GRAIN_S >= self._troubled_s:
+            self._learn(outcome, now_s)
+        self.setting = RequestSetting(self._choose_events(), self._choose_linger_s(), self._requests)
+        return self.setting
+
+    def _learn(self, outcome: RequestOutcome, now_s: float) -> None:
         expected_s = self._cost.expect(outcome.events)
         slow_s = max(self.knobs.slow_request * (expected_s or outcome.took_s), self.knobs.least_slow_s)
         self._took.add(outcome.took_s)
         if outcome.attempts > 1 or not outcome.acknowledged or outcome.took_s > slow_s:
             self._throttle = max(self._throttle / 2, self.LEAST_THROTTLE)
+            self._troubled_s = now_s
             self._requests = max(1, self._requests // 2)
         else:
             self._throttle = min(1.0, self._throttle * 1.5)
@@ -204,8 +218,6 @@ class RequestTuner:
             self._cost.add(outcome.events, outcome.took_s, now_s)
             self._least_fixed.add(max(0.0, outcome.took_s - self._cost.each_s * outcome.events), now_s)
             self._adjust_requests(outcome)
-        self.setting = RequestSetting(self._choose_events(), self._choose_linger_s(), self._requests)
-        return self.setting
 
     def estimates(self) -> RequestEstimates:
         """What has been learned so far."""
