@@ -173,10 +173,34 @@ def test_one_request_at_a_time_is_kept_unless_more_are_allowed() -> None:
     assert tuner.setting.most_requests == 1
 
 
-def test_with_a_backlog_more_requests_are_tried_while_none_queues() -> None:
+def far(events: int) -> float:
+    """140 ms, and 3 µs for each event."""
+    return 0.140 + 0.000003 * events
+
+
+def test_with_a_backlog_on_a_long_path_more_requests_are_tried_while_none_queues() -> None:
+    """A full request of 10,000 keeps the service busy for 30 of 170 ms: five of them for all the time."""
+    tuner = RequestTuner(RequestKnobs(most_requests=20))
+    teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
+    assert 4 <= tuner.setting.most_requests <= 6
+    tuner = RequestTuner(RequestKnobs(most_requests=3))
+    teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
+    assert tuner.setting.most_requests == 3
+
+
+def test_large_requests_on_a_short_path_fill_it_one_at_a_time() -> None:
+    """3,800 events keep the service busy for 38 of 40 ms: a second request would only wait behind them."""
     tuner = RequestTuner(RequestKnobs(most_requests=6))
-    teach(tuner, near, SIZES, backlog=100_000)
-    assert tuner.setting.most_requests == 6
+    teach(tuner, near, [*SIZES, *[3800] * 40], backlog=100_000)
+    assert tuner.setting.most_requests == 1
+
+
+def test_on_a_long_path_events_need_not_wait_for_the_request_before() -> None:
+    """Some events a round trip: no backlog worth the name, and each would be half a round trip older."""
+    for cost, most in ((far, 6), (near, 1)):
+        tuner = RequestTuner(RequestKnobs(most_requests=6))
+        teach(tuner, cost, [3, 5, 1, 4, 2] * 4, backlog=2)
+        assert tuner.setting.most_requests == most
 
 
 def test_without_a_backlog_one_request_is_enough() -> None:
@@ -201,7 +225,7 @@ def test_requests_that_queue_at_the_service_become_fewer() -> None:
 
 def test_a_refusal_halves_the_requests_under_way() -> None:
     tuner = RequestTuner(RequestKnobs(most_requests=8))
-    now_s = teach(tuner, near, SIZES, backlog=100_000)
+    now_s = teach(tuner, far, SIZES, backlog=100_000)
     tuner.observe(RequestOutcome(100, 0.5, attempts=2), now_s + 1)
     assert tuner.setting.most_requests == 4
 
@@ -209,7 +233,7 @@ def test_a_refusal_halves_the_requests_under_way() -> None:
 def test_requests_that_were_under_way_together_are_one_refusal() -> None:
     """One packet is lost: five requests are repeated, or wait behind the one that is."""
     tuner = RequestTuner(RequestKnobs(most_requests=8))
-    now_s = teach(tuner, near, SIZES, backlog=100_000)
+    now_s = teach(tuner, far, SIZES, backlog=100_000)
     known = tuner.estimates()
     for number in range(5):
         late = RequestOutcome(100, 1.0 + number / 1000, attempts=1 + (number < 2))

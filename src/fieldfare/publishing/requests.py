@@ -13,11 +13,14 @@ The same thinking as in `windowed`, for requests that carry many events. A reque
   When the load needs larger batches to be carried at all (Little's law), they win over the bound.
 * A service that refuses (429, 5xx, no connection) or is suddenly much slower than its own average gets less:
   batches of half the size, and pauses in between, until requests pass again. Nothing is lost: events wait.
-* Several requests may be under way: one more while there is a backlog and less than one request's worth
-  queues at the service, one less when more than two do (TCP Vegas). What one of them takes is timed from its
-  own beginning: while all go well their answers come one behind the other, a round trip after each was sent.
-  When one meets trouble, those behind it wait for it and are as slow: of all that were under way then only
-  the first counts as a refusal, and none is learned from, or one lost packet would be taken for five.
+* Several requests may be under way. One at a time wastes what is fixed: a twentieth while requests are as
+  large as is wanted; more where they may not be, on a long path. So there is one more while events wait,
+  those under way do not fill the path, and less than one request's worth queues at the service; one less when
+  more than two do (TCP Vegas), or when fewer would fill the path as well. What one of them takes is timed
+  from its own beginning: while all go well their answers come one behind the other, a round trip after each
+  was sent. When one meets trouble, those behind it wait for it and are as slow: of all that were under way
+  then only the first counts as a refusal, and none is learned from, or one lost packet would be taken for
+  five.
 """
 
 from __future__ import annotations
@@ -28,6 +31,13 @@ from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
 
 TIME_GRAIN_S = 1e-6
 """A request that begins when another ends may seem to begin so much earlier."""
+
+LONG_PATH_S = 0.010
+"""A request that takes so long however few its events are is worth another one beside it as soon as any event
+waits: what it costs both ends is far less. On a shorter path events had better travel together."""
+
+FULL_PATH = 0.75
+"""So busy with what is under way that one more would win little."""
 
 RECENT_S = 10.0
 """For how long the quickest request, and the cheapest event, are remembered."""
@@ -237,12 +247,19 @@ class RequestTuner:
         self._backlog_events = outcome.backlog_events
 
     def _adjust_requests(self, outcome: RequestOutcome) -> None:
-        """TCP Vegas: how many of the requests under way are queueing at the service?"""
+        """TCP Vegas: how many of the requests under way are queueing at the service? And are they enough?
+
+        Of a request's time its events keep somebody busy, the rest is the path's, in which others may be
+        under way: as many as keep somebody busy all the time.
+        """
         least_s = (self._least_fixed.value or 0.0) + self._cost.each_s * outcome.events
         queueing = self._requests * (1 - least_s / outcome.took_s) if outcome.took_s > 0 else 0.0
-        if queueing > 2:
+        path_s = self._least_fixed.value or 0.0
+        busy = (least_s - path_s) / least_s if least_s > 0 else 0.0
+        waiting = outcome.backlog_events >= (1 if path_s >= LONG_PATH_S else self.setting.most_events)
+        if queueing > 2 or (self._requests - 1) * busy >= FULL_PATH:
             self._requests = max(1, self._requests - 1)
-        elif queueing < 1 and outcome.backlog_events >= self.setting.most_events:
+        elif queueing < 1 and self._requests * busy < FULL_PATH and waiting:
             self._requests = min(self.knobs.most_requests, self._requests + 1)
 
     def _choose_events(self) -> int:
