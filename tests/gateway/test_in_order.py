@@ -68,6 +68,20 @@ def test_one_whose_predecessor_does_not_come_is_refused_after_a_moment(tmp_path,
     run(work)
 
 
+def test_one_that_never_can_be_in_order_is_told_at_once(tmp_path, monkeypatch):
+    """The one before it was given up by its publisher, and has arrived all the same."""
+    monkeypatch.setattr(in_order, "HOLD_S", 60.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for sequence in range(3):
+                assert (await post(r, sequence, sequence - 1)).status_code == 200
+            told = problem(await post(r, 3, 1), 409)
+            assert told["type"].endswith("out-of-order") and told["newest"] == 2
+
+    run(work)
+
+
 def test_nobody_waits_for_a_request_that_was_refused_for_good(tmp_path, monkeypatch):
     monkeypatch.setattr(in_order, "HOLD_S", 60.0)
 

@@ -22,6 +22,7 @@ from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_sett
 from fieldfare.gateway.upkeep.garbage import Garbage
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
+from fieldfare.runtimes.process.without_pandas import leave_out_pandas
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.private import keep_private
 
@@ -127,4 +128,5 @@ def listen(host: str, port: int) -> socket.socket | None:
 
 
 if __name__ == "__main__":
+    leave_out_pandas()
     sys.exit(main())

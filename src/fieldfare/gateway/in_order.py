@@ -74,8 +74,10 @@ class InOrder:
             self._followers.setdefault(key, []).append(follower)
             try:
                 place = await self._append(record)
-                if isinstance(place, Appended) or place.newest >= sequence:
-                    return place
+                if isinstance(place, Appended) or place.newest > key[2]:
+                    return (
+                        place  # What it follows has been followed by another one: it never will be in order.
+                    )
                 if not await self._has_come(record.space, follower.has_come, until_s):
                     return place
             finally:
