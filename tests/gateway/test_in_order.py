@@ -12,7 +12,7 @@ from gateway_support import EVENTS, LINES, encode, event, run, running
 from test_publish_http import problem, stored
 
 from fieldfare.gateway import in_order
-from fieldfare.gateway.in_order import InOrder
+from fieldfare.gateway.in_order import KeptInOrder
 from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder
 
 
@@ -41,7 +41,7 @@ def test_requests_that_overtake_each_other_are_appended_in_order(tmp_path):
                 assert [answer.status_code for answer in answers] == [200] * 20
                 assert [answer.json()["follows"] for answer in answers] == [n - 1 for n in sequences]
             assert ids(r) == list(range(200))
-            assert not r.gateway.writer._in_order._followers and not r.gateway.writer.queued_bytes
+            assert not r.gateway.writer._in_order._waiting and not r.gateway.writer.queued_bytes
 
     run(work)
 
@@ -88,7 +88,7 @@ def test_nobody_waits_for_a_request_that_was_refused_for_good(tmp_path, monkeypa
     async def work() -> None:
         async with running(tmp_path) as r:
             behind = [asyncio.create_task(post(r, n, n - 1)) for n in (8, 9)]
-            while len(r.gateway.writer._in_order._followers) < 2:
+            while len(r.gateway.writer._in_order._waiting) < 2:
                 await asyncio.sleep(0)
             refused = await r.client.post(EVENTS, content=b"{oops\n", headers=sent_as(7, -1))
             assert refused.status_code == 400
@@ -161,7 +161,7 @@ def test_who_waits_takes_room_in_front_of_the_log_and_no_more_than_there_is(tmp_
     async def work() -> None:
         async with running(tmp_path) as r:
             waiting = [asyncio.create_task(post(r, n, n - 1, f"p{n}")) for n in range(10, 20)]
-            while len(r.gateway.writer._in_order._followers) < 10:
+            while len(r.gateway.writer._in_order._waiting) < 10:
                 await asyncio.sleep(0)
             assert r.gateway.writer.queued_bytes > 0
             assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {409}
@@ -179,7 +179,7 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
             await asyncio.sleep(0)
             return OutOfOrder(-1)
 
-        waiting = InOrder(append)
+        waiting = KeptInOrder(append)
         records = [NewRecord("s", b"{}\n", 1, f"p{n}", 9, follows=8) for n in range(10)]
         tasks = [asyncio.create_task(waiting.append(record)) for record in records]
         begun_s = time.monotonic()
@@ -190,6 +190,6 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert not waiting._followers and not waiting._room.total
+        assert not waiting._waiting and not waiting._room.total
 
     run(work)

@@ -30,14 +30,14 @@ _Key = tuple[str, str, int]
 
 
 @dataclass(eq=False, slots=True)
-class _Follower:
+class _Behind:
     """Who follows another one, from before it is tried: what it follows may be appended meanwhile."""
 
     sequence: int
     has_come: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class InOrder:
+class KeptInOrder:
     """Appends records, each behind the one that it follows; used on one event loop.
 
     Parameters
@@ -48,7 +48,7 @@ class InOrder:
 
     def __init__(self, append: Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]) -> None:
         self._append = append
-        self._followers: dict[_Key, list[_Follower]] = {}
+        self._waiting: dict[_Key, list[_Behind]] = {}
         self._room = SharedRoom(HELD_MAX)
 
     async def append(self, record: NewRecord) -> Appended | OutOfOrder:
@@ -70,8 +70,8 @@ class InOrder:
     async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended | OutOfOrder:
         until_s = asyncio.get_running_loop().time() + HOLD_S
         while True:
-            follower = _Follower(sequence)
-            self._followers.setdefault(key, []).append(follower)
+            follower = _Behind(sequence)
+            self._waiting.setdefault(key, []).append(follower)
             try:
                 place = await self._append(record)
                 if isinstance(place, Appended) or place.newest > key[2]:
@@ -100,13 +100,13 @@ class InOrder:
         space, producer, sequence = key
         ahead = [sequence]
         while ahead:
-            for follower in self._followers.get((space, producer, ahead.pop()), ()):
+            for follower in self._waiting.get((space, producer, ahead.pop()), ()):
                 if not follower.has_come.done():
                     follower.has_come.set_result(has_come)
                     ahead.append(follower.sequence)
 
-    def _forget(self, key: _Key, follower: _Follower) -> None:
-        others = self._followers[key]
+    def _forget(self, key: _Key, follower: _Behind) -> None:
+        others = self._waiting[key]
         others.remove(follower)
         if not others:
-            del self._followers[key]
+            del self._waiting[key]

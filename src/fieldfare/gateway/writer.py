@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
-from fieldfare.gateway.in_order import InOrder
+from fieldfare.gateway.in_order import KeptInOrder
 from fieldfare.gateway.turns import SharedRoom, Turns
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
@@ -310,7 +310,7 @@ class Writer:
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
-        self._in_order = InOrder(self._append)
+        self._in_order = KeptInOrder(self._append)
         self._threads = (self._appends, self._changes, self._saves)
 
     def start(self) -> None:
