@@ -209,6 +209,15 @@ def test_without_a_backlog_one_request_is_enough() -> None:
     assert tuner.setting.most_requests == 1
 
 
+def test_requests_under_way_leave_one_after_the_other_and_not_all_together() -> None:
+    """280 events a round trip in six requests: one every 23 ms. With few events none waits for company."""
+    for events, linger_s in ((280, 0.140 / 6), (1, 0.0)):
+        tuner = RequestTuner(RequestKnobs(most_requests=6))
+        teach(tuner, far, [events, *[events + 1, events] * 20], backlog=1)
+        assert tuner.setting.most_requests == 6
+        assert tuner.setting.linger_s == pytest.approx(linger_s, abs=0.001)
+
+
 def test_requests_that_queue_at_the_service_become_fewer() -> None:
     """The service serves one at a time: w requests under way take w times as long."""
     tuner = RequestTuner(RequestKnobs(most_requests=10))

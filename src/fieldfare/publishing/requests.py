@@ -39,6 +39,9 @@ waits: what it costs both ends is far less. On a shorter path events had better 
 FULL_PATH = 0.75
 """So busy with what is under way that one more would win little."""
 
+CROWD = 4.0
+"""With so many events in a round trip for each request under way, one waits for others."""
+
 RECENT_S = 10.0
 """For how long the quickest request, and the cheapest event, are remembered."""
 
@@ -284,6 +287,11 @@ class RequestTuner:
     def _choose_linger_s(self) -> float:
         took_s = self._took.value or 0.0
         linger_s = (1 - self._throttle) * took_s
+        path_s = self._least_fixed.value or 0.0
+        if self._requests > 1 and (self._load.value or 0.0) * path_s > CROWD * self._requests:
+            # Their answers come together, and the next ones would leave together: one with all, some with one
+            # event. Spaced evenly over a round trip they carry as many each.
+            linger_s = max(linger_s, path_s / self._requests)
         if self.knobs.latency_bound_s is not None:
             # An event may wait for the request before it; the rest of the bound is for company.
             linger_s = max(linger_s, self.knobs.latency_bound_s - 2 * took_s)
