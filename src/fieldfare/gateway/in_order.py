@@ -74,10 +74,10 @@ class KeptInOrder:
             self._waiting.setdefault(key, []).append(follower)
             try:
                 place = await self._append(record)
-                if isinstance(place, Appended) or place.newest > key[2]:
-                    return (
-                        place  # What it follows has been followed by another one: it never will be in order.
-                    )
+                if isinstance(place, Appended):
+                    return place
+                if place.newest > key[2]:  # Another one has followed that: this never will be in order.
+                    return place
                 if not await self._has_come(record.space, follower.has_come, until_s):
                     return place
             finally:
