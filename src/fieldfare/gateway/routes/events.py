@@ -233,14 +233,14 @@ def _sender_of(request: Request) -> _Sender:
     producer = header(request, b"fieldfare-producer")
     sequence = header(request, b"fieldfare-sequence")
     follows = header(request, b"fieldfare-follows")
-    if producer is None and sequence is None and follows is None:
+    if producer is None and sequence is None:
+        if follows is not None:
+            detail = "Fieldfare-Follows needs Fieldfare-Producer and Fieldfare-Sequence."
+            raise HttpProblem(400, "bad-header", detail)
         return _Sender()
     if producer is None or sequence is None:
         raise HttpProblem(
-            400,
-            "bad-header",
-            "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither; Fieldfare-Follows needs"
-            " them.",
+            400, "bad-header", "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither."
         )
     if not 1 <= len(producer) <= 128:
         raise HttpProblem(400, "bad-header", "Fieldfare-Producer has 1 to 128 characters.")
