@@ -209,6 +209,15 @@ def test_without_a_backlog_one_request_is_enough() -> None:
     assert tuner.setting.most_requests == 1
 
 
+def test_a_path_that_is_found_to_be_short_has_one_request_again() -> None:
+    """A program began on a busy machine: its first answers took as long as those of a long path."""
+    tuner = RequestTuner(RequestKnobs(most_requests=6))
+    now_s = teach(tuner, far, [3, 5, 1, 4, 2] * 4, backlog=2)
+    assert tuner.setting.most_requests == 6
+    teach(tuner, near, [3, 5, 1, 4, 2] * 2, start_s=now_s, backlog=2)
+    assert tuner.setting.most_requests == 1
+
+
 def test_requests_under_way_leave_one_after_the_other_and_not_all_together() -> None:
     """280 events a round trip in six requests: one every 23 ms. With few events none waits for company."""
     for events, linger_s in ((280, 0.140 / 6), (1, 0.0)):

@@ -259,8 +259,10 @@ class RequestTuner:
         queueing = self._requests * (1 - least_s / outcome.took_s) if outcome.took_s > 0 else 0.0
         path_s = self._least_fixed.value or 0.0
         busy = (least_s - path_s) / least_s if least_s > 0 else 0.0
-        waiting = outcome.backlog_events >= (1 if path_s >= LONG_PATH_S else self.setting.most_events)
-        if queueing > 2 or (self._requests - 1) * busy >= FULL_PATH:
+        is_long = path_s >= LONG_PATH_S
+        waiting = outcome.backlog_events >= (1 if is_long else self.setting.most_events)
+        is_too_much = queueing > 2 or (self._requests - 1) * busy >= FULL_PATH
+        if is_too_much or not (is_long or waiting):
             self._requests = max(1, self._requests - 1)
         elif queueing < 1 and self._requests * busy < FULL_PATH and waiting:
             self._requests = min(self.knobs.most_requests, self._requests + 1)
