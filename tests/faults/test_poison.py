@@ -72,12 +72,14 @@ def test_a_record_that_makes_matching_raise_and_a_clock_that_jumps_hold_nobody_u
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_record_that_no_task_survives_holds_nobody_up(tmp_path: Path, how: str) -> None:
-    """Also one that ends its process (a fault in a library); and after the bug is mended."""
+@pytest.mark.parametrize(("how", "matchers"), [("raise", 1), ("kill", 1), ("raise", 2), ("kill", 2)])
+def test_a_record_that_no_task_survives_holds_nobody_up(tmp_path: Path, how: str, matchers: int) -> None:
+    """Also one that ends its process (a fault in a library), where it is read or at a matcher that it was
+    sent to; and after the bug is mended."""
     environment, poison, _ = hooks(tmp_path)
     poison.write_text(f"{SOUR}\n{how}")
-    with scene(tmp_path / "data", 132, environment=environment, **BUSY) as played:
+    held = {"partitioning": "hash", "matchers": matchers}
+    with scene(tmp_path / "data", 132, environment=environment, **BUSY, **held) as played:
         for _ in range(2):
             played.load.flow(played.random.randrange(50, 200))
             offset = publish_sour(played)
