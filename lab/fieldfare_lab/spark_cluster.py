@@ -150,6 +150,8 @@ class SparkCluster:
         recovery = {
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
+            # So long a new driver may wait for one that is gone; a minute by itself.
+            "spark.deploy.recoveryTimeout": "10s",
         }
         options = " ".join(f"-D{name}={value}" for name, value in recovery.items())
         self._start(
