@@ -118,3 +118,18 @@ def test_more_workers_that_come_later_are_used(tmp_path: Path) -> None:
         until(lambda: "there are more cores" in scene.service.folder.log_of("pipeline").read_text())
         scene.flows()
         assert scene.check() > 50
+
+
+@pytest.mark.slow
+def test_yarn_gives_executors_and_others_when_they_die(tmp_path: Path) -> None:
+    """A real ResourceManager and NodeManager; of this environment containers have Spark's jars alone."""
+    with ClusterScene(tmp_path, on_kafka=True, on_yarn=True) as scene:
+        scene.begin()
+        scene.flows()
+        executors = scene.yarn.executors()
+        os.kill(executors[-1], signal.SIGKILL)
+        scene.flows()
+        until(lambda: set(scene.yarn.executors()) - set(executors), why=scene.logs())
+        os.kill(scene.service.driver, signal.SIGKILL)
+        scene.flows()
+        assert scene.check() > 100
