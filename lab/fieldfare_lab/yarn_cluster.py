@@ -84,6 +84,13 @@ class YarnCluster:
             self.close()
             raise
 
+    address = "yarn"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What whoever starts Spark is to have in its environment."""
+        return {"HADOOP_CONF_DIR": str(self.configuration)}
+
     @property
     def properties(self) -> dict[str, str]:
         """What Spark is told besides: what Java needs is on every machine already."""
@@ -94,8 +101,8 @@ class YarnCluster:
             "spark.executor.memoryOverhead": "2g",
         }
 
-    def executors(self) -> list[int]:
-        """The Java processes of the executors that run now, oldest first."""
+    def running(self) -> list[int]:
+        """The Java processes of the executors that run now."""
         found = []
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -107,6 +114,10 @@ class YarnCluster:
                 found.append(int(each.parent.name))
         return sorted(found)
 
+    def kill(self, executor: int) -> None:
+        """End one."""
+        os.kill(executor, signal.SIGKILL)
+
     def _is_mine(self, line: bytes) -> bool:
         return str(self.folder).encode() in line
 
@@ -117,7 +128,7 @@ class YarnCluster:
 
     def close(self) -> None:
         """End all, and remove what was written."""
-        for pid in self.executors():
+        for pid in self.running():
             os.kill(pid, signal.SIGKILL)
         for process in reversed(self._processes):
             process.kill()

@@ -11,6 +11,7 @@ import pytest
 from service_support import Api, RunningService, until
 
 from fieldfare_lab.feeding import Feed, Reader
+from fieldfare_lab.pods import Pods
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 from fieldfare_lab.yarn_cluster import YarnCluster, why_no_yarn
 
@@ -29,8 +30,8 @@ class ClusterScene:
         Whether workers get nothing of the service's machine: logs in Kafka, the index in the shared folder.
     workers, cpu_limit
         Of the cluster.
-    on_yarn
-        On YARN instead of a standalone cluster.
+    manager
+        Who gives executors, when it is no standalone cluster.
     """
 
     def __init__(
@@ -40,23 +41,22 @@ class ClusterScene:
         on_kafka: bool,
         workers: int = 3,
         cpu_limit: float | None = None,
-        on_yarn: bool = False,
+        manager: type[YarnCluster | Pods] | None = None,
     ) -> None:
-        if (reason := why_no_cluster() or (why_no_yarn() if on_yarn else None)) is not None:
+        if (reason := why_no_cluster() or (why_no_yarn() if manager is YarnCluster else None)) is not None:
             pytest.skip(reason)
         self._stack = ExitStack()
         self.folder = folder
-        self.yarn: YarnCluster | None = None
-        self.cluster: SparkCluster | None = None
+        self.manager: YarnCluster | Pods | None = None
         with ExitStack() as stack:
             settings: dict[str, Any] = {}
             if on_kafka:
                 self.broker = stack.enter_context(kafka_rig.own_broker())
                 settings["log"] = f"kafka://{self.broker.address}/events?partitions=2"
                 settings["index_store"] = (folder / "shared").as_uri()
-            if on_yarn:
-                self.yarn = stack.enter_context(YarnCluster())
-                settings |= self._on_yarn()
+            if manager is not None:
+                self.manager = stack.enter_context(manager())
+                settings |= self._of_manager(self.manager)
             else:
                 self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=cpu_limit))
                 settings["master"] = self.cluster.address
@@ -67,12 +67,12 @@ class ClusterScene:
             self.api = Api(self.service.url)
             self._stack = stack.pop_all()
 
-    def _on_yarn(self) -> dict[str, Any]:
+    def _of_manager(self, manager: YarnCluster | Pods) -> dict[str, Any]:
         properties = self.folder / "spark.properties"
-        told = self.yarn.properties | {"spark.driver.host": "127.0.0.1"}
+        told = manager.properties | {"spark.driver.host": "127.0.0.1"}
         properties.write_text("".join(f"{name} {value}\n" for name, value in told.items()))
-        environment = {"HADOOP_CONF_DIR": str(self.yarn.configuration), "SPARK_LOCAL_IP": "127.0.0.1"}
-        return {"master": "yarn", "spark_properties": properties, "environment": environment}
+        environment = manager.environment | {"SPARK_LOCAL_IP": "127.0.0.1"}
+        return {"master": manager.address, "spark_properties": properties, "environment": environment}
 
     def _stop(self) -> None:
         if self.service.process.poll() is None:
@@ -118,10 +118,10 @@ class ClusterScene:
     def logs(self) -> str:
         """What the service and its executors say: for who has to find out why."""
         paths = [self.service.folder.log_of("pipeline"), self.service.folder.spark_log]
-        workers = self.cluster.workers if self.cluster is not None else ()
-        for worker in workers:
-            paths += (worker.folder / "work").glob("app-*/*/stderr")
-        said = [] if self.yarn is None else [self.yarn.logs()]
+        if self.manager is None:
+            for worker in self.cluster.workers:
+                paths += (worker.folder / "work").glob("app-*/*/stderr")
+        said = [] if self.manager is None else [self.manager.logs()]
         said += [f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in paths if path.exists()]
         return "\n".join([self.service.console, *said])
 
