@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +32,7 @@ Document = dict[str, Any]
 class Pod:
     """A pod, and the process that it is here."""
 
-    def __init__(self, document: Document, folder: Path, command: list[str], base: dict[str, str]) -> None:
+    def __init__(self, document: Document, folder: Path, root: str | None, base: dict[str, str]) -> None:
         self.document = document
         self.name: str = document["metadata"]["name"]
         container = document["spec"]["containers"][0]
@@ -44,6 +43,9 @@ class Pod:
         environment = base | {
             each["name"]: each.get("value") or told.get(_field(each), "") for each in container["env"]
         }
+        command = ["/bin/bash", str(ENTRYPOINT)]
+        if root is not None:
+            command = ["chroot", root, "env", "-C", str(self.folder), "/bin/bash", "/opt/entrypoint.sh"]
         environment |= {"SPARK_LOCAL_DIRS": str(scratch), "TMPDIR": str(scratch), "HOME": str(self.folder)}
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -75,6 +77,12 @@ class Pod:
         self.process.wait()
 
 
+def _spark_home() -> str:
+    """Where the image has Spark."""
+    lines = ENTRYPOINT.with_name("Dockerfile").read_text().splitlines()
+    return next(line.partition("SPARK_HOME=")[2] for line in lines if line.startswith("ENV SPARK_HOME="))
+
+
 def _field(variable: Document) -> str:
     return str(variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath"))
 
@@ -82,24 +90,17 @@ def _field(variable: Document) -> str:
 class Pods:
     """The API, and the pods; all ends with `close`.
 
-    Parameters
-    ----------
-    root
-        A folder that has what the image has, for `chroot`. Default: this machine's Python and Spark.
+    ``FIELDFARE_EXECUTOR_ROOT`` names a folder with what the image has, where pods run by ``chroot``; it has
+    this machine's ``/tmp`` and ``/proc``. Without, they have this machine's Python and Spark.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self) -> None:
         self._held = tempfile.TemporaryDirectory(prefix="pods-")
         self.folder = Path(self._held.name)
-        self._base = {
-            "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-        }
-        if root is None:
-            self._command = ["/bin/bash", str(ENTRYPOINT)]
-            self._base["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-        else:
-            self._command = [shutil.which("chroot") or "chroot", str(root), "/bin/bash", "/opt/entrypoint.sh"]
+        self._root = os.environ.get("FIELDFARE_EXECUTOR_ROOT")
+        python = "/usr" if self._root else sys.base_prefix
+        self._base = {"PATH": f"{python}/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        self._base["SPARK_HOME"] = _spark_home() if self._root else str(Path(pyspark.__file__).parent)
         self.pods: dict[str, Pod] = {}
         self._others: dict[str, Document] = {}
         self._lock = threading.Lock()
@@ -164,7 +165,7 @@ class Pods:
 
     def _pods(self, method: str, name: str, selector: str, body: Document) -> tuple[int, Document]:
         if method == "POST":
-            pod = Pod(body, self.folder, self._command, self._base)
+            pod = Pod(body, self.folder, self._root, self._base)
             self.pods[pod.name] = pod
             return 201, pod.described()
         if name and name not in self.pods:
