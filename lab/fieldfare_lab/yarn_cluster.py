@@ -25,10 +25,11 @@ from fieldfare_lab.maven import fetched
 
 VERSION = "3.5.0"
 READY_S = 90.0
-ARTIFACTS = tuple(
-    f"org.apache.hadoop:{name}:{VERSION}"
-    for name in ("hadoop-yarn-server-resourcemanager", "hadoop-yarn-server-nodemanager", "hadoop-common")
+_PARTS = (
+    *("yarn-server-resourcemanager", "yarn-server-nodemanager", "yarn-server-timelineservice"),
+    *("yarn-client", "hdfs-client", "common"),
 )
+ARTIFACTS = tuple(f"org.apache.hadoop:hadoop-{name}:{VERSION}" for name in _PARTS)
 MEMORY_MB, CORES = 16_384, 4
 _PORTS = (
     "resourcemanager.address",
@@ -45,6 +46,12 @@ _QUEUES = {
     "yarn.scheduler.capacity.root.default.capacity": "100",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
 }
+_LOG4J = """\
+log4j.rootLogger=INFO,out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{HH:mm:ss} %p %c{1}: %m%n
+"""
 _JAVA = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -143,6 +150,7 @@ class YarnCluster:
 
     def _configure(self) -> None:
         self.configuration.mkdir()
+        (self.configuration / "log4j.properties").write_text(_LOG4J)
         settings = {f"yarn.{name}": f"127.0.0.1:{find_free_port()}" for name in _PORTS} | {
             "yarn.resourcemanager.hostname": "127.0.0.1",
             "yarn.nodemanager.hostname": "127.0.0.1",
