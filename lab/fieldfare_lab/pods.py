@@ -99,7 +99,7 @@ class Pods:
         self.folder = Path(self._held.name)
         self._root = os.environ.get("FIELDFARE_EXECUTOR_ROOT")
         python = "/usr" if self._root else sys.base_prefix
-        self._base = {"PATH": f"{python}/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        self._base = {"PATH": f"{python}/bin:/usr/local/bin:/usr/bin:/usr/sbin:/bin", "LANG": "C.UTF-8"}
         self._base["SPARK_HOME"] = _spark_home() if self._root else str(Path(pyspark.__file__).parent)
         self.pods: dict[str, Pod] = {}
         self._others: dict[str, Document] = {}
