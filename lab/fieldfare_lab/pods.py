@@ -28,6 +28,8 @@ ENTRYPOINT = Path(__file__).resolve().parents[2] / "deploy" / "spark-executor" /
 
 Document = dict[str, Any]
 
+_LISTS = {"configmaps/": "ConfigMapList", "persistentvolumeclaims/": "PersistentVolumeClaimList"}
+
 
 class Pod:
     """A pod, and the process that it is here."""
@@ -120,6 +122,7 @@ class Pods:
         return {
             "spark.kubernetes.container.image": "spark-executor:4.2.0",
             "spark.kubernetes.namespace": "fieldfare",
+            "spark.kubernetes.executor.enableApiWatcher": "false",
             "spark.kubernetes.executor.apiPollingInterval": f"{POLL_S}s",
             "spark.executor.instances": "2",
             "spark.executor.memoryOverhead": "2g",
@@ -193,7 +196,7 @@ class Pods:
         found = self._others.get(name)
         if not name.endswith("/"):
             return (200, found) if found is not None else (404, _status(404))
-        kind = {"configmaps/": "ConfigMapList"}.get(name, "List")
+        kind = _LISTS.get(name, "List")
         return 200, {"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
