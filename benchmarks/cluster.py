@@ -251,9 +251,8 @@ class Run:
         for _ in range(WARM_TURNS):
             publish(url, self.records, WARM_EVENTS)
             wait_matched(self.service.folder)
-        for worker in self.cluster.workers:
-            if worker.group is not None and self.limit is not None:
-                worker.group.limit(self.limit)
+        if self.limit is not None:
+            self.cluster.limit(self.limit)
 
     def throughput(self, events: int) -> dict[str, Any]:
         """What is matched in a second of a backlog, and what the cores did meanwhile."""

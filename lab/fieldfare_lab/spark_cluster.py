@@ -190,6 +190,12 @@ class SparkCluster:
         """End a worker with its executors, as when its machine loses its power."""
         self.workers[number].kill()
 
+    def limit(self, cores: float) -> None:
+        """Let each worker have so much from now on, where it is limited at all."""
+        for worker in self.workers:
+            if worker.group is not None:
+                worker.group.limit(cores)
+
     def wait_for_workers(self) -> None:
         """Wait until the master knows all that run."""
         give_up_s = time.monotonic() + READY_S
