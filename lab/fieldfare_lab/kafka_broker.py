@@ -25,10 +25,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from fieldfare_lab.maven import fetched
-
 VERSION = "4.3.1"
 READY_S = 60.0
+JARS = Path(__file__).resolve().parents[2] / ".kafka" / "jars"
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion><groupId>fieldfare</groupId><artifactId>broker</artifactId><version>1</version>
+<dependencies><dependency>
+<groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+</dependency></dependencies></project>
+"""
 
 _SETTINGS = """
 process.roles=broker,controller
@@ -62,11 +68,31 @@ def why_no_broker() -> str | None:
         return "confluent-kafka is not installed"
     if shutil.which("java") is None:
         return "there is no Java"
-    return _jars()[1]
+    if not any(JARS.glob("kafka_*.jar")):
+        if shutil.which("mvn") is None:
+            return f"there is no Maven to fetch Kafka's jars to {JARS}"
+        return _fetch()
+    return None
 
 
-def _jars() -> tuple[Path, str | None]:
-    return fetched("jars", (f"org.apache.kafka:kafka_2.13:{VERSION}",))
+def _fetch() -> str | None:
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=JARS.parent) as folder:
+        (Path(folder) / "pom.xml").write_text(_POM)
+        goal = "dependency:copy-dependencies"
+        done = subprocess.run(
+            ["mvn", "-q", "-B", goal, "-DincludeScope=runtime", "-DoutputDirectory=jars"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            return f"Maven could not fetch Kafka's jars: {done.stdout.strip()[:300]}"
+        try:
+            (Path(folder) / "jars").rename(JARS)
+        except OSError:  # Another was quicker.
+            return None if any(JARS.glob("kafka_*.jar")) else f"{JARS} could not be written"
+    return None
 
 
 def find_free_port() -> int:
@@ -141,7 +167,7 @@ class KafkaBroker:
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / "broker.log").open("ab") as log:
             return subprocess.Popen(
-                [*_JAVA, "-cp", f"{_jars()[0]}/*", program, *arguments],
+                [*_JAVA, "-cp", f"{JARS}/*", program, *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,

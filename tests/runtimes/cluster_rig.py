@@ -11,9 +11,7 @@ import pytest
 from service_support import Api, RunningService, until
 
 from fieldfare_lab.feeding import Feed, Reader
-from fieldfare_lab.pods import Pods
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
-from fieldfare_lab.yarn_cluster import YarnCluster, why_no_yarn
 
 START_S = 420.0
 SUBSCRIPTIONS = {"all": "data.n >= 0", "third": "data.n % 3 = 1", "none": "data.n < 0"}
@@ -30,49 +28,29 @@ class ClusterScene:
         Whether workers get nothing of the service's machine: logs in Kafka, the index in the shared folder.
     workers, cpu_limit
         Of the cluster.
-    manager
-        Who gives executors, when it is no standalone cluster.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        on_kafka: bool,
-        workers: int = 3,
-        cpu_limit: float | None = None,
-        manager: type[YarnCluster | Pods] | None = None,
+        self, folder: Path, *, on_kafka: bool, workers: int = 3, cpu_limit: float | None = None
     ) -> None:
-        if (reason := why_no_cluster() or (why_no_yarn() if manager is YarnCluster else None)) is not None:
+        if (reason := why_no_cluster()) is not None:
             pytest.skip(reason)
         self._stack = ExitStack()
         self.folder = folder
-        self.manager: YarnCluster | Pods | None = None
         with ExitStack() as stack:
             settings: dict[str, Any] = {}
             if on_kafka:
                 self.broker = stack.enter_context(kafka_rig.own_broker())
                 settings["log"] = f"kafka://{self.broker.address}/events?partitions=2"
                 settings["index_store"] = (folder / "shared").as_uri()
-            if manager is not None:
-                self.manager = stack.enter_context(manager())
-                settings |= self._of_manager(self.manager)
-            else:
-                self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=cpu_limit))
-                settings["master"] = self.cluster.address
+            self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=cpu_limit))
+            settings["master"] = self.cluster.address
             self.service = RunningService(folder / "data", **settings)
             stack.callback(self._stop)
             # Each worker fetches an archive and unpacks 400 MB, on a machine that others use, too.
             self.service.wait_ready(START_S)
             self.api = Api(self.service.url)
             self._stack = stack.pop_all()
-
-    def _of_manager(self, manager: YarnCluster | Pods) -> dict[str, Any]:
-        properties = self.folder / "spark.properties"
-        told = manager.properties | {"spark.driver.host": "127.0.0.1"}
-        properties.write_text("".join(f"{name} {value}\n" for name, value in told.items()))
-        environment = manager.environment | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        return {"master": manager.address, "spark_properties": properties, "environment": environment}
 
     def _stop(self) -> None:
         if self.service.process.poll() is None:
@@ -118,11 +96,9 @@ class ClusterScene:
     def logs(self) -> str:
         """What the service and its executors say: for who has to find out why."""
         paths = [self.service.folder.log_of("pipeline"), self.service.folder.spark_log]
-        if self.manager is None:
-            for worker in self.cluster.workers:
-                paths += (worker.folder / "work").glob("app-*/*/stderr")
-        said = [] if self.manager is None else [self.manager.logs()]
-        said += [f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in paths if path.exists()]
+        for worker in self.cluster.workers:
+            paths += (worker.folder / "work").glob("app-*/*/stderr")
+        said = [f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in paths if path.exists()]
         return "\n".join([self.service.console, *said])
 
     def __enter__(self) -> Self:

@@ -16,8 +16,6 @@ from cluster_rig import ClusterScene
 from service_support import until
 
 from fieldfare_lab.cpu_group import why_no_groups
-from fieldfare_lab.pods import Pods
-from fieldfare_lab.yarn_cluster import YarnCluster
 
 pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -128,22 +126,3 @@ def test_more_workers_that_come_later_are_used(tmp_path: Path) -> None:
         until(lambda: "there are more cores" in scene.service.folder.log_of("pipeline").read_text())
         scene.flows()
         assert scene.check() > 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("manager", [YarnCluster, Pods])
-def test_yarn_and_kubernetes_give_executors_and_others_when_they_die(
-    tmp_path: Path, manager: type[YarnCluster | Pods]
-) -> None:
-    """A real ResourceManager and NodeManager; a stand-in for Kubernetes, whose pods begin as those of the
-    image's do. Of this environment executors have Spark's jars alone."""
-    with ClusterScene(tmp_path, on_kafka=True, manager=manager) as scene:
-        scene.begin()
-        scene.flows()
-        executors = set(scene.manager.running())
-        scene.manager.kill(max(executors))
-        scene.flows()
-        until(lambda: set(scene.manager.running()) - executors, why=scene.logs())
-        os.kill(scene.service.driver, signal.SIGKILL)
-        scene.flows()
-        assert scene.check() > 100
