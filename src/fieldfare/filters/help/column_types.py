@@ -132,10 +132,12 @@ class _Columns(NamedTuple):
 
     def column(self, e: Expression) -> tuple[Path, ColumnType] | None:
         """The column that a part of a filter reads, as the text names it, and what it has, if known."""
-        known = self.paths(e)
-        kind = self.type_of(known[1]) if known is not None else self._computed(e)
-        names = [paths[0] for part in walk(e) if (paths := self.paths(part)) is not None]
-        return (names[0], kind) if names and kind is not None else None
+        kind = self._kind(e)
+        if kind is None:
+            return None
+        names = (paths[0] for part in walk(e) if (paths := self.paths(part)) is not None)
+        name = next(names, None)
+        return None if name is None else (name, kind)
 
     def _computed(self, e: Expression) -> ColumnType | None:
         """What something computed has."""
@@ -153,9 +155,9 @@ class _Columns(NamedTuple):
 
     def _kind(self, e: Expression) -> ColumnType | None:
         if isinstance(e, Literal):
-            return _OF_TYPE[_type_of(e.value)]
-        column = self.column(e)
-        return column[1] if column is not None else None
+            return None if e.value is None else _OF_TYPE[_type_of(e.value)]
+        known = self.paths(e)
+        return self._computed(e) if known is None else self.type_of(known[1])
 
     def paths(self, e: Expression) -> tuple[Path, Path] | None:
         """Of an attribute, or a part of an element: the path that the text names, and the column's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from fieldfare.filters import values as sets
@@ -32,6 +33,9 @@ MAX_NAME_DEPTH = 8
 MAX_ELEMENTS = 32
 """So many elements of an array tell what its elements are."""
 
+MAX_VALUES = 10_000
+"""So many values of elements tell what they are."""
+
 MAX_PREDICATES = 200
 """So many predicates are held against the sample."""
 
@@ -49,6 +53,7 @@ class Sample:
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
         self._columns: dict[Path, list[Any]] = {}
+        self._types: dict[Path, ColumnType | None] = {}
 
     def column(self, path: Path) -> list[Any]:
         """The values of an attribute or a derived column, event by event; ABSENT where it is missing."""
@@ -66,12 +71,14 @@ class Sample:
 
     def type_of(self, path: Path) -> ColumnType | None:
         """What all values of an attribute are; None if several things, or nothing. 0 is any element."""
-        whole = next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))
-        values = self.column(path[:whole])
-        for step in path[whole:]:
-            values = [inner for value in values for inner in _inside(value, step)]
-        kinds = {_column_type(value) for value in values if value is not ABSENT and value is not None}
-        return kinds.pop() if len(kinds) == 1 else None
+        if path not in self._types:
+            whole = next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))
+            values = self.column(path[:whole])
+            for step in path[whole:]:
+                values = list(islice((i for value in values for i in _inside(value, step)), MAX_VALUES))
+            kinds = {_column_type(value) for value in values if value is not ABSENT and value is not None}
+            self._types[path] = kinds.pop() if len(kinds) == 1 else None
+        return self._types[path]
 
     def names(self) -> list[str]:
         """The attributes that the first events have, as text."""
