@@ -1,0 +1,172 @@
+"""An elastic service on a real Spark cluster: slices move while events flow, and drivers and executors die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+for _folder in ("scenarios", "faults", "runtimes"):
+    sys.path.append(str(Path(__file__).parent.parent / _folder))
+
+from service_support import Api, RunningService, command_line, descendants, until
+
+from fieldfare.elasticity import Configuration
+from fieldfare.elasticity.messages import SliceMove
+from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, wish
+from fieldfare_lab.feeding import Feed, Reader
+from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
+
+pytestmark = pytest.mark.slow
+
+MATCHERS = 6
+START_S = 420.0
+
+
+class ElasticScene:
+    """A cluster of three workers, and a service that may use two or three executors of it."""
+
+    def __init__(self, folder: Path, stack: ExitStack, elastic: str = "2..3") -> None:
+        self.cluster = stack.enter_context(SparkCluster(3))
+        self.service = RunningService(
+            folder / "data",
+            master=self.cluster.address,
+            matchers=MATCHERS,
+            partitioning="hash",
+            elastic=elastic,
+        )
+        stack.callback(self._stop)
+        self.service.wait_ready(START_S)
+        self.api = Api(self.service.url)
+        self.api.put_all(
+            "default", {"all": "data.n >= 0", **{f"s{i}": f"data.n = {-i - 1}" for i in range(60)}}
+        )
+        self.feed, self.reader = Feed(self.service.url, 0.02), Reader(self.service.url, "all")
+        self.feed.start()
+        self.reader.start()
+
+    def _stop(self) -> None:
+        if self.service.process.poll() is None:
+            self.service.process.terminate()
+            self.service.process.wait(60)
+
+    @property
+    def record(self) -> ElasticRecord:
+        return ElasticRecord.read(self.service.folder.elastic)
+
+    @property
+    def configuration(self) -> Configuration:
+        found = self.record.configuration
+        assert found is not None
+        return found
+
+    def loads(self) -> ElasticLoads | None:
+        """What the service says of now, not what one before it said."""
+        found = ElasticLoads.read(self.service.folder.elastic_loads)
+        return found if found is not None and time.time() - found.time_ms / 1000 < 3 else None
+
+    def is_settled(self) -> bool:
+        """All slices run where the configuration says, on executors that are warm."""
+        loads, record = self.loads(), self.record
+        if loads is None or record.configuration is None:
+            return False
+        places = record.configuration.places
+        return (
+            not record.configuration.moves
+            and not any(place.to or place.is_lost for place in places.values())
+            and {each.slice: each.host for each in loads.slices}
+            == {name: place.host for name, place in places.items()}
+            and all(host.is_warm for host in loads.hosts)
+        )
+
+    def settle(self) -> None:
+        until(self.is_settled, START_S, self.logs(), every_s=0.2)
+
+    def flow(self, messages: int = 30) -> None:
+        """Wait until so many messages came of events that were published from now on."""
+        published = max(self.feed.stands.values(), default=0)
+        until(
+            lambda: sum(came[0][0] > published for came in list(self.reader.came.values())) >= messages,
+            180,
+            self.logs(),
+        )
+
+    def executor_pids(self) -> dict[str, int]:
+        """The Java process of each executor."""
+        found = {}
+        for worker in self.cluster.workers:
+            assert worker._process is not None
+            for pid in descendants(worker._process.pid):
+                words = command_line(pid).split()
+                if "--executor-id" in words:
+                    found[words[words.index("--executor-id") + 1]] = pid
+        return found
+
+    def other_host(self, name: str) -> str:
+        at = self.configuration.places[name].host
+        return next(host for host in self.configuration.hosts if host != at)
+
+    def move(self, name: str) -> str:
+        to = self.other_host(name)
+        wish(self.service.folder, SliceMove(name, to))
+        return to
+
+    def check(self) -> None:
+        """Every event came, and once."""
+        stands = self.feed.stop()
+        until(lambda: len(self.reader.came) >= len(stands), why=self.logs())
+        self.reader.stop()
+        assert {place: came[0][0] for place, came in self.reader.came.items()} == stands
+        assert all(len(came) == 1 for came in self.reader.came.values())
+
+    def logs(self) -> str:
+        paths = [self.service.folder.log_of("pipeline"), self.service.folder.spark_log]
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths if path.exists())
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[ElasticScene]:
+    if (reason := why_no_cluster()) is not None:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield ElasticScene(tmp_path, stack)
+
+
+def test_slices_move_between_executors_and_nothing_is_lost_whoever_dies(scene: ElasticScene) -> None:
+    """A slice is moved by hand; another move loses its driver, a third the executor that it goes to."""
+    scene.settle()
+    scene.flow()
+    assert len(scene.configuration.hosts) == 2
+    until(lambda: len(scene.executor_pids()) == 2, 60, scene.logs())
+
+    to = scene.move("M:1")
+    until(lambda: scene.record.moves, 60, scene.logs())
+    scene.settle()
+    assert scene.configuration.places["M:1"].host == to
+    scene.flow()
+    loads = until(scene.loads)
+    assert loads.granted > 0
+    assert 0 < sum(host.cpu for host in loads.hosts)
+    assert all(host.cpu < 1.5 for host in loads.hosts)
+
+    scene.move("M:2")
+    until(lambda: scene.configuration.moves or scene.configuration.moving, 10, scene.logs(), every_s=0.001)
+    os.kill(scene.service.driver, signal.SIGKILL)
+    scene.flow()
+    scene.settle()
+    assert {place.host for place in scene.configuration.places.values()} <= set(scene.configuration.hosts)
+
+    to = scene.move("M:3")
+    until(lambda: scene.configuration.moves or scene.configuration.moving, 10, scene.logs(), every_s=0.001)
+    bodies = {host.host: host.executor for host in until(scene.loads).hosts}
+    os.kill(scene.executor_pids()[bodies[to]], signal.SIGKILL)
+    scene.flow()
+    scene.settle()
+    assert len(scene.configuration.hosts) >= 2
+    scene.check()
