@@ -1,4 +1,4 @@
-"""Executors as hosts of the manager: they come, are lost, and the manager dies, with any step of a move between.
+"""Executors as hosts of the manager: they come and are lost, and the manager dies, at any step of a move.
 
 A small engine stands in for Spark here, on hand-moved time; the real one is in ``tests/runtimes``.
 """
@@ -156,7 +156,7 @@ class Engine:
                 self._later(MAP_S, "hosts", SlicesMapped(executor, slices, is_there))
 
     def check_settled(self) -> None:
-        """Every slice is at the host that the configuration names, and at its executor; nothing is under way."""
+        """Every slice is at its host, by the configuration and by the executors; nothing is under way."""
         assert self.kept is not None
         hosts = self.machines["hosts"]
         assert isinstance(hosts, ExecutorHosts)

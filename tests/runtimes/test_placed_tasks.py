@@ -1,8 +1,7 @@
-"""Matchers that read the log themselves, in tasks of several of them: what they find is what AP would send."""
+"""Matchers that read the log themselves, several in a task: what they find is what AP would send."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from random import Random
@@ -11,11 +10,8 @@ import msgspec
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.doses import drawn
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from test_spread_life import Life
+from tests.doses import drawn
 
 from fieldfare.forwarding import POLICIES
 from fieldfare.runtimes.spark.elastic.placed import MatchPlaced, OpenPlaced, PlacedTask

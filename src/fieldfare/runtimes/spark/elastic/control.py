@@ -141,6 +141,8 @@ class ElasticControl:
         self._ticks = count()
         self._moves = MovesSeen()
         self._asked = self._granted = 0
+        self._wanted = self._requested = 0
+        self._unwanted: set[str] = set()
         self._looked_s = self._said_s = 0.0
         self._placed: Mapping[str, str] = {}
         self._sizes: tuple[int, dict[str, int]] = (-1, {})
@@ -260,6 +262,7 @@ class ElasticControl:
             self._hand_in(name, message)
         if now - self._looked_s >= LOOK_S:
             self._looked_s = now
+            self._resize()
             seen = self._executors.seen()
             if seen != self._seen:
                 self._seen = seen
@@ -270,6 +273,15 @@ class ElasticControl:
             self._enforcer.policy = replace(POLICY, hosts_min=least, hosts_max=most)
             self._take_wish()
             self._say(least, most)
+
+    def _resize(self) -> None:
+        """Ask the cluster for what is wanted, again until it has heard it."""
+        if self._wanted != self._requested:
+            self._executors.request(self._wanted)
+            self._requested = self._wanted
+        for executor in self._unwanted & self._seen.keys():
+            self._executors.give_back(executor)
+        self._unwanted &= self._seen.keys()
 
     def _bounds(self) -> tuple[int, int]:
         here = time.localtime()
@@ -324,9 +336,9 @@ class ElasticControl:
             case ReleaseHost():
                 self._inbox.put(("manager", HostReleased(question.host)))
             case RequestExecutors():
-                self._executors.request(question.count)
+                self._wanted = question.count
             case DecommissionExecutor():
-                self._executors.give_back(question.executor)
+                self._unwanted.add(question.executor)
             case MapSlices():
                 self._openers.submit(self._open, question)
 

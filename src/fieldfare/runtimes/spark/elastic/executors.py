@@ -44,7 +44,8 @@ class Executors:
 
     def request(self, count: int) -> None:
         """There shall be so many."""
-        self._context.requestTotalExecutors(count, 0, self._jvm.scala.collection.immutable.Map.empty())
+        no_hosts = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self._jvm.java.util.HashMap())
+        self._context.requestTotalExecutors(count, 0, no_hosts)
 
     def give_back(self, id: str) -> None:
         """Let one end when it is done, without another in its place."""
