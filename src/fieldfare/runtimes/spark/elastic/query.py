@@ -51,9 +51,8 @@ class PlacedQuery:
         self._session = session
         self._folder = folder
         self._tasks_folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
-        # A range is read whole by each matcher: pieces of it would only make more, smaller blocks.
-        self._planner = BatchPlanner(folder, replace(settings, tasks=1))
-        self._spread = Spread(settings.matchers, settings.tasks, forwarding)
+        self._planner = BatchPlanner(folder, settings)
+        self._matchers, self._forwarding = settings.matchers, forwarding
         self._learner = learner
         self.control = ElasticControl(session, folder, elastic, settings.matchers)
         self._batch = 0
@@ -111,14 +110,13 @@ class PlacedQuery:
 
     def _match(self, start: Offset, end: Offset) -> None:
         manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
-        ranges = [
-            RecordRange(*each, manifest, routing)
-            for some in self._planner.tasks(start["ends"], end["ends"])
-            for each in some
-        ]
+        pieces = self._planner.tasks(start["ends"], end["ends"])
+        ranges = [RecordRange(*each, manifest, routing) for piece in pieces for each in piece]
+        # Each matcher reads all of it; who writes it are as many as would have read it.
+        spread = Spread(self._matchers, len(pieces), self._forwarding)
         started_s = time.monotonic()
         tasks = self.control.tasks(ranges)
-        summaries = match_placed(self._session, self._tasks_folder, self._spread, tasks)
+        summaries = match_placed(self._session, self._tasks_folder, spread, tasks)
         work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
         self.control.worked(manifest, tasks, work)
         try:
