@@ -121,7 +121,8 @@ class Moving:
         give_up_s = time.monotonic() + WITHIN_S
         while not (value := condition()):
             if time.monotonic() > give_up_s:
-                raise TimeoutError(f"it did not come true in {WITHIN_S:g} s")
+                said = self.folder.log_of("pipeline").read_text()[-3000:]
+                raise TimeoutError(f"it did not come true in {WITHIN_S:g} s:\n{said}")
             time.sleep(0.02)
         return value
 

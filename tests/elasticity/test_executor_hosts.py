@@ -259,7 +259,7 @@ def test_hosts_come_with_the_load_and_go_a_few_times_an_hour() -> None:
     engine.check_settled()
 
 
-def test_a_floor_is_filled_and_kept_without_any_load() -> None:
+def test_floors_and_ceilings_are_kept_without_any_load() -> None:
     engine = Engine(hosts=1, policy=ElasticityPolicy())
     engine.run(60)
     enforcer = engine.machines["enforcer"]
@@ -269,3 +269,8 @@ def test_a_floor_is_filled_and_kept_without_any_load() -> None:
     engine.check_settled()
     assert len(set(engine.placed.values())) == 3
     assert [each.reason for each in engine.asked] == ["floor: 1 hosts of at least 3"]
+    enforcer.policy = ElasticityPolicy(hosts_min=2, hosts_max=2)
+    engine.run(300)
+    engine.check_settled()
+    assert len(set(engine.placed.values())) == 2
+    assert engine.asked[-1].reason == "ceiling: 3 hosts of at most 2"

@@ -10,11 +10,18 @@ import msgspec
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from test_spread_life import Life
 from tests.doses import drawn
 
 from fieldfare.forwarding import POLICIES
-from fieldfare.runtimes.spark.elastic.placed import MatchPlaced, OpenPlaced, PlacedTask
+from fieldfare.runtimes.spark.elastic.placed import (
+    MatchPlaced,
+    OpenPlaced,
+    PlacedTask,
+    match_placed,
+    open_placed,
+)
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread import tasks
 from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
@@ -86,3 +93,20 @@ def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
     assert 0 <= sum(each["cpu_s"] for each in work) <= most_s
     life.log.close()
     tasks._caches.clear()
+
+
+def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, tmp_path: Path) -> None:
+    """The executor has gone since a batch was planned: its task runs elsewhere, and finds the same."""
+    life = PlacedLife(tmp_path, Random(5))
+    life.publish()
+    manifest = life.store.newest()
+    assert manifest is not None
+    routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
+    ranges = (RecordRange(0, 0, len(life.records), manifest.number, routing),)
+    places = [PlacedTask((0, 2), ranges, "executor_127.0.0.1_7"), PlacedTask((1,), ranges)]
+    assert len(open_placed(session, life.folder, manifest.number, 3, places)) == 2
+    summaries = match_placed(session, life.folder, Spread(3, 2), places)
+    assert [(each["start"], each["end"]) for each in summaries] == [(0, len(life.records))]
+    assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
+    life.check()
+    life.log.close()
