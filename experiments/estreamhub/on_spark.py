@@ -5,7 +5,8 @@
 starts a standalone cluster of three workers of a core each, and ``fieldfare serve --elastic 3`` with eight
 matchers, all on this machine; then, for each column, stores subscriptions until every slice has so many,
 publishes an event every 50 ms, and asks for 25 moves of random slices to random other hosts, one after the
-other. It writes results/table_1_on_spark.csv, and prints one JSON object with a row for each column:
+other. It writes results/table_1_on_spark.csv, where columns
+that were not measured now stay, and prints one JSON object with a row for each column:
 
 subscriptions_a_slice, moves
     Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right).
@@ -57,6 +58,7 @@ from fieldfare_lab.feeding import Reader
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 WORKERS, MATCHERS, MOVES = 3, 8, 25
+NAME = "table_1_on_spark"
 COLUMNS = (12_500, 50_000, 62_500)
 ATTRIBUTES, DOMAIN, WIDTH = 4, 1000, 100
 BULK = 5_000
@@ -245,8 +247,10 @@ def main() -> None:
         sys.exit(f"there can be no Spark cluster here: {reason}")
     columns = [int(text) for text in options.columns.split(",")]
     rows = measure(columns, options.moves)
+    kept = RESULTS.read(NAME) if (RESULTS.path / f"{NAME}.csv").exists() else []
+    others = [row for row in kept if row["subscriptions_a_slice"] not in columns]
     with redirect_stdout(sys.stderr if options.json else sys.stdout):
-        RESULTS.write("table_1_on_spark", rows)
+        RESULTS.write(NAME, sorted(others + rows, key=lambda row: row["subscriptions_a_slice"]))
     if options.json:
         print(json.dumps({"workers": WORKERS, "matchers": MATCHERS, "columns": rows}))
 

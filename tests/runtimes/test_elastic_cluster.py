@@ -25,28 +25,36 @@ START_S = 420.0
 
 
 class ElasticScene:
-    """A cluster of three workers, and a service that may use two or three executors of it."""
+    """A cluster of three workers, and a service that may use so many executors of it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, elastic: str = "2..3") -> None:
+    def __init__(self, folder: Path, stack: ExitStack, elastic: str) -> None:
+        self._folder = folder
         self.cluster = stack.enter_context(SparkCluster(3))
+        stack.callback(self.stop)
+        self.serve(elastic)
+        self.api = Api(self.service.url)
+        self.api.put_all(
+            "default", {"all": "data.n >= 0", **{f"s{i}": f"data.n = {-i - 1}" for i in range(60)}}
+        )
+
+    def serve(self, elastic: str) -> None:
+        """Start the service, with so many hosts."""
         self.service = RunningService(
-            folder / "data",
+            self._folder / "data",
             master=self.cluster.address,
             matchers=MATCHERS,
             partitioning="hash",
             elastic=elastic,
         )
-        stack.callback(self._stop)
         self.service.wait_ready(START_S)
-        self.api = Api(self.service.url)
-        self.api.put_all(
-            "default", {"all": "data.n >= 0", **{f"s{i}": f"data.n = {-i - 1}" for i in range(60)}}
-        )
+
+    def begin(self) -> None:
+        """Let events come."""
         self.feed, self.reader = Feed(self.service.url, 0.02), Reader(self.service.url, "all")
         self.feed.start()
         self.reader.start()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         if self.service.process.poll() is None:
             self.service.process.terminate()
             self.service.process.wait(60)
@@ -126,15 +134,19 @@ class ElasticScene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[ElasticScene]:
+def stack() -> Iterator[ExitStack]:
     if (reason := why_no_cluster()) is not None:
         pytest.skip(reason)
     with ExitStack() as stack:
-        yield ElasticScene(tmp_path, stack)
+        yield stack
 
 
-def test_slices_move_between_executors_and_nothing_is_lost_whoever_dies(scene: ElasticScene) -> None:
+def test_slices_move_between_executors_and_nothing_is_lost_whoever_dies(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     """A slice is moved by hand; another move loses its driver, a third the executor that it goes to."""
+    scene = ElasticScene(tmp_path, stack, "2..3")
+    scene.begin()
     scene.settle()
     scene.flow()
     assert len(scene.configuration.hosts) == 2
@@ -164,4 +176,22 @@ def test_slices_move_between_executors_and_nothing_is_lost_whoever_dies(scene: E
     scene.flow()
     scene.settle()
     assert len(scene.configuration.hosts) >= 2
+    scene.check()
+
+
+def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path) -> None:
+    """The floor rises from one to two: an executor comes, is made warm, and takes half of the slices."""
+    scene = ElasticScene(tmp_path, stack, "1")
+    scene.settle()
+    until(lambda: len(scene.executor_pids()) == 1, 60, scene.logs())
+    scene.stop()
+    scene.serve("2")
+    scene.begin()
+    until(lambda: len(scene.configuration.hosts) == 2, START_S, scene.logs())
+    scene.settle()
+    assert scene.record.decisions[-1].reason == "floor: 1 hosts of at least 2"
+    at = [place.host for place in scene.configuration.places.values()]
+    assert sorted(at.count(host) for host in scene.configuration.hosts) == [MATCHERS // 2] * 2
+    assert len(scene.executor_pids()) == 2
+    scene.flow()
     scene.check()
