@@ -33,7 +33,7 @@ def scale(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the hosts of an elastic service, their slices and loads, the last decisions and their reasons.
+    """Show an elastic service's hosts, slices and loads, and why it grew or shrank.
 
     It reads the service's data directory, also while the service runs: see `fieldfare serve --elastic`.
 
