@@ -75,7 +75,7 @@ from fieldfare.storage.errors import FormatError, IndexStoreError
 from fieldfare.storage.folder import DataFolder
 
 OPERATOR = "M"
-LOOK_S = 0.1
+LOOK_S = 0.2
 SAY_S = 1.0
 OPEN_TRIES = 5
 OPENERS = 4
