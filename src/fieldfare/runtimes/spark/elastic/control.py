@@ -127,7 +127,10 @@ class ElasticControl:
             first = first.begun(max(1, len(kept.hosts)))
             self._record.configuration = None
         else:
-            first = first.begun(self._bounds()[0])
+            # Who only says what would be done leaves the cluster as it is.
+            first = first.begun(
+                max(1, len(self._executors.seen())) if settings.dry_run else self._bounds()[0]
+            )
         self._manager = Manager(first, SETTINGS)
         self._enforcer = Enforcer(POLICY)
         self._hosts = ExecutorHosts(self._names)
@@ -276,6 +279,8 @@ class ElasticControl:
 
     def _resize(self) -> None:
         """Ask the cluster for what is wanted, again until it has heard it."""
+        if self._settings.dry_run:
+            return
         if self._wanted != self._requested:
             self._executors.request(self._wanted)
             self._requested = self._wanted
