@@ -40,10 +40,14 @@ LAYERS = {
         "files filters matching model partitioning pipeline planning runtimes.process storage"
     ),
     "runtimes.spark": (
-        "files filters forwarding matching model partitioning pipeline planning runtimes.process storage"
+        "effects elasticity files filters forwarding matching model partitioning pipeline planning"
+        " runtimes.process storage"
     ),
     "spark": "runtimes.spark",
-    "cli": "client files filters forwarding gateway matching model pipeline planning runtimes spark storage",
+    "cli": (
+        "client elasticity files filters forwarding gateway matching model pipeline planning runtimes spark"
+        " storage"
+    ),
 }
 """Which packages each one may import."""
 

@@ -40,6 +40,10 @@ COMMANDS = {
     "pause": ("delivery:pause", "Give a subscription's readers nothing for the time being."),
     "resume": ("delivery:resume", "Give a subscription's readers messages again."),
     "delayed": ("delayed:app", "Events that wait for their time: list them, take them back."),
+    "scale": (
+        "scaling:scale",
+        "Show an elastic service's hosts, slices and loads, and why it grew or shrank.",
+    ),
     "spaces": (
         "spaces:app",
         "Create, list and delete spaces (a space is a tenant's world); their quotas.",

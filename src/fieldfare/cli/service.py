@@ -140,6 +140,29 @@ ForwardingOption = Annotated[
         " or balanced.",
     ),
 ]
+ElasticOption = Annotated[
+    str | None,
+    typer.Option(
+        "--elastic",
+        envvar="FIELDFARE_ELASTIC",
+        metavar="MIN..MAX",
+        help="Use as many executors of a standalone cluster as the load asks for; needs --master and several"
+        " --matchers. `fieldfare scale` shows what is done and why.",
+    ),
+]
+ElasticSchedule = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--elastic-schedule",
+        envvar="FIELDFARE_ELASTIC_SCHEDULE",
+        metavar="HH:MM-HH:MM=MIN..MAX",
+        help="Other numbers in this part of each day; may be given several times.",
+    ),
+]
+ElasticDryRun = Annotated[
+    bool,
+    typer.Option("--elastic-dry-run", help="Decide, and say what would be done, but do not do it."),
+]
 Data = Annotated[
     Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
 ]
@@ -175,6 +198,9 @@ def serve(
     slices: SlicesOption = None,
     matcher_memory: MatcherMemory = None,
     forwarding: ForwardingOption = "adaptive",
+    elastic: ElasticOption = None,
+    elastic_schedule: ElasticSchedule = None,
+    elastic_dry_run: ElasticDryRun = False,
     insecure: Insecure = False,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
@@ -203,6 +229,10 @@ def serve(
     stall_s = check_settings({"host": host, **given})
     arguments = slice_arguments(partitioning, matchers, slices or [], matcher_memory, forwarding)
     arguments["pipeline"] += check_spark(master, spark_properties)
+    several = matchers > 1 or bool(slices)
+    arguments["pipeline"] += elastic_arguments(
+        elastic, elastic_schedule or [], elastic_dry_run, master, has_several=several
+    )
     code = run_service(
         data,
         host,
@@ -253,6 +283,30 @@ def slice_arguments(
     if memory_bytes is not None:
         indexer += ["--matcher-memory", str(memory_bytes)]
     return {"indexer": indexer, "pipeline": ["--forwarding", forwarding]}
+
+
+def elastic_arguments(
+    bounds: str | None, schedule: list[str], dry_run: bool, master: str | None, *, has_several: bool
+) -> list[str]:
+    """What the pipeline is told of growing and shrinking; ends the command where it could not do so."""
+    from fieldfare.elasticity.bounds import HostSchedule
+
+    if bounds is None:
+        if schedule or dry_run:
+            fail("--elastic-schedule and --elastic-dry-run are about --elastic, which is not given")
+        return []
+    try:
+        HostSchedule.parsed(bounds, schedule)
+    except ValueError as error:
+        fail(str(error))
+    if master is None or not master.startswith("spark://"):
+        fail(
+            "--elastic adds and releases executors of a standalone cluster: name it with --master spark://..."
+        )
+    if not has_several:
+        fail("--elastic moves the slices of several matchers: say how many with --matchers N, several a host")
+    options = ["--elastic", bounds, *(f"--elastic-schedule={each}" for each in schedule)]
+    return [*options, "--elastic-dry-run"] if dry_run else options
 
 
 def check_settings(given: dict[str, Any]) -> float:

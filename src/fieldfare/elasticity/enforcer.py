@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
 from fieldfare.effects import Effect, Send, source
@@ -100,6 +100,11 @@ class ElasticityPolicy:
         they are, as in the paper; with some, fewer and larger ones.
     hosts_max
         Never more hosts than these.
+    hosts_min
+        Never fewer, whatever the load.
+    releases_per_hour
+        Hosts are released at no more times than this in an hour. More: fewer hosts that have little to do;
+        fewer: less coming and going. Adding hosts is for the load to say.
     """
 
     mean_low: float = 0.3
@@ -113,10 +118,12 @@ class ElasticityPolicy:
     kept_mean: float = 0.7
     move_bytes: int = 0
     hosts_max: int = ANY_NUMBER
+    hosts_min: int = 1
+    releases_per_hour: int = ANY_NUMBER
 
     def added(self, load: ClusterLoad) -> int:
         """How many hosts a load needs more than there are, by the target."""
-        wanted = min(self.hosts_max, ceil(load.total / self.target))
+        wanted = min(self.hosts_max, max(self.hosts_min, ceil(load.total / self.target)))
         return max(0, wanted - len(load.hosts))
 
 
@@ -165,7 +172,8 @@ def scale_out(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest |
 
 def scale_in(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest | None:
     """The global rule's lower bound: release the least loaded, one by one, until few enough are left."""
-    wanted = max(1, floor(load.total / policy.target), ceil(load.total / policy.kept_mean))
+    fewest = max(policy.hosts_min, floor(load.total / policy.target), ceil(load.total / policy.kept_mean))
+    wanted = min(fewest, policy.hosts_max)
     at = {name: each.host for name, each in load.slices.items()}
     left = ClusterLoad(dict(load.slices), load.hosts)
     released: list[str] = []
@@ -196,7 +204,8 @@ def relieve(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> Migration
     others = load.without(moving, (each for each in load.hosts if each != host))
     places = loosest_fit(moving, others, policy, policy.mean_high, policy.added(load))
     if places is None and len(load.hosts) < policy.hosts_max:
-        places = first_fit(moving, others, policy.target, len(moving))
+        more = min(len(moving), policy.hosts_max - len(load.hosts))
+        places = first_fit(moving, others, policy.target, more)
     if places is None:
         return None
     return request(moving, places, (), f"local: {host} has CPU {load.of(host):.0%}")
@@ -206,10 +215,27 @@ def empty(load: ClusterLoad, policy: ElasticityPolicy, host: str) -> MigrationRe
     """The local rule's lower bound."""
     moving = load.on(host)
     others = {each: load.of(each) for each in load.hosts if each != host}
+    if len(others) < policy.hosts_min:
+        return None
     places = first_fit(moving, others, policy.target, 0)
     if places is None or not others:
         return None
     return request(moving, places, (host,), f"local: {host} has CPU {load.of(host):.0%}")
+
+
+def fill(load: ClusterLoad, policy: ElasticityPolicy) -> MigrationRequest:
+    """The floor: hosts for a load that is expected, so they get slices by their number, not by their load."""
+    added = policy.hosts_min - len(load.hosts)
+    each_gets = len(load.slices) // policy.hosts_min
+    slices = {host: sorted(load.on(host), key=lambda each: each.name) for host in load.hosts}
+    places: dict[str, str | int] = {}
+    moving = []
+    for number in [place for place in range(added) for _ in range(each_gets)]:
+        fullest = max(load.hosts, key=lambda host: len(slices[host]))
+        moving.append(slices[fullest].pop())
+        places[moving[-1].name] = number
+    asked = request(moving, places, (), f"floor: {len(load.hosts)} hosts of at least {policy.hosts_min}")
+    return replace(asked, new_hosts=added)
 
 
 def decide(
@@ -221,6 +247,12 @@ def decide(
     """
     more = recent if recent is not None and recent.total > load.total else load
     by_load = sorted(load.hosts, key=load.of)
+    if len(load.hosts) < policy.hosts_min:
+        return fill(load, policy)
+    if len(load.hosts) > policy.hosts_max and is_calm:
+        fewer = scale_in(load, policy)
+        if fewer is not None:
+            return replace(fewer, reason=f"ceiling: {len(load.hosts)} hosts of at most {policy.hosts_max}")
     if load.mean > policy.mean_high:
         return scale_out(more, policy)
     if load.mean < policy.mean_low and len(load.hosts) > 1:
@@ -270,6 +302,7 @@ class Enforcer:
         self._window = LoadWindow(self.policy.window_s)
         self._settled_s: float | None = None
         self._added_s = -inf
+        self._released_s: deque[float] = deque(maxlen=1000)
 
     def start(self, now: float) -> list[Effect]:
         return []
@@ -294,6 +327,8 @@ class Enforcer:
             return []
         if asked.new_hosts:
             self._added_s = now
+        if asked.released:
+            self._released_s.append(now)
         self.requests.append((now, asked))
         self._settled_s = now
         return [Send(self._manager, asked)]
@@ -306,5 +341,6 @@ class Enforcer:
         return decide(load, self.policy, recent, is_calm=self.is_calm(now))
 
     def is_calm(self, now: float) -> bool:
-        """Whether the last host was added long enough ago to release one."""
-        return now - self._added_s >= self.policy.calm_s
+        """Whether a host may be released: none was added just now, nor were there too many releases."""
+        lately = sum(now - at < 3600 for at in self._released_s)
+        return now - self._added_s >= self.policy.calm_s and lately < self.policy.releases_per_hour

@@ -10,7 +10,7 @@ visits (``partitioning.strategy``). A matcher gets each of its events once, what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,7 @@ def dispatch(
     loads: LoadTable,
     forwarding: Forwarding,
     draw: int = 0,
+    receiver: Callable[[int], int | None] = int,
 ) -> list[Consignment]:
     """Divide a batch of events among the matchers.
 
@@ -88,24 +89,30 @@ def dispatch(
         What is known of each slice.
     draw
         Which of the sequences of chance of `forwarding`'s seed to draw from.
+    receiver
+        Who gets what is a matcher's, by number; None: nobody here. Default: it itself. Where events go does
+        not depend on it.
 
     Returns
     -------
     list of Consignment
-        One for each matcher that gets an event.
+        One for each receiver that gets an event.
     """
     if not columns.size:
         return []
     if len(holders) == 1:
         everyone = np.arange(columns.size)
-        return [Consignment(holders[0], everyone, [0], [everyone])]
+        whose = receiver(holders[0])
+        return [] if whose is None else [Consignment(whose, everyone, [0], [everyone])]
     policy = policy_of(forwarding.policy, holders, np.random.default_rng([forwarding.seed, draw]))
     routes = partitioning.route(columns)
     forwarded = forward_batch(policy, routes, loads, forwarding.now)
     start, visits = forwarded.by_slice(routes, len(holders))
     visited: dict[int, list[int]] = {}
     for number in np.flatnonzero(np.diff(start)).tolist():
-        visited.setdefault(holders[number], []).append(number)
+        whose = receiver(holders[number])
+        if whose is not None:
+            visited.setdefault(whose, []).append(number)
     consignments = []
     for matcher, numbers in sorted(visited.items()):
         places = [visits[start[number] : start[number + 1]] for number in numbers]

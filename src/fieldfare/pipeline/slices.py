@@ -90,11 +90,15 @@ class Slices:
         return tuple(dict.fromkeys((*self.partitioning.paths, *searched)))
 
     def dispatch(
-        self, columns: ColumnBatch, forwarding: Forwarding = FORWARDING, draw: int = 0
+        self,
+        columns: ColumnBatch,
+        forwarding: Forwarding = FORWARDING,
+        draw: int = 0,
+        receiver: Callable[[int], int | None] = int,
     ) -> list[Consignment]:
         """Divide a batch of events among the matchers; see ``dispatch.dispatch``."""
         loads = forwarding.loads or self._unmeasured
-        return dispatch(columns, self.partitioning, self.holders, loads, forwarding, draw)
+        return dispatch(columns, self.partitioning, self.holders, loads, forwarding, draw, receiver)
 
     @cached_property
     def _unmeasured(self) -> LoadTable:

@@ -230,6 +230,21 @@ class DataFolder:
         """What the pipeline has measured of spaces in several slices."""
         return self.heartbeat_of("slices")
 
+    @property
+    def elastic(self) -> Path:
+        """Where the slices of an elastic service are, which hosts it has, and what was decided."""
+        return self.root / "elastic.json"
+
+    @property
+    def elastic_loads(self) -> Path:
+        """What its hosts and slices have to do now."""
+        return self.heartbeat_of("elastic")
+
+    @property
+    def elastic_wishes(self) -> Path:
+        """Moves that somebody asked for by hand."""
+        return self.run / "elastic-moves.json"
+
     def make(self) -> None:
         """Make the folders that are not there yet."""
         for folder in (self.matches, self.index, self.checkpoint, self.run, self.logs):

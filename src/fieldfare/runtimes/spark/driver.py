@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,13 +35,18 @@ from typing import cast
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+from fieldfare.elasticity.bounds import HostSchedule
 from fieldfare.files import remove_abandoned
 from fieldfare.forwarding import POLICIES
 from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, write_pid
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
+from fieldfare.runtimes.spark.elastic.control import ElasticSettings
+from fieldfare.runtimes.spark.elastic.executors import ELASTIC_CONFIG
+from fieldfare.runtimes.spark.elastic.query import PlacedQuery
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
 from fieldfare.runtimes.spark.master import read_properties
 from fieldfare.runtimes.spark.pasts import PastRunner
@@ -51,7 +56,7 @@ from fieldfare.runtimes.spark.recovery import Recovery, is_the_records_fault
 from fieldfare.runtimes.spark.session import SparkSettings, service_session, standard_error_to
 from fieldfare.runtimes.spark.spread.learning import Learner
 from fieldfare.runtimes.spark.spread.tasks import OpenSlices
-from fieldfare.runtimes.spark.warmup import WarmKeeper, warm_workers
+from fieldfare.runtimes.spark.warmup import WarmKeeper, index_opener, warm_workers
 from fieldfare.storage import open_event_log, open_match_log
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
@@ -76,6 +81,7 @@ class Pipeline:
     heartbeat: PipelineHeartbeat
     recovery: Recovery
     forwarding: str = "adaptive"
+    elastic: ElasticSettings | None = None
     is_ready: bool = False
 
     def run(self) -> int:
@@ -90,7 +96,8 @@ class Pipeline:
         for folder in (self.folder.run, self.folder.quarantine):
             remove_abandoned(folder)
         with standard_error_to(self.folder.spark_log):
-            session = service_session(self.spark, scratch.resolve())
+            more = ELASTIC_CONFIG if self.elastic is not None else {}
+            session = service_session(self.spark, scratch.resolve(), {**more, **self.spark.properties})
         jvm: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
         try:
             write_pid(jvm_pid, jvm.pid)
@@ -152,14 +159,22 @@ class Pipeline:
     def _run_query(self, session: SparkSession, slots: ExecutorSlots) -> BaseException | None:
         """Run one query, as long as its shape is right; gives why it failed, None when it did not."""
         matchers = self.heartbeat.matchers
-        keeper = WarmKeeper(session, self.folder, slots.planned, OpenSlices if matchers > 1 else OpenIndex)
         learner = Learner(self.folder) if matchers > 1 else None
         batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
         self.recovery.batches = batches
+        query: StreamingQuery | PlacedQuery
+        warm: Callable[[int], None]
         try:
-            query = start_query(session, self.folder, batches, forwarding=self.forwarding)
+            if self.elastic is not None and learner is not None:
+                query = PlacedQuery(session, self.folder, batches, self.elastic, learner, self.forwarding)
+                warm = query.control.open_all
+            else:
+                query = start_query(session, self.folder, batches, forwarding=self.forwarding)
+                opening = OpenSlices if matchers > 1 else OpenIndex
+                warm = index_opener(session, self.folder, slots.planned, opening)
         except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not
             return cast(Exception, refusal)
+        keeper = WarmKeeper(self.folder, warm)
         matched = self.heartbeat.offset
         while not self.stop.wait(LOOK_S) and self.heartbeat.matchers == matchers:
             if not query.isActive:
@@ -171,11 +186,11 @@ class Pipeline:
                 self.is_ready = True
                 self.heartbeat.beat("running")
                 _log.info("ready")
-            if learner is not None:
+            if learner is not None and not isinstance(query, PlacedQuery):
                 learner.look(query)
             if self.heartbeat.due:
                 self.heartbeat.beat("running" if self.is_ready else "starting")
-                if slots.look():
+                if slots.look() and not isinstance(query, PlacedQuery):  # which follows them itself
                     break
                 if self.heartbeat.offset > matched:
                     self.recovery.works()
@@ -214,12 +229,13 @@ def run(
     batches: MicroBatchSettings,
     stop: threading.Event,
     forwarding: str = "adaptive",
+    elastic: ElasticSettings | None = None,
 ) -> int:
     """Run the pipeline on a data directory; gives the process's exit status."""
     log, match_log = open_event_log(folder.log_url), open_match_log(folder.matches_url)
     recovery = Recovery(folder, log, match_log, batches)
     heartbeat = PipelineHeartbeat(folder, log, match_log)
-    return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding).run()
+    return Pipeline(folder, spark, batches, stop, heartbeat, recovery, forwarding, elastic).run()
 
 
 def _end(session: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
@@ -252,12 +268,24 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--forwarding", choices=POLICIES, default="adaptive",
         help="to which of the matchers that could match it an event goes (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--elastic", metavar="MIN..MAX", help="so many of the cluster's executors, by the load"
+    )
+    parser.add_argument("--elastic-schedule", action="append", default=[], metavar="HH:MM-HH:MM=MIN..MAX")
+    parser.add_argument("--elastic-dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")
     parser.add_argument(
         "--lock-wait", type=float, default=30.0, metavar="SECONDS",
         help="how long to wait for another pipeline on this directory to end (default: %(default)s)",
     )  # fmt: skip
     return parser.parse_args(arguments)
+
+
+def _elastic(options: argparse.Namespace) -> ElasticSettings | None:
+    if options.elastic is None:
+        return None
+    schedule = HostSchedule.parsed(options.elastic, options.elastic_schedule)
+    return ElasticSettings(schedule, options.elastic_dry_run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -276,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         folder.make()
         with only_one(folder.lock_of("pipeline"), options.lock_wait):
-            return run(folder, spark, batches, stop, options.forwarding)
+            return run(folder, spark, batches, stop, options.forwarding, _elastic(options))
     except LockTimeoutError as error:
         _log.error("another pipeline runs on this data directory: %s", error)
     except FormatError as error:

@@ -53,9 +53,12 @@ WORK = pa.struct(
         pa.field("events", pa.int64()),
         pa.field("seconds", pa.float64()),
         pa.field("sent_bytes", pa.int64()),
+        pa.field("cpu_s", pa.float64()),
+        pa.field("executor", pa.string()),
     ]
 )
-"""What a matcher did for a block: at one slice, or, of no slice, besides. Nothing where nothing travels."""
+"""What a matcher did for a block, and where: at one slice, or, of no slice, besides. Nothing where nothing
+travels. Seconds are those that it took, `cpu_s` those of a processor."""
 SUMMARY = pa.schema(
     [
         pa.field("partition", pa.int64()),

@@ -155,24 +155,35 @@ def warm_workers(session: SparkSession, cores: int, work: Callable[[Batches], Ba
     rows.mapInArrow(work, "id long").mapInArrow(work, "id long").write.format("noop").mode("overwrite").save()
 
 
+def index_opener(
+    session: SparkSession,
+    folder: DataFolder,
+    cores: int,
+    open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
+) -> Callable[[int], None]:
+    """What has all workers of a session map all that a manifest names, for `WarmKeeper`."""
+    seen = tasks_folder(session, folder)
+
+    def warm(manifest: int) -> None:
+        warm_workers(session, cores, open_index(seen, manifest) if manifest else _nothing)
+
+    return warm
+
+
 class WarmKeeper:
     """Keeps the Python workers of an idle query alive, and the newest index mapped in them.
 
     Spark ends workers that did nothing for a minute. The batch after that would wait until new ones are
     forked and have opened the index, which takes more than a second with 100,000 subscriptions.
+
+    Parameters
+    ----------
+    warm : callable
+        Gives all workers something to do, and has them map what the manifest of a number names; 0 is none.
     """
 
-    def __init__(
-        self,
-        session: SparkSession,
-        folder: DataFolder,
-        cores: int,
-        open_index: type[OpenIndex] | type[OpenSlices] = OpenIndex,
-    ) -> None:
-        self._session = session
-        self._open_index = open_index
-        self._folder = tasks_folder(session, folder)
-        self._cores = cores
+    def __init__(self, folder: DataFolder, warm: Callable[[int], None]) -> None:
+        self._warm = warm
         self._store = open_index_store(folder.index_url)
         self._batch: int | None = None
         self._busy_s = self._warmed_s = 0.0
@@ -187,7 +198,6 @@ class WarmKeeper:
         newest = self._store.newest()
         number = newest.number if newest else 0
         if number != self._mapped or now_s - max(self._busy_s, self._warmed_s) >= KEEP_ALIVE_S:
-            work = self._open_index(self._folder, number) if number else _nothing
             # Noted first: should it fail, it is not tried again at every look.
             self._mapped, self._warmed_s = number, now_s
-            warm_workers(self._session, self._cores, work)
+            self._warm(number)

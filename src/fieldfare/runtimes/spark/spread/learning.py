@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 import msgspec
 from pyspark.sql.streaming import StreamingQuery
@@ -17,6 +19,11 @@ from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.folder import DataFolder
 
 _log = logging.getLogger("fieldfare.pipeline")
+
+
+def work_of(rows: Iterable[Mapping[str, Any]]) -> list[MatcherWork]:
+    """Rows of ``WORK`` as Spark gives them."""
+    return [MatcherWork(*(row[name] for name in MatcherWork._fields)) for row in rows]
 
 
 class Learner:
@@ -47,8 +54,10 @@ class Learner:
         started_s = ended_s - progress["durationMs"].get("triggerExecution", 0) / 1000
         number = msgspec.json.decode(progress["sources"][0]["endOffset"])["manifest"]
         # Spark tells it as JSON: a struct is an object.
-        rows = chain.from_iterable(observed[WORK_METRIC])
-        work = [MatcherWork(*(row[name] for name in MatcherWork._fields)) for row in rows]
+        self.learn(number, work_of(chain.from_iterable(observed[WORK_METRIC])), started_s, ended_s)
+
+    def learn(self, number: int, work: list[MatcherWork], started_s: float, ended_s: float) -> None:
+        """Take in what matchers did in a batch that was matched with the manifest of a number."""
         # One that is gone was followed by others: the next batch is learnt from again.
         with suppress(IndexStoreError):
             self._measured.learn(self._store.manifest(number), work, started_s, ended_s)

@@ -43,6 +43,8 @@ class MatcherWork(NamedTuple):
     events: int
     seconds: float
     sent_bytes: int
+    cpu_s: float = 0.0
+    executor: str = ""
 
 
 class SpaceRouting(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ otherwise by the manifest that is there now, the batch fails, and the next attem
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ from fieldfare.storage.errors import IndexStoreError
 from fieldfare.storage.event_log import Record
 from fieldfare.storage.folder import DataFolder
 
+NO_MATCHER = -1
+"""Whose work it is that EP does."""
+
 FINDING_MATCHES = 1 << 22
 """A matcher sends its matches on when it has about so many: 8 MB. One window of events may have more."""
 
@@ -81,7 +85,7 @@ _CONSIGNMENTS = pa.schema(
 )
 """Of no space: the block itself, with the number of events of each record, and what AP has matched of it
 itself. M passes it on."""
-_FINDINGS = pa.schema(
+FINDINGS = pa.schema(
     [
         pa.field("exit", pa.int32()),
         *(pa.field(name, pa.int64()) for name in (*_BLOCK, "oldest_ms")),
@@ -122,7 +126,7 @@ def spread_ranges(ranges: DataFrame, folder: DataFolder, spread: Spread) -> Data
     """Match ranges of a log at several matchers: a row of ``SUMMARY`` for each block."""
     sent = ranges.mapInArrow(Dispatch(folder, spread), from_arrow_schema(_CONSIGNMENTS))
     arrived = sent.repartitionById(spread.matchers, "matcher")
-    found = arrived.mapInArrow(MatchConsignments(folder), from_arrow_schema(_FINDINGS))
+    found = arrived.mapInArrow(MatchConsignments(folder), from_arrow_schema(FINDINGS))
     return found.repartitionById(spread.exits, "exit").mapInArrow(
         WriteBlocks(folder), from_arrow_schema(SUMMARY)
     )
@@ -152,16 +156,30 @@ class OpenSlices:
         yield from batches
 
 
+def open_matchers(folder: DataFolder, manifest: int, matchers: frozenset[int], count: int) -> None:
+    """Have all slices of some matchers, of so many, fetched and mapped here."""
+    for slices in _cache_of(folder).indexes(manifest, 0).values():
+        wanted = [n for n, holder in enumerate(slices.holders) if holder % count in matchers]
+        for number in wanted if len(slices.holders) > 1 else (0,):
+            slices.index(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """AP: ranges of the log in; the blocks that they make and a consignment for each matcher out."""
+    """AP: ranges of the log in; the blocks that they make and a consignment for each matcher out.
+
+    Attributes
+    ----------
+    only : frozenset of int, optional
+        Give what these matchers get, in one consignment, and of the blocks those that are theirs. Who runs it
+        with each matcher in one of several such sets has all.
+    """
 
     folder: DataFolder
     spread: Spread
+    only: frozenset[int] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        exit_number = context.partitionId() if context is not None else 0
         log = open_event_log(self.folder.log_url)
         matches = open_match_log(self.folder.matches_url)
         try:
@@ -175,30 +193,49 @@ class Dispatch:
                         raise RuntimeError(f"the log ends before record {wanted.end}, which is to be matched")
                     routing = decode_routing(wanted.routing)
                     for records in grouped(partition.read(wanted.start, wanted.end), BLOCK_EVENTS_MAX):
-                        match_log.fill(at, records[0].offset)
+                        if self._is_home(wanted.start):
+                            match_log.fill(at, records[0].offset)
                         at = records[-1].offset + 1
-                        yield from self._block(wanted, routing, records, exit_number)
-                    match_log.fill(at, wanted.end)  # no reader is to wait at a hole
+                        yield from self._block(wanted, routing, records)
+                    if self._is_home(wanted.start):
+                        match_log.fill(at, wanted.end)  # no reader is to wait at a hole
         finally:
             log.close()
 
+    def _is_home(self, start: int) -> bool:
+        """Whether what is done once for a block, whoever matches it, is done here."""
+        return self.only is None or start % self.spread.matchers in self.only
+
+    def _receiver(self, matcher: int) -> int | None:
+        """Who gets a matcher's events."""
+        number = matcher % self.spread.matchers
+        if self.only is None:
+            return number
+        return min(self.only) if number in self.only else None
+
+    def _exit(self, start: int) -> int:
+        """The task that writes a block: whoever sends to it says the same."""
+        context = TaskContext.get() if self.only is None else None
+        return (context.partitionId() if context is not None else start) % self.spread.exits
+
     def _block(
-        self, wanted: RecordRange, routing: Routing, records: list[Record], exit_number: int
+        self, wanted: RecordRange, routing: Routing, records: list[Record]
     ) -> Iterator[pa.RecordBatch]:
         start, end = records[0].offset, records[-1].offset + 1
-        row: dict[str, Any] = {"exit": exit_number % self.spread.exits, "manifest": wanted.manifest}
+        row: dict[str, Any] = {"exit": self._exit(start), "manifest": wanted.manifest}
         row |= {"partition": wanted.partition, "start": start, "end": end}
         block = {**row, "matcher": start % self.spread.matchers}
-        counts = np.array(counts_from(start, records), np.int32)
-        oldest_ms = min(record.appended_ms for record in records)
-        yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
+        if self._is_home(start):
+            counts = np.array(counts_from(start, records), np.int32)
+            oldest_ms = min(record.appended_ms for record in records)
+            yield _row(_CONSIGNMENTS, **block, oldest_ms=oldest_ms, counts=counts)
         cache, stamp = _cache_of(self.folder), max(each.stamp for each in records)
         slices_of = cache.indexes(wanted.manifest, stamp)
         present = {record.space for record in records}
         for space in present & (slices_of.keys() | routing.spaces.keys()):
             _check_cut(space, slices_of.get(space), routing.spaces.get(space))
         here: dict[str, Slices] = {}
-        for name in present & slices_of.keys() - routing.spaces.keys():
+        for name in present & slices_of.keys() - routing.spaces.keys() if self._is_home(start) else ():
             # Opened before any record can be blamed that its file went with an old manifest.
             opened = cache.slices(wanted.manifest, stamp, name, [0], slices_of[name].cut)
             if opened is not None:
@@ -228,9 +265,9 @@ class Dispatch:
         pieces = decoded(events, paths) if paths else [(events, ColumnBatch(events.size, {}))]
         for some, columns in pieces:
             places = np.arange(some.size) if some.places is None else some.places
-            for part in slices.dispatch(columns, forwarding, start):
+            for part in slices.dispatch(columns, forwarding, start, self._receiver):
                 yield {
-                    "matcher": part.matcher % self.spread.matchers,
+                    "matcher": part.matcher,
                     "cut": slices.cut,
                     "stamps": some.stamps[part.events],
                     "sizes": some.record_sizes[part.events],
@@ -297,11 +334,13 @@ class MatchConsignments:
     folder: DataFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Whoever sends the rows may be in this process: then what that takes is counted here, too.
+        processor = Processor()
         for row in _rows(batches):
             block = {name: row[name].as_py() for name in ("exit", *_BLOCK)}
             if row["space"].is_valid:
                 try:
-                    yield from self._match(row, block)
+                    yield from self._match(row, block, processor)
                 except (OSError, IndexStoreError, IndexFileError):
                     raise  # a slice's file, or another cut
                 except Exception as error:
@@ -311,10 +350,12 @@ class MatchConsignments:
                 passed_on = {
                     name: row[name].as_buffer() for name in ("counts", *_LISTS) if row[name].is_valid
                 }
-                yield _row(_FINDINGS, **block, **passed_on, oldest_ms=row["oldest_ms"].as_py())
+                yield _row(FINDINGS, **block, **passed_on, oldest_ms=row["oldest_ms"].as_py())
 
-    def _match(self, row: dict[str, Any], block: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        started_s, searched_s = time.perf_counter(), 0.0
+    def _match(
+        self, row: dict[str, Any], block: dict[str, Any], processor: Processor
+    ) -> Iterator[pa.RecordBatch]:
+        started_s, searched_s, besides_cpu_s = time.perf_counter(), 0.0, 0.0
         matcher, space = row["matcher"].as_py(), row["space"].as_py()
         consignment, events = _received(row)
         cache, manifest = _cache_of(self.folder), row["manifest"].as_py()
@@ -326,19 +367,23 @@ class MatchConsignments:
             row["cut"].as_py(),
         )
         _check_unmatched(cache, self.folder, manifest, block)
-        found, work = _Finding(_FINDINGS, block), []
+        found, work = _Finding(FINDINGS, block), []
+        holders = slices.holders if slices is not None else ()
         for visit in visits(events, slices, consignment) if slices is not None else ():
             visited_s = time.perf_counter()
+            besides_cpu_s += processor.taken_s()
             yield from found.gather(visit.find())
-            seconds = time.perf_counter() - visited_s
+            seconds, cpu_s = time.perf_counter() - visited_s, processor.taken_s()
             searched_s += seconds
-            work.append(_work(matcher, space, visit.slice, visit.size, seconds, 0))
+            holder = holders[visit.slice]
+            work.append(_work(holder, space, visit.slice, visit.size, seconds, 0, cpu_s))
         lists = found.lists()
         besides_s = time.perf_counter() - started_s - searched_s
         sent = sum(
             row[name].as_buffer().size for name in ("stamps", "sizes", "events", "positions", "payload")
         )
-        work.append(_work(matcher, space, NO_SLICE, events.size, besides_s, sent))
+        besides_cpu_s += processor.taken_s()
+        work.append(_work(matcher, space, NO_SLICE, events.size, besides_s, sent, besides_cpu_s))
         yield found.send(lists, work=work)
 
 
@@ -354,10 +399,27 @@ def _received(row: dict[str, Any]) -> tuple[Consignment, SpaceEvents]:
     return consignment, events_of(row["space"].as_py(), stamps, sizes, payload)
 
 
+class Processor:
+    """How much of a processor's time this process takes, with all its threads."""
+
+    def __init__(self) -> None:
+        self._last_s = time.process_time()
+
+    def taken_s(self) -> float:
+        """How much since it was last asked."""
+        last_s, self._last_s = self._last_s, time.process_time()
+        return self._last_s - last_s
+
+
+def executor_here() -> str:
+    """On which executor this task runs: a standalone cluster's are in folders that are called as they are."""
+    return os.environ.get("SPARK_EXECUTOR_ID") or Path.cwd().name
+
+
 def _work(
-    matcher: int, space: str, number: int, events: int, seconds: float, sent_bytes: int
+    matcher: int, space: str, number: int, events: int, seconds: float, sent_bytes: int, cpu_s: float
 ) -> dict[str, Any]:
-    values = (matcher, space, number, events, seconds, sent_bytes)
+    values = (matcher, space, number, events, seconds, sent_bytes, cpu_s, executor_here())
     return dict(zip((field_.name for field_ in WORK), values, strict=True))
 
 
@@ -398,7 +460,7 @@ class WriteBlocks:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log = open_match_log(self.folder.matches_url)
-        scratch = self.folder.scratch
+        scratch, processor = self.folder.scratch, Processor()
         blocks: dict[tuple[int, int], Block] = {}
         work: dict[tuple[int, int], list[dict[str, Any]]] = {}
         held = 0
@@ -422,6 +484,8 @@ class WriteBlocks:
                 started_s = time.perf_counter()
                 block, (number, start) = blocks[place], place
                 matches, size_bytes = block.write(log.partition(number), time.time_ns() / 1e6)
+                seconds = time.perf_counter() - started_s
+                written = _work(NO_MATCHER, "", NO_SLICE, block.events, seconds, 0, processor.taken_s())
                 yield pa.RecordBatch.from_pylist(
                     [
                         {
@@ -431,8 +495,8 @@ class WriteBlocks:
                             "events": block.events,
                             "matches": matches,
                             "bytes": size_bytes,
-                            "seconds": time.perf_counter() - started_s,
-                            "work": work[place],
+                            "seconds": seconds,
+                            "work": [*work[place], written],
                         }
                     ],
                     schema=SUMMARY,

@@ -1,0 +1,139 @@
+"""``fieldfare scale``: hosts, slices and loads of an elastic service, what was decided and why."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from fieldfare.cli.output import JsonOption, fail, need_packages, out, print_json
+from fieldfare.cli.service import SPARK_PACKAGES, find_missing
+
+if TYPE_CHECKING:
+    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord
+    from fieldfare.storage.folder import DataFolder
+
+STALE_S = 10.0
+SHOWN = 10
+
+
+def scale(
+    data: Annotated[
+        Path,
+        typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="The service's data directory."),
+    ] = Path("fieldfare-data"),
+    move: Annotated[
+        str | None,
+        typer.Option(
+            "--move", metavar="SLICE=HOST", help="Ask the running service to move a slice to a host."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show an elastic service's hosts, slices and loads, and why it grew or shrank.
+
+    It reads the service's data directory, also while the service runs: see `fieldfare serve --elastic`.
+
+    Examples:
+    ```
+    fieldfare scale --data ./fieldfare-data
+    fieldfare scale --data ./fieldfare-data --move M:3=host2
+    ```
+    """
+    if missing := find_missing(SPARK_PACKAGES):
+        need_packages("scale", "server", missing)
+    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord
+    from fieldfare.storage.errors import StorageError
+    from fieldfare.storage.folder import DataFolder
+
+    folder = DataFolder(data)
+    try:
+        record = ElasticRecord.read(folder.elastic)
+    except StorageError as error:
+        fail(str(error))
+    if record.configuration is None:
+        fail(f"no elastic service has run on {data}\nhint: fieldfare serve --elastic MIN..MAX")
+    if move is not None:
+        _ask_for(folder, record, move)
+        return
+    loads = ElasticLoads.read(folder.elastic_loads)
+    if as_json:
+        _print_json(record, loads)
+    else:
+        _print(record, loads)
+
+
+def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
+    from fieldfare.elasticity.messages import SliceMove
+    from fieldfare.runtimes.spark.elastic.record import wish
+
+    name, _, host = text.partition("=")
+    configuration = record.configuration
+    assert configuration is not None
+    if name not in configuration.places:
+        fail(f"there is no slice {name!r}: there are {', '.join(configuration.places)}")
+    if host not in configuration.hosts:
+        fail(f"there is no host {host!r}: there are {', '.join(configuration.hosts)}")
+    wish(folder, SliceMove(name, host))
+    out().print(Text(f"{name} is asked to move to {host}"))
+
+
+def _is_fresh(loads: ElasticLoads | None) -> bool:
+    return loads is not None and abs(time.time() - loads.time_ms / 1000) < STALE_S
+
+
+def _print_json(record: ElasticRecord, loads: ElasticLoads | None) -> None:
+    import msgspec
+
+    document = msgspec.to_builtins(record)
+    document["loads"] = msgspec.to_builtins(loads)
+    document["is_running"] = _is_fresh(loads)
+    print_json(document)
+
+
+def _print(record: ElasticRecord, loads: ElasticLoads | None) -> None:
+    configuration = record.configuration
+    assert configuration is not None
+    lines = []
+    if loads is not None and _is_fresh(loads):
+        mode = ", dry run: nothing is done" if loads.dry_run else ""
+        lines.append(f"{len(loads.hosts)} hosts, {loads.least} to {loads.most} allowed{mode}")
+        for host in loads.hosts:
+            state = f"executor {host.executor}, {host.cores} cores" if host.executor else "no executor yet"
+            warm = "" if host.is_warm or not host.executor else ", not warm yet"
+            lines.append(f"{host.host}  {host.cpu:.0%} CPU  {state}{warm}")
+            lines += [
+                f"  {each.slice}  {each.cpu:.1%}  {each.memory_bytes / 1e6:,.1f} MB"
+                for each in loads.slices
+                if each.host == host.host
+            ]
+        if homeless := [each.slice for each in loads.slices if not each.host]:
+            lines.append(f"anywhere: {', '.join(homeless)}")
+        if loads.asked:
+            lines.append(
+                f"{loads.granted / loads.asked:.1%} of {loads.asked:,} tasks ran where they asked to"
+            )
+    else:
+        lines.append("the service does not run; as it was:")
+        for name in configuration.hosts:
+            its = [each for each, place in configuration.places.items() if place.host == name]
+            lines.append(f"{name}  {', '.join(its)}")
+    if record.decisions:
+        lines.append("decisions, the newest first:")
+    for decision in record.decisions[: -SHOWN - 1 : -1]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.time_ms / 1000))
+        what = [f"{move.slice} to {_target(move.to)}" for move in decision.moves]
+        what += [f"{decision.new_hosts} hosts more"] if decision.new_hosts else []
+        what += [f"release {name}" for name in decision.released]
+        lines.append(
+            f"{when}  {decision.reason}: {', '.join(what)}{'' if decision.is_done else ' (not done)'}"
+        )
+    for line in lines:
+        out().print(Text(line))
+
+
+def _target(to: str | int) -> str:
+    return to if isinstance(to, str) else f"new host {to + 1}"

@@ -1,0 +1,125 @@
+"""Batches that the driver plans itself: a streaming query whose matchers' tasks could say where to run.
+
+Spark's streaming sources written in Python cannot say where their partitions would best be read, nor can a
+shuffle's readers. So an elastic service's batches are jobs of the driver's own, one after the other, planned
+by the same `BatchPlanner` as a query's; what was done is read from the match log, as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fieldfare.runtimes.spark.batch_planner import BatchPlanner
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
+from fieldfare.runtimes.spark.cluster import tasks_folder
+from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
+from fieldfare.runtimes.spark.elastic.placed import match_placed
+from fieldfare.runtimes.spark.query import reason
+from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.runtimes.spark.spread.learning import Learner, work_of
+from fieldfare.runtimes.spark.spread.tasks import Spread
+from fieldfare.storage.folder import DataFolder
+
+GROUP = "fieldfare-batches"
+END_WAIT_S = 10.0
+
+_log = logging.getLogger("fieldfare.pipeline")
+
+
+class PlacedQuery:
+    """Matches a service's log, as the streaming query of ``query.start_query`` does; it begins at once.
+
+    It answers what the driver asks a `StreamingQuery`.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        folder: DataFolder,
+        settings: MicroBatchSettings,
+        elastic: ElasticSettings,
+        learner: Learner,
+        forwarding: str = "adaptive",
+    ) -> None:
+        self._session = session
+        self._folder = folder
+        self._tasks_folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
+        self._planner = BatchPlanner(folder, settings)
+        self._matchers, self._forwarding = settings.matchers, forwarding
+        self._learner = learner
+        self.control = ElasticControl(session, folder, elastic, settings.matchers)
+        self._batch = 0
+        self._message = "Initializing"
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fieldfare-batches", daemon=True)
+        self.control.start()
+        self._thread.start()
+
+    @property
+    def isActive(self) -> bool:
+        return self._thread.is_alive() and self._error is None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"message": self._message}
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return {"batchId": self._batch} if self._batch else None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def stop(self) -> None:
+        """End, with the batch that is at work."""
+        self._stop.set()
+        self._session.sparkContext.cancelJobGroup(GROUP)
+        self._thread.join(END_WAIT_S)
+        self.control.close()
+
+    def _run(self) -> None:
+        try:
+            self._session.sparkContext.setJobGroup(GROUP, "a batch", interruptOnCancel=False)
+            self._run_batches()
+        except BaseException as error:
+            if not self._stop.is_set():
+                self._error = error
+        finally:
+            self._planner.close()
+            self.control.close()
+
+    def _run_batches(self) -> None:
+        start: Offset = {"ends": self._planner.first(), "manifest": 0}
+        while not self._stop.is_set():
+            self._message = "Waiting for data to arrive"
+            end = self._planner.next_end(start)
+            if end["ends"] == start["ends"]:
+                continue
+            self._message = "Processing new data"
+            self._match(start, end)
+            self._batch += 1
+            start = end
+
+    def _match(self, start: Offset, end: Offset) -> None:
+        manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
+        pieces = self._planner.tasks(start["ends"], end["ends"])
+        ranges = [RecordRange(*each, manifest, routing) for piece in pieces for each in piece]
+        # Each matcher reads all of it; who writes it are as many as would have read it.
+        spread = Spread(self._matchers, len(pieces), self._forwarding)
+        started_s = time.monotonic()
+        tasks = self.control.tasks(ranges)
+        summaries = match_placed(self._session, self._tasks_folder, spread, tasks)
+        work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
+        self.control.worked(manifest, tasks, work)
+        try:
+            self._learner.learn(manifest, work, started_s, time.monotonic())
+        except Exception as error:
+            _log.warning("what the matchers measured could not be learnt from: %s", reason(error))

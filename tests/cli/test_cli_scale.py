@@ -1,0 +1,150 @@
+"""`fieldfare scale`: what an elastic service wrote down, as a user reads it; what `serve` is told of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fieldfare.cli.app import app
+from fieldfare.cli.service import elastic_arguments
+from fieldfare.elasticity import Configuration, Operators
+from fieldfare.elasticity.messages import SliceMove
+from fieldfare.runtimes.spark.driver import parse
+from fieldfare.runtimes.spark.elastic.record import (
+    Decision,
+    ElasticLoads,
+    ElasticRecord,
+    HostLoad,
+    Move,
+    SliceLoadNow,
+    take_wish,
+)
+from fieldfare.storage.folder import DataFolder
+
+MASTER = "spark://127.0.0.1:7077"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    """A service with three slices on two hosts, which took in one that had too much."""
+    folder = DataFolder(tmp_path / "data")
+    folder.make()
+    configuration = Configuration(Operators(0, {"M": 3}, 0), {}).begun(2)
+    moves = [SliceMove("M:2", 0)]
+    record = ElasticRecord(
+        configuration,
+        [Decision(1_795_000_000_000, "local: host1 has CPU 93%", moves, 1, ["host9"], True)],
+        [Move("M:2", "host1", "host2", 1.0, 2.0, 3.0)],
+    )
+    record.keep(folder.elastic)
+    assert ElasticRecord.read(folder.elastic) == record
+    return folder
+
+
+def say(folder: DataFolder, *, age_s: float = 0.0, dry_run: bool = False) -> None:
+    ElasticLoads(
+        int((time.time() - age_s) * 1000),
+        dry_run,
+        1,
+        4,
+        [HostLoad("host1", "0", 2, True, 0.425), HostLoad("host2", "", 0, False, 0.0)],
+        [SliceLoadNow("M:1", "host1", 0.425, 12_300_000), SliceLoadNow("M:2", "", 0.0, 0)],
+        200,
+        199,
+    ).say(folder.elastic_loads)
+
+
+def scale(folder: DataFolder, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["scale", "--data", str(folder.root), *arguments])
+
+
+def test_hosts_slices_loads_and_decisions_are_shown(folder: DataFolder) -> None:
+    say(folder)
+    said = scale(folder).stdout
+    assert "2 hosts, 1 to 4 allowed" in said
+    assert "host1  42% CPU  executor 0, 2 cores" in said
+    assert "host2  0% CPU  no executor yet" in said
+    assert "M:1  42.5%  12.3 MB" in said
+    assert "anywhere: M:2" in said
+    assert "99.5% of 200 tasks ran where they asked to" in said
+    assert "local: host1 has CPU 93%: M:2 to new host 1, 1 hosts more, release host9" in said
+
+
+def test_a_dry_run_says_that_nothing_is_done(folder: DataFolder) -> None:
+    say(folder, dry_run=True)
+    assert "dry run: nothing is done" in scale(folder).stdout
+
+
+def test_of_a_service_that_is_down_it_shows_where_slices_were(folder: DataFolder) -> None:
+    say(folder, age_s=60)
+    said = scale(folder).stdout
+    assert "the service does not run" in said
+    assert "host1  M:1, M:3" in said
+    document = json.loads(scale(folder, "--json").stdout)
+    assert document["is_running"] is False
+    assert document["moves"][0]["slice"] == "M:2"
+    assert document["configuration"]["hosts"] == ["host1", "host2"]
+
+
+def test_a_move_is_asked_for_by_names_that_there_are(folder: DataFolder) -> None:
+    assert scale(folder, "--move", "M:2=host1").exit_code == 0
+    assert take_wish(folder) == SliceMove("M:2", "host1")
+    assert take_wish(folder) is None
+    for text, said in (
+        ("M:9=host1", "no slice 'M:9'"),
+        ("M:1=host7", "no host 'host7'"),
+        ("M:1", "no host ''"),
+    ):
+        refused = scale(folder, "--move", text)
+        assert refused.exit_code == 1
+        assert said in refused.stderr
+    assert take_wish(folder) is None
+
+
+def test_where_no_elastic_service_ran_it_says_so(tmp_path: Path) -> None:
+    refused = scale(DataFolder(tmp_path))
+    assert refused.exit_code == 1
+    assert "no elastic service has run" in refused.stderr
+
+
+def test_a_record_that_is_torn_is_said_by_name(folder: DataFolder) -> None:
+    folder.elastic.write_bytes(folder.elastic.read_bytes()[:99])
+    refused = scale(folder)
+    assert refused.exit_code == 1
+    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--elastic", "1..3", "--matchers", "4"], "name it with --master spark://"),
+        (["--elastic", "1..3", "--master", MASTER], "say how many with --matchers"),
+        (["--elastic", "3..1", "--master", MASTER, "--matchers", "4"], "'3..1'"),
+        (["--elastic-dry-run"], "which is not given"),
+        (
+            ["--elastic", "1", "--elastic-schedule", "noon=2", "--master", MASTER, "--matchers", "4"],
+            "'noon=2'",
+        ),
+    ],
+)
+def test_what_cannot_be_elastic_is_refused_before_anything_starts(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data"), *arguments])
+    assert result.exit_code == 1
+    assert said in " ".join(result.stderr.split())
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_pipeline_is_told_all_of_it() -> None:
+    told = elastic_arguments("1..3", ["09:00-17:00=2..3"], True, MASTER, has_several=True)
+    options = parse(["--data", "d", *told])
+    assert (options.elastic, options.elastic_schedule, options.elastic_dry_run) == (
+        "1..3",
+        ["09:00-17:00=2..3"],
+        True,
+    )

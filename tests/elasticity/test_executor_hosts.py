@@ -1,0 +1,276 @@
+"""Executors as hosts of the manager: they come and are lost, and the manager dies, at any step of a move.
+
+A small engine stands in for Spark here, on hand-moved time; the real one is in ``tests/runtimes``.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.doses import drawn
+
+from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
+from fieldfare.elasticity import Configuration, Enforcer, Manager, ManagerSettings, Operators
+from fieldfare.elasticity.enforcer import ElasticityPolicy
+from fieldfare.elasticity.executor_hosts import (
+    DecommissionExecutor,
+    ExecutorHosts,
+    ExecutorsSeen,
+    HostsWanted,
+    MapSlices,
+    RequestExecutors,
+    SlicesMapped,
+    SlicesPlaced,
+    ToHost,
+    Worked,
+)
+from fieldfare.elasticity.manager import (
+    ConfigurationKept,
+    ConfigurationRead,
+    KeepConfiguration,
+    ReadConfiguration,
+)
+from fieldfare.elasticity.messages import HostReleased, MigrationRequest, ReleaseHost, SliceMove
+
+OPERATORS = Operators(0, {"M": 6}, 0)
+STEP_S = 0.25
+START_S, MAP_S = 4.0, 0.5
+
+
+class Engine:
+    """Executors that come when they are asked for, as long as there is room; and what the machines want."""
+
+    def __init__(self, hosts: int = 2, room: int = 4, policy: ElasticityPolicy | None = None) -> None:
+        self.now = 0.0
+        self.kept: Configuration | None = None
+        self.room, self.wanted, self.started = room, room, count()
+        self.executors: dict[str, int] = {}
+        self.placed: dict[str, str] = {}
+        self.mapped: dict[str, set[str]] = {}
+        self.cpu_per_s = 0.0
+        self.policy, self.hosts = policy, hosts
+        self.asked: list[MigrationRequest] = []
+        self.history: list[dict[str, str]] = []
+        self._ticks = count()
+        self.begin()
+
+    def begin(self) -> None:
+        """A driver: it knows what was kept, and has no executor yet."""
+        self.executors, self.mapped, self.placed, self._waiting = {}, {}, {}, []
+        self.wanted = self.room  # a cluster gives all that it has, until it is told how much is enough
+        first = Configuration(OPERATORS, {}).begun(self.hosts)
+        self.machines: dict[str, Machine] = {
+            "manager": Manager(first, ManagerSettings(dead_after_s=10.0, start_s=30.0)),
+            "hosts": ExecutorHosts(OPERATORS.slices),
+        }
+        if self.policy is not None:
+            self.machines["enforcer"] = Enforcer(self.policy)
+        for name, machine in self.machines.items():
+            self._carry_out(name, machine.start(self.now))
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += STEP_S
+            coming = sum(what == "come" for _, _, what, _ in self._waiting)
+            for _ in range(min(self.room, self.wanted) - len(self.executors) - coming):
+                heappush(self._waiting, (self.now + START_S, next(self._ticks), "come", None))
+            share = self.cpu_per_s * STEP_S / len(OPERATORS.slices)
+            self._hand_in("hosts", Worked(dict.fromkeys(OPERATORS.slices, share), {}, {}))
+            while self._waiting and self._waiting[0][0] <= self.now:
+                _, _, what, message = heappop(self._waiting)
+                if what == "come":
+                    self.executors[str(next(self.started))] = 1
+                    self._seen()
+                else:
+                    self._hand_in(what, message)
+
+    def lose(self, executor: str) -> None:
+        del self.executors[executor]
+        self.mapped.pop(executor, None)
+        self._seen()
+
+    def move(self, slice_: str, host: str) -> None:
+        self._hand_in(
+            "manager", Received("enforcer", MigrationRequest((SliceMove(slice_, host),), 0, (), ""))
+        )
+
+    def _seen(self) -> None:
+        self._hand_in("hosts", ExecutorsSeen(dict(self.executors)))
+
+    def _hand_in(self, name: str, message: object) -> None:
+        self._carry_out(name, self.machines[name].handle(message, self.now))
+
+    def _later(self, after_s: float, name: str, message: object) -> None:
+        heappush(self._waiting, (self.now + after_s, next(self._ticks), name, message))
+
+    def _carry_out(self, name: str, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Timer():
+                    heappush(self._waiting, (effect.at_s, next(self._ticks), name, effect.message))
+                case Send(to="enforcer") if "enforcer" not in self.machines:
+                    pass
+                case Send() if effect.to in self.machines:
+                    if isinstance(effect.message, MigrationRequest):
+                        self.asked.append(effect.message)
+                    said = effect.message
+                    self._later(0.0, effect.to, said if isinstance(said, Received) else Received(name, said))
+                case Send():
+                    self._later(0.0, "hosts", ToHost(effect.to, effect.message))
+                case Tell(news=SlicesPlaced(executors)):
+                    # A place that takes effect is mapped before.
+                    for each, executor in executors.items():
+                        assert each in self.mapped[executor]
+                    self.placed = dict(executors)
+                    self.history.append(self.placed)
+                case Ask():
+                    self._do(effect.question)
+
+    def _do(self, question: object) -> None:
+        match question:
+            case ReadConfiguration():
+                if self.kept is not None:
+                    self._later(0.0, "hosts", HostsWanted(self.kept.hosts))
+                self._later(0.0, "manager", ConfigurationRead(self.kept))
+            case KeepConfiguration(configuration):
+                assert self.kept is None or configuration.version >= self.kept.version
+                self.kept = configuration
+                self._later(0.0, "hosts", HostsWanted(configuration.hosts))
+                self._later(0.0, "manager", ConfigurationKept(configuration.version))
+            case ReleaseHost(host):
+                self._later(0.0, "manager", HostReleased(host))
+            case RequestExecutors(wanted):
+                self.wanted = wanted
+            case DecommissionExecutor(executor):
+                self.executors.pop(executor, None)
+                self._later(0.0, "hosts", ExecutorsSeen(dict(self.executors)))
+            case MapSlices(executor, slices):
+                is_there = executor in self.executors
+                if is_there:
+                    self.mapped.setdefault(executor, set()).update(slices)
+                self._later(MAP_S, "hosts", SlicesMapped(executor, slices, is_there))
+
+    def check_settled(self) -> None:
+        """Every slice is at its host, by the configuration and by the executors; nothing is under way."""
+        assert self.kept is not None
+        hosts = self.machines["hosts"]
+        assert isinstance(hosts, ExecutorHosts)
+        assert not self.kept.moves
+        assert not self.kept.moving
+        assert hosts.placed == {name: place.host for name, place in self.kept.places.items()}
+        assert not any(place.is_lost for place in self.kept.places.values())
+        bodies = hosts.bodies
+        assert self.placed == {name: bodies[place.host][0] for name, place in self.kept.places.items()}
+        assert sorted(self.executors) == sorted(executor for executor, _, _ in bodies.values())
+
+
+def test_it_begins_with_as_many_executors_as_hosts_and_gives_the_others_back() -> None:
+    engine = Engine(hosts=2)
+    engine.run(30)
+    engine.check_settled()
+    assert len(engine.executors) == 2
+
+
+def test_a_slice_moves_to_where_it_is_mapped_and_nowhere_in_between() -> None:
+    engine = Engine()
+    engine.run(30)
+    engine.history.clear()
+    before = engine.placed["M:1"]
+    engine.move("M:1", "host2")
+    engine.run(5)
+    engine.check_settled()
+    places = [each.get("M:1") for each in engine.history]
+    assert places == [engine.placed["M:1"]]
+    assert engine.placed["M:1"] != before
+
+
+@settings(max_examples=drawn(150), deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["move", "move", "driver", "executor"]),
+            st.sampled_from(OPERATORS.slices),
+            st.integers(0, 3),
+            st.floats(0.0, 6.0),
+        ),
+        max_size=8,
+    )
+)
+def test_moves_are_done_or_undone_whoever_is_killed(script: list[tuple[str, str, int, float]]) -> None:
+    """Drivers and executors die with any step of a move under way: in the end all slices have one place."""
+    engine = Engine(hosts=3)
+    engine.run(30)
+    for action, name, number, pause_s in script:
+        assert engine.kept is not None
+        if action == "move":
+            engine.move(name, engine.kept.hosts[number % len(engine.kept.hosts)])
+        elif action == "driver":
+            engine.begin()
+        elif engine.executors:
+            engine.lose(sorted(engine.executors)[number % len(engine.executors)])
+        engine.run(pause_s)
+    engine.run(120)
+    engine.check_settled()
+
+
+@pytest.mark.parametrize("who", ["driver", "giver", "taker"])
+@pytest.mark.parametrize("after_s", [0.0, STEP_S, 2 * STEP_S, 3 * STEP_S, 4 * STEP_S])
+def test_each_step_of_a_move_may_be_the_last(who: str, after_s: float) -> None:
+    engine = Engine()
+    engine.run(30)
+    giver, taker = engine.placed["M:1"], engine.placed["M:2"]
+    engine.move("M:1", "host2")
+    engine.run(after_s)
+    if who == "driver":
+        engine.begin()
+    else:
+        engine.lose(giver if who == "giver" else taker)
+    engine.run(90)
+    engine.check_settled()
+    assert set(engine.placed) == set(OPERATORS.slices)
+
+
+def test_hosts_come_with_the_load_and_go_a_few_times_an_hour() -> None:
+    """Half a core asks for one host, three for all; what is left goes by and by."""
+    policy = ElasticityPolicy(calm_s=60.0, releases_per_hour=1, hosts_max=4)
+    engine = Engine(hosts=1, policy=policy)
+    engine.cpu_per_s = 0.4
+    engine.run(120)
+    assert len(engine.executors) == 1
+    engine.cpu_per_s = 1.9
+    engine.run(300)
+    engine.check_settled()
+    assert len(engine.executors) == 4
+    assert set(engine.placed.values()) == set(engine.executors)
+    engine.cpu_per_s = 0.9
+    engine.run(300)
+    few = len(engine.executors)
+    assert few < 4
+    engine.cpu_per_s = 0.1
+    engine.run(600)
+    assert len(engine.executors) == few
+    engine.run(3600)
+    assert len(engine.executors) == 1
+    engine.check_settled()
+
+
+def test_floors_and_ceilings_are_kept_without_any_load() -> None:
+    engine = Engine(hosts=1, policy=ElasticityPolicy())
+    engine.run(60)
+    enforcer = engine.machines["enforcer"]
+    assert isinstance(enforcer, Enforcer)
+    enforcer.policy = ElasticityPolicy(hosts_min=3)
+    engine.run(300)
+    engine.check_settled()
+    assert len(set(engine.placed.values())) == 3
+    assert [each.reason for each in engine.asked] == ["floor: 1 hosts of at least 3"]
+    enforcer.policy = ElasticityPolicy(hosts_min=2, hosts_max=2)
+    engine.run(300)
+    engine.check_settled()
+    assert len(set(engine.placed.values())) == 2
+    assert engine.asked[-1].reason == "ceiling: 3 hosts of at most 2"

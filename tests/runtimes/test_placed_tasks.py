@@ -1,0 +1,112 @@
+"""Matchers that read the log themselves, several in a task: what they find is what AP would send."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from test_spread_life import Life
+from tests.doses import drawn
+
+from fieldfare.forwarding import POLICIES
+from fieldfare.runtimes.spark.elastic.placed import (
+    MatchPlaced,
+    OpenPlaced,
+    PlacedTask,
+    match_placed,
+    open_placed,
+)
+from fieldfare.runtimes.spark.range_task import RecordRange
+from fieldfare.runtimes.spark.spread import tasks
+from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
+from fieldfare.runtimes.spark.spread.tasks import Spread, WriteBlocks
+
+
+def rows_of(task: PlacedTask) -> list[pa.RecordBatch]:
+    """A task as Spark hands it in."""
+    return [pa.record_batch({"value": [msgspec.json.encode(task).decode()]})]
+
+
+class PlacedLife(Life):
+    """Batches go to tasks of some matchers each, any of which may run twice, and be heard either time."""
+
+    def _attempt(self, start: int, end: int) -> None:
+        random = self.random
+        manifest = self.store.newest()
+        assert manifest is not None
+        routing = encode_routing(routing_of(manifest, self.folder.slices, 3.0))
+        matchers = random.randrange(1, 5)
+        spread = Spread(matchers, 2, random.choice(POLICIES), random.randrange(9))
+        groups: list[list[int]] = [[] for _ in range(random.randrange(1, matchers + 1))]
+        for matcher in range(matchers):
+            random.choice(groups).append(matcher)
+        found: list[pa.RecordBatch] = []
+        for group in filter(None, groups):
+            self.go_on()
+            task = PlacedTask(tuple(group), (RecordRange(0, start, end, manifest.number, routing),))
+            if random.random() < 0.3:
+                list(OpenPlaced(self.folder, manifest.number, matchers)(iter(rows_of(task))))
+            runs = [list(MatchPlaced(self.folder, spread)(iter(rows_of(task)))) for _ in range(2)]
+            found += random.choice(runs)
+        random.shuffle(found)
+        assert len({row["exit"][0].as_py() for row in found}) == 1
+        assert len(list(WriteBlocks(self.folder)(iter(found)))) == 1
+
+
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@given(st.randoms(use_true_random=False))
+def test_each_event_meets_each_slice_once_however_matchers_are_placed(random: Random) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        life = PlacedLife(Path(root), random)
+        try:
+            for _ in range(3):
+                life.go_on()
+                start = len(life.records)
+                life.publish()
+                life.go_on()
+                life.match(start, len(life.records))
+            life.check()
+        finally:
+            life.log.close()
+            tasks._caches.clear()
+
+
+def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
+    """A task that waits costs nothing: what it says it took is no more than its process did."""
+    life = PlacedLife(tmp_path, Random(3))
+    life.publish()
+    manifest = life.store.newest()
+    assert manifest is not None
+    routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
+    task = PlacedTask((0, 1), (RecordRange(0, 0, len(life.records), manifest.number, routing),))
+    processor = tasks.Processor()
+    found = list(MatchPlaced(life.folder, Spread(2, 1))(iter(rows_of(task))))
+    most_s = processor.taken_s()
+    work = [each for row in found for some in row["work"].to_pylist() for each in some or ()]
+    assert {each["executor"] for each in work} <= {Path.cwd().name}
+    assert 0 <= sum(each["cpu_s"] for each in work) <= most_s
+    life.log.close()
+    tasks._caches.clear()
+
+
+def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, tmp_path: Path) -> None:
+    """The executor has gone since a batch was planned: its task runs elsewhere, and finds the same."""
+    life = PlacedLife(tmp_path, Random(5))
+    life.publish()
+    manifest = life.store.newest()
+    assert manifest is not None
+    routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
+    ranges = (RecordRange(0, 0, len(life.records), manifest.number, routing),)
+    places = [PlacedTask((0, 2), ranges, "executor_127.0.0.1_7"), PlacedTask((1,), ranges)]
+    assert len(open_placed(session, life.folder, manifest.number, 3, places)) == 2
+    summaries = match_placed(session, life.folder, Spread(3, 2), places)
+    assert [(each["start"], each["end"]) for each in summaries] == [(0, len(life.records))]
+    assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
+    life.check()
+    life.log.close()
