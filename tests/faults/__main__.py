@@ -33,10 +33,10 @@ def main() -> int:
         "--lanes", type=int, default=1, help="so many services at once, each on its share of the cores"
     )
     options = parser.parse_args()
-    if not 1 <= options.lanes <= len(os.sched_getaffinity(0)):
-        parser.error(f"--lanes: there are {len(os.sched_getaffinity(0))} cores, and each lane needs one")
     if options.kafka and options.lanes > 1:
         parser.error("--lanes: with --kafka there is one broker, whose accidents would befall all")
+    if not 1 <= options.lanes <= len(os.sched_getaffinity(0)):
+        parser.error(f"--lanes: there are {len(os.sched_getaffinity(0))} cores, and each lane needs one")
     deck = KAFKA_DECK if options.kafka else DECK
     if options.only:
         deck = only(deck, options.only)
