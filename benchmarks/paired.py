@@ -64,6 +64,7 @@ def main() -> None:
         order = checkouts if turn % 2 == 0 else checkouts[::-1]
         done = {checkout: figures_of(checkout, options.benchmark) for checkout in order}
         pairs.append((done[checkouts[0]], done[checkouts[1]]))
+        print(json.dumps(pairs[-1]), file=sys.stderr)
     print(json.dumps({"benchmark": options.benchmark, "pairs": options.pairs, "figures": compared(pairs)}))
 
 
