@@ -24,6 +24,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.delivery.record_lines import all_lines
 from fieldfare.gateway.settings import GatewaySettings
+from fieldfare.runtimes.process.listening import listening_socket
 from fieldfare.storage import NewMatchBlock
 
 DEADLINE_S = 60.0
@@ -170,15 +171,14 @@ def served(
 ) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
-    config = server_config(
-        create_app(gateway), gateway.settings, port=0, loop=loop, timeout_graceful_shutdown=5
-    )
+    config = server_config(create_app(gateway), gateway.settings, loop=loop, timeout_graceful_shutdown=5)
     server = _Server(config, gateway)
-    thread = threading.Thread(target=server.run)
+    listener = listening_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
         until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
             yield gateway, client
     finally:

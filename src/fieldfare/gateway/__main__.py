@@ -20,6 +20,7 @@ from fieldfare.gateway.app import create_app
 from fieldfare.gateway.context import Gateway
 from fieldfare.gateway.settings import GatewaySettings, UnusableFile, wrong_setting
 from fieldfare.gateway.upkeep.garbage import Garbage
+from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
 from fieldfare.storage.errors import FormatError, StorageError
@@ -80,8 +81,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     end_with_parent()
     keep_private()
-    listener = listen(settings.host, settings.port) if inherited is None else socket.socket(fileno=inherited)
-    if listener is None:
+    try:
+        address = settings.host, settings.port
+        listener = listening_socket(*address) if inherited is None else socket.socket(fileno=inherited)
+    except CannotListen as error:
+        print(f"fieldfare gateway: {error}", file=sys.stderr)
         return EXIT_PORT_IN_USE
     try:
         # Held until this process ends. One that is still on its way out, because its supervisor was killed,
@@ -107,23 +111,6 @@ def main(arguments: list[str] | None = None) -> int:
     server = _Server(config, gateway, f"{'http' if tls is None else 'https'}://{host}:{port}")
     server.run(sockets=[listener])
     return 0 if server.started else 1
-
-
-def listen(host: str, port: int) -> socket.socket | None:
-    """A listening socket; None, after a message, when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        print(
-            f"fieldfare gateway: cannot listen on {host}:{port}: {error.strerror or error}", file=sys.stderr
-        )
-        return None
-    return listener
 
 
 if __name__ == "__main__":

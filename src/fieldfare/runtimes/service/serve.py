@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from fieldfare.runtimes.process.children import ChildSpec
 from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.runtimes.process.supervisor import Supervisor
@@ -62,21 +63,6 @@ def take_directory(folder: DataFolder) -> FileLock:
     except OSError as error:
         raise CannotStart(str(error)) from None
     return lock
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; CannotStart when the address cannot be had."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise CannotStart(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; name another port with --port"
-        ) from None
-    return listener
 
 
 def gateway_ready(host: str, port: int, *, is_tls: bool = False) -> Callable[[int], bool]:
@@ -174,8 +160,9 @@ def serve(
     _tighten(folder, say)
     try:
         folder, listener = settle(folder.root, log, index_store), listening_socket(host, port)
-    except (CannotStart, StorageError) as error:
-        say(str(error))
+    except (CannotListen, StorageError) as error:
+        is_port = isinstance(error, CannotListen)
+        say(f"{error}; name another port with --port" if is_port else str(error))
         lock.release()
         return EXIT_CANNOT_START
     port = listener.getsockname()[1]
