@@ -61,9 +61,9 @@ def main() -> None:
         figures_of(checkout, options.benchmark)  # its kernels are compiled, its files read
     pairs = []
     for turn in range(options.pairs):
-        order = checkouts if turn % 2 == 0 else checkouts[::-1]
-        done = {checkout: figures_of(checkout, options.benchmark) for checkout in order}
-        pairs.append((done[checkouts[0]], done[checkouts[1]]))
+        order = (0, 1) if turn % 2 == 0 else (1, 0)
+        done = {place: figures_of(checkouts[place], options.benchmark) for place in order}
+        pairs.append((done[0], done[1]))
         print(json.dumps(pairs[-1]), file=sys.stderr)
     print(json.dumps({"benchmark": options.benchmark, "pairs": options.pairs, "figures": compared(pairs)}))
 
