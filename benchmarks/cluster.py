@@ -1,16 +1,23 @@
-"""How a service on a Spark cluster scales, and what the death of a worker costs.
+"""How a service on a Spark cluster scales, what the death of a worker costs, and what Kafka does.
 
     python benchmarks/cluster.py --json
 
 starts, for 1, 2 and 3 workers, a standalone cluster (a master and workers, processes of their own on
-loopback), a Kafka broker, and a service that has them; without Kafka (`--log sqlite`) the log is a file that
+loopback), a Kafka broker, and a service that has them; with `--log sqlite` the log is a file that
 the workers of this machine read. Each worker, with all that it starts, is limited to half a core by a control
-group while it is measured; so two cores are shared by at most one and a half of workers, and by all else. It
-prints one JSON object:
+group while it is measured; so two cores are shared by at most one and a half of workers, and by all else.
+
+A backlog is built while all is warm: the indexer stands still, and a subscription more is there that the
+index does not hold, so the source waits, as it does, for a manifest that covers what comes; Spark, executors
+and Python workers run on. Then the indexer goes on.
+
+It prints one JSON object. All of it takes half an hour; `--parts`, `--log`, `--partitioning` and `--workers`
+choose.
 
 events_per_s
-    For 1, 2, 3 workers: from the moment when Spark's driver, which was stopped while events were published,
-    goes on, to the last block of matches.
+    For 1, 2, 3 workers: from the moment when the index covers the backlog to the last block of matches.
+    ``runs`` has the same for each log, and for each partitioning on the first of the logs. What is cut is cut
+    for as many matchers as there are workers in the largest cluster, in the others, too.
 scaling
     That of three workers over three times that of one. Goal: 0.85.
 worker_gap_s
@@ -18,9 +25,12 @@ worker_gap_s
     second are published; and `live_gap_s` in as many seconds before that. Goal: 5.
 lost, doubled
     Messages that did not come then, or twice. Goal: 0.
-cores
+runs, cores
     What each core did while it was measured (busy, as a share), and how much of a core each worker took.
-machine_cores, cpu_limit, log, events, subscriptions
+kafka_ratio
+    The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
+    SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
+machine_cores, cpu_limit, events, subscriptions
     What was measured. `cpu_limit` is null where control groups cannot be made: then nothing is limited, and
     `scaling` says little.
 """
@@ -31,20 +41,26 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 import httpx
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client, NewSubscription
-from fieldfare.storage import open_event_log, open_match_log
+from fieldfare.partitioning.encoding import kind_of
+from fieldfare.runtimes.process.heartbeat import read_beat
+from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.cpu_group import why_no_groups
@@ -53,16 +69,26 @@ from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 WORKERS = (1, 2, 3)
+LOGS = ("kafka", "sqlite")
+PARTITIONINGS = ("replicated", "hash", "attribute_space")
+PARTS = ("throughput", "death", "demo")
 CPU_LIMIT = 0.5
 ATTRIBUTES = 4
 DOMAIN, WIDTH = 1000, 250
 RECORD_EVENTS = 2_000
+RECORDS = 50
+"""So many different ones; they are published again and again."""
+PUBLISHERS = 2
 BULK = 5_000
-WARM_EVENTS = 40_000
+WARM_EVENTS, WARM_TURNS = 400_000, 2
 PARTITIONS = 6
+CUT_WITHIN_S = 150.0
 MATCHED_WITHIN_S = 280.0
+HELD_MAX_S = 50.0
+"""An indexer that says nothing for longer is taken for dead."""
 LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
+DEMO_TURNS = 2
 
 
 def subscribe(url: str, count: int) -> None:
@@ -81,31 +107,48 @@ def subscribe(url: str, count: int) -> None:
             client.create_subscriptions(some)
 
 
-def publish(url: str, events: int) -> None:
-    """Events as JSON lines, in records of equal size, for all partitions in turn."""
-    random = Random(2)
-    with httpx.Client(base_url=url, timeout=120) as http:
-        for first in range(0, events, RECORD_EVENTS):
-            lines = []
-            for n in range(first, min(first + RECORD_EVENTS, events)):
-                data = ",".join(f'"a{i}":{random.randrange(DOMAIN)}' for i in range(ATTRIBUTES))
-                head = f'{{"specversion":"1.0","id":"{n}","source":"/b","type":"t"'
-                lines.append(f'{head},"data":{{{data}}}}}\n')
-            headers = {"content-type": "application/x-ndjson"}
+def draw_records() -> list[bytes]:
+    """Records of equal size, events as JSON lines."""
+    random, records = Random(2), []
+    for record in range(RECORDS):
+        lines = []
+        for n in range(record * RECORD_EVENTS, (record + 1) * RECORD_EVENTS):
+            data = ",".join(f'"a{i}":{random.randrange(DOMAIN)}' for i in range(ATTRIBUTES))
+            lines.append(f'{{"specversion":"1.0","id":"{n}","source":"/b","type":"t","data":{{{data}}}}}\n')
+        records.append("".join(lines).encode())
+    return records
+
+
+def publish(url: str, records: Sequence[bytes], events: int) -> None:
+    """Publish so many events as fast as the service takes them, for all partitions in turn."""
+    due, lock = iter(range(events // RECORD_EVENTS)), threading.Lock()
+
+    def work() -> None:
+        with httpx.Client(base_url=url, timeout=120) as http:
             while True:
-                answer = http.post("/v1/spaces/default/events", content="".join(lines), headers=headers)
-                if answer.status_code not in (429, 503):
-                    answer.raise_for_status()
-                    break
-                time.sleep(0.2)
+                with lock:
+                    number = next(due, None)
+                if number is None:
+                    return
+                content = records[number % len(records)]
+                headers = {"content-type": "application/x-ndjson"}
+                while (
+                    answer := http.post("/v1/spaces/default/events", content=content, headers=headers)
+                ).status_code in (429, 503):
+                    time.sleep(0.2)
+                answer.raise_for_status()
+
+    with ThreadPoolExecutor(PUBLISHERS) as pool:
+        for done in [pool.submit(work) for _ in range(PUBLISHERS)]:
+            done.result()
 
 
-def matched_up_to(folder: DataFolder) -> tuple[int, ...]:
-    """What the pipeline says."""
-    try:
-        return tuple(json.loads(folder.heartbeat.read_bytes()).get("matched") or ())
-    except (OSError, ValueError):
-        return ()
+def wait_until(holds: Any, within_s: float, what: str) -> None:
+    give_up_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > give_up_s:
+            raise TimeoutError(f"waited {within_s:.0f} s for {what}")
+        time.sleep(0.005)
 
 
 def wait_matched(folder: DataFolder) -> tuple[int, ...]:
@@ -113,12 +156,30 @@ def wait_matched(folder: DataFolder) -> tuple[int, ...]:
     log = open_event_log(folder.log_url)
     ends = tuple(ends_of(log))
     log.close()
-    give_up_s = time.monotonic() + MATCHED_WITHIN_S
-    while matched_up_to(folder) != ends:
-        if time.monotonic() > give_up_s:
-            raise TimeoutError(f"matched up to {matched_up_to(folder)}, not {ends}")
-        time.sleep(0.2)
+    wait_until(
+        lambda: tuple(read_beat(folder.heartbeat).get("matched") or ()) == ends,
+        MATCHED_WITHIN_S,
+        f"everything to be matched up to {ends}",
+    )
     return ends
+
+
+@contextmanager
+def held_back(service: Service) -> Iterator[None]:
+    """Have what is published inside wait for the index; on leaving the index covers it."""
+    folder = service.folder
+    indexer, store = int(read_beat(folder.heartbeat_of("indexer"))["pid"]), open_index_store(folder.index_url)
+    began_s, newest = time.monotonic(), store.newest()
+    os.kill(indexer, signal.SIGSTOP)
+    try:
+        with Client(service.url) as client:
+            client.create_subscription("data.n < 0", f"none-{began_s}")
+        yield
+        if time.monotonic() - began_s > HELD_MAX_S:
+            raise TimeoutError(f"to build the backlog took more than {HELD_MAX_S:.0f} s: choose fewer events")
+    finally:
+        os.kill(indexer, signal.SIGCONT)
+    wait_until(lambda: store.newest() != newest, MATCHED_WITHIN_S, "the index to cover the backlog")
 
 
 def last_matched_ms(folder: DataFolder, starts: Sequence[int], ends: Sequence[int]) -> float:
@@ -147,9 +208,12 @@ def core_times() -> list[tuple[float, float]]:
 class Run:
     """A service on a cluster of so many workers, from its start to its end."""
 
-    def __init__(self, workers: int, log: str, limit: float | None) -> None:
+    def __init__(self, workers: int, log: str, partitioning: str, matchers: int, limit: float | None) -> None:
         self._stack = ExitStack()
         self.limit = limit
+        self.kind = partitioning if matchers > 1 else "replicated"
+        # What no experiment but this asks for the service takes from its environment.
+        os.environ |= {"FIELDFARE_PARTITIONING": partitioning, "FIELDFARE_MATCHERS": str(matchers)}
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-")))
             places: dict[str, Any] = {}
@@ -170,38 +234,47 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def throughput(self, events: int, subscriptions: int) -> dict[str, Any]:
-        """What is matched in a second of a backlog, and what the cores did meanwhile."""
-        folder = self.service.folder
-        subscribe(self.service.url, subscriptions)
+    def prepare(self, subscriptions: int) -> None:
+        """Subscribe, and wait until the space is held as it is to be."""
+        url, store = self.service.url, open_index_store(self.service.folder.index_url)
+        self.records = draw_records()
+        publish(url, self.records, WARM_EVENTS)  # A plan of how to cut a space looks at its events.
+        subscribe(url, subscriptions)
         self.service.wait_until_indexed()
-        for _ in range(2):
-            publish(self.service.url, WARM_EVENTS)
-            starts = wait_matched(folder)
-        groups = [each.group for each in self.cluster.workers if each.group is not None]
-        java = int(folder.jvm_pid.read_text().split()[0])
-        os.kill(java, signal.SIGSTOP)
-        try:
-            publish(self.service.url, events)
-            for group in groups:
-                group.limit(self.limit or 1.0)
+
+        def is_cut() -> bool:
+            space = manifest.spaces.get("default") if (manifest := store.newest()) else None
+            kind = None if space is None else kind_of(space.partitioning)
+            return self.kind in ("replicated", kind)
+
+        wait_until(is_cut, CUT_WITHIN_S, f"the space to be cut by {self.kind}")
+        for _ in range(WARM_TURNS):
+            publish(url, self.records, WARM_EVENTS)
+            wait_matched(self.service.folder)
+        if self.limit is not None:
+            self.cluster.limit(self.limit)
+
+    def throughput(self, events: int) -> dict[str, Any]:
+        """What is matched in a second of a backlog, and what the cores did meanwhile."""
+        folder, groups = self.service.folder, [w.group for w in self.cluster.workers if w.group is not None]
+        starts = wait_matched(folder)
+        with held_back(self.service):
+            publish(self.service.url, self.records, events)
             used_s, cores = [group.used_s() for group in groups], core_times()
-            began_ms = time.time() * 1000
-        finally:
-            os.kill(java, signal.SIGCONT)
+        began_ms = time.time() * 1000
         ends = wait_matched(folder)
-        took_s = (last_matched_ms(folder, starts, ends) - began_ms) / 1000
         looked_s = time.time() - began_ms / 1000
+        used_s = [group.used_s() - before_s for group, before_s in zip(groups, used_s, strict=True)]
+        cores_busy = [
+            round((busy - before) / max(1.0, total - total_before), 2)
+            for (busy, total), (before, total_before) in zip(core_times(), cores, strict=True)
+        ]
+        took_s = (last_matched_ms(folder, starts, ends) - began_ms) / 1000
         return {
-            "events_per_s": round(events / took_s),
-            "workers_busy": [
-                round((group.used_s() - before_s) / looked_s, 2)
-                for group, before_s in zip(groups, used_s, strict=True)
-            ],
-            "cores_busy": [
-                round((busy - before) / max(1.0, total - total_before), 2)
-                for (busy, total), (before, total_before) in zip(core_times(), cores, strict=True)
-            ],
+            "events_per_s": round(events // RECORD_EVENTS * RECORD_EVENTS / took_s),
+            "took_s": round(took_s, 2),
+            "workers_busy": [round(each / looked_s, 2) for each in used_s],
+            "cores_busy": cores_busy,
         }
 
     def kill_a_worker(self) -> dict[str, Any]:
@@ -228,46 +301,99 @@ class Run:
         }
 
 
-def main() -> int:
+def measure_run(
+    options: argparse.Namespace, log: str, partitioning: str, limit: float | None
+) -> dict[str, Any]:
+    """Events a second for each number of workers; with the first log and partitioning a worker dies, too."""
+    is_first = log == options.log[0] and partitioning == options.partitioning[0]
+    most, cores, death = max(options.workers), [], {}
+    for workers in options.workers:
+        dies = is_first and workers == most and "death" in options.parts
+        if not dies and "throughput" not in options.parts:
+            continue
+        with Run(workers, log, partitioning, most, limit) as run:
+            run.prepare(options.subscriptions)
+            if "throughput" in options.parts:
+                cores.append({"workers": workers, **run.throughput(options.events)})
+                print(log, partitioning, cores[-1], file=sys.stderr)
+            if dies:
+                death = run.kill_a_worker()
+                print(death, file=sys.stderr)
+    rates = [each["events_per_s"] for each in cores]
+    scaling = {}
+    if rates:
+        scaling["events_per_s"] = rates
+        scaling["scaling"] = round(rates[-1] * options.workers[0] / (rates[0] * options.workers[-1]), 2)
+    return {"log": log, "partitioning": partitioning, **scaling, "cores": cores, **death}
+
+
+def measure_demo(turns: int) -> dict[str, Any]:
+    """The demo beside the light load on one machine, its log in SQLite and in Kafka, in turns."""
+    found: dict[str, list[dict[str, Any]]] = {log: [] for log in LOGS}
+    end_to_end = [sys.executable, str(Path(__file__).with_name("end_to_end.py")), "--json"]
+    with_broker = [sys.executable, "-m", "fieldfare_lab.kafka_broker"]
+    os.environ.pop("FIELDFARE_PARTITIONING", None)
+    os.environ.pop("FIELDFARE_MATCHERS", None)
+    for turn in range(turns):
+        for log in LOGS if turn % 2 else reversed(LOGS):
+            command = [*with_broker, *end_to_end, "--log", log] if log == "kafka" else end_to_end
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+            figures = json.loads(done.stdout)
+            kept = ("throughput_events_per_s", "latency_p50_ms", "latency_p99_ms", "equal")
+            found[log].append({name: figures[name] for name in kept})
+            print(log, found[log][-1], file=sys.stderr)
+    rates = {log: median(each["throughput_events_per_s"] for each in found[log]) for log in LOGS}
+    return {"kafka_ratio": round(rates["kafka"] / rates["sqlite"], 2), "demo": found}
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else on stdout"
     )
-    parser.add_argument("--log", choices=("kafka", "sqlite"), default="kafka")
-    parser.add_argument("--events", type=int, default=400_000, help="default: %(default)s")
+    for name, choices in (("log", LOGS), ("partitioning", PARTITIONINGS), ("parts", PARTS)):
+        parser.add_argument(
+            f"--{name}", choices=choices, nargs="+", default=list(choices), help="default: all of these"
+        )
+    parser.add_argument("--events", type=int, default=2_000_000, help="default: %(default)s")
     parser.add_argument("--subscriptions", type=int, default=20_000, help="default: %(default)s")
     parser.add_argument(
         "--workers", type=int, nargs="+", default=list(WORKERS), help="how many each time (default: 1 2 3)"
     )
-    options = parser.parse_args()
-    reason = why_no_cluster() or (why_no_broker() if options.log == "kafka" else None)
+    parser.add_argument("--turns", type=int, default=DEMO_TURNS, help="of the demo (default: %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    reason = why_no_cluster() or (why_no_broker() if "kafka" in options.log else None)
     if reason is not None:
         print(f"there can be no cluster here: {reason}", file=sys.stderr)
         return 1
     limit = CPU_LIMIT if why_no_groups() is None else None
-    measured, figures = [], {}
-    for workers in options.workers:
-        with Run(workers, options.log, limit) as run:
-            measured.append({"workers": workers, **run.throughput(options.events, options.subscriptions)})
-            print(measured[-1], file=sys.stderr)
-            if workers == max(options.workers):
-                figures = run.kill_a_worker()
-    rates = [each["events_per_s"] for each in measured]
-    figures = {
-        "events_per_s": rates,
-        "scaling": round(rates[-1] * options.workers[0] / (rates[0] * options.workers[-1]), 2),
-        **figures,
-        "cores": measured,
+    figures: dict[str, Any] = {}
+    if {"throughput", "death"} & set(options.parts):
+        ways = [(options.log[0], each) for each in options.partitioning]
+        ways += [(each, options.partitioning[0]) for each in options.log[1:]]
+        if "throughput" not in options.parts:
+            ways = ways[:1]
+        runs = [measure_run(options, *way, limit) for way in ways]
+        figures |= {
+            name: value for name, value in runs[0].items() if name not in ("log", "partitioning", "cores")
+        }
+        figures["runs"] = runs
+    if "demo" in options.parts:
+        figures |= measure_demo(options.turns)
+    figures |= {
         "machine_cores": os.cpu_count(),
         "cpu_limit": limit,
-        "log": options.log,
         "events": options.events,
         "subscriptions": options.subscriptions,
     }
     print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
-    return 1 if figures["lost"] or figures["doubled"] else 0
+    return 1 if figures.get("lost") or figures.get("doubled") else 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import numpy as np
 
 from fieldfare.cli.demo.display import make_display
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
+from fieldfare.cli.demo.service import ServicePlaces
 from fieldfare_lab.latency import measure_latencies_s
 
 
@@ -41,10 +42,12 @@ def main() -> int:
     parser.add_argument("--events", type=int, help="replay only so many departures (default: all 336,776)")
     parser.add_argument("--alerts", type=int, default=100_000, help="standing filters (default: %(default)s)")
     parser.add_argument("--subscribers", type=int, default=40, help="connected ones (default: %(default)s)")
+    parser.add_argument("--log", metavar="URL", help="a new Kafka topic (default: SQLite)")
     options = parser.parse_args()
+    log = None if options.log is None else f"{options.log}?partitions=1"
     settings = DemoSettings(options.events, options.alerts, options.subscribers)
     display = make_display(sys.stderr)
-    with Demo(settings, display) as demo:
+    with Demo(settings, display, ServicePlaces(log=log)) as demo:
         demo.prepare()
         demo.register()
         replayed = demo.replay()

@@ -14,6 +14,10 @@ All ways are measured once. Then auto and the two fixed settings that did best t
 row is the median over the turns, against the better of the two; over 1 is worse than the best fixed setting.
 ``worst_ratio_to_best_static`` is the worst row's. The machine's noise is the spread of ``ratios``.
 
+With ``--in-flight 2 3 5`` there is, instead of all that, a row for each round trip and measure and each of
+`OVERLAPPED`: one request at a time, and as many at the same time as each of these numbers says, in turn;
+``ratios`` are against one at a time, over 1 is better.
+
 With ``--kafka`` Kafka's producer is measured, too, where a broker can be had (`fieldfare_lab.kafka_broker`);
 it runs with its own defaults. Its broker acknowledges before it has synced its log
 to the disk, the gateway after.
@@ -39,6 +43,7 @@ from delayed import delayed
 from senders import EVENT, FieldfareSender, KafkaSender, PlainLoopSender, Sender
 
 from fieldfare import BatchSettings
+from fieldfare.client import AutoBatching, BatchPolicy
 from fieldfare_lab.kafka_broker import KafkaBroker, find_free_port, why_no_broker
 
 STATIC = {
@@ -51,6 +56,10 @@ STATIC = {
     "100 events, 5 ms": BatchSettings(max_events=100, linger_ms=5),
     "1000 events, 5 ms": BatchSettings(max_events=1000, linger_ms=5),
     "10000 events, 50 ms": BatchSettings(max_events=10_000, linger_ms=50),
+}
+OVERLAPPED: dict[str, Callable[[int], BatchPolicy]] = {
+    "auto": lambda most: AutoBatching(max_in_flight=most),
+    "100 events": lambda most: BatchSettings(max_events=100, linger_ms=0, max_in_flight=most),
 }
 AUTO, LOOP, LOOP_100, KAFKA = "auto", "plain loop", "plain loop, 100 events", "confluent-kafka"
 THROUGHPUT = "throughput"
@@ -158,6 +167,34 @@ def compare(ways: Ways, what: str, round_trip_ms: float, seconds: float, turns: 
     }
 
 
+def compare_in_flight(
+    url: str, name: str, numbers: list[int], what: str, round_trip_ms: float, seconds: float, turns: int
+) -> dict[str, Any]:
+    """One row: one request at a time against several, in turn."""
+    runs: dict[int, list[float]] = {number: [] for number in (1, *numbers)}
+    for turn in range(turns):
+        for number in sorted(runs, reverse=bool(turn % 2)):
+            make = partial(FieldfareSender, url, OVERLAPPED[name](number))
+            runs[number].append(measure(make, what, round_trip_ms, seconds))
+    is_more_better = what == THROUGHPUT
+    ratios = {
+        number: [
+            new / old if is_more_better else old / new for new, old in zip(runs[number], runs[1], strict=True)
+        ]
+        for number in numbers
+    }
+    return {
+        "round_trip_ms": round_trip_ms,
+        "measure": "throughput_per_s" if is_more_better else f"latency_ms_at_{what}_per_s",
+        "batch": name,
+        "figures": {number: round(median(found), 2) for number, found in runs.items()},
+        "ratios": {
+            number: [round(value, 2) for value in (median(found), min(found), max(found))]
+            for number, found in ratios.items()
+        },
+    }
+
+
 def make_ways(url: str, kafka: str | None) -> Ways:
     """Every way to publish, by name."""
     ways: Ways = {name: partial(FieldfareSender, url, batch) for name, batch in STATIC.items()}
@@ -202,6 +239,7 @@ def main() -> None:
     parser.add_argument(
         "--measures", nargs="+", default=[THROUGHPUT, "50", "2000"], help="throughput, or events a second"
     )
+    parser.add_argument("--in-flight", type=int, nargs="+", metavar="N", help="requests at the same time")
     parser.add_argument("--kafka", action="store_true", help="measure Kafka's producer, too")
     options = parser.parse_args()
     without_kafka = why_no_broker() if options.kafka else "--kafka is not given"
@@ -212,6 +250,20 @@ def main() -> None:
         for round_trip_ms in options.round_trips:
             with ExitStack() as stack:
                 url = f"http://127.0.0.1:{stack.enter_context(delayed(port, round_trip_ms))}"
+                if options.in_flight:
+                    for what in options.measures:
+                        for name in OVERLAPPED:
+                            row = compare_in_flight(
+                                url,
+                                name,
+                                options.in_flight,
+                                what,
+                                round_trip_ms,
+                                options.seconds,
+                                options.turns,
+                            )
+                            print(json.dumps(row), flush=True)
+                    continue
                 kafka = None
                 if not without_kafka:
                     broker_port = find_free_port()
@@ -223,6 +275,8 @@ def main() -> None:
                     compare(ways, what, round_trip_ms, options.seconds, options.turns)
                     for what in options.measures
                 ]
+    if options.in_flight:
+        return
     print(show(rows))
     if options.json:
         figures = {

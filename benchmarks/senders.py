@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import httpx
 
-from fieldfare import BatchSettings, Client
-from fieldfare.client import FlushTimeout
+from fieldfare import Client
+from fieldfare.client import BatchPolicy, FlushTimeout
 from fieldfare.client.encoding import encode_event
 
 EVENT = {"source": "/bench", "type": "t", "data": {"price": 17.25, "pad": "x" * 150}}
@@ -42,7 +42,7 @@ class Sender(Protocol):
 class FieldfareSender:
     """The client's publisher, with fixed settings or auto (None)."""
 
-    def __init__(self, url: str, batch: BatchSettings | None) -> None:
+    def __init__(self, url: str, batch: BatchPolicy | None) -> None:
         self._client = Client(url)
         self._publisher = self._client.publisher("auto" if batch is None else batch)
 

@@ -150,6 +150,8 @@ class SparkCluster:
         recovery = {
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
+            # So long a new driver may wait for one that is gone; a minute by itself.
+            "spark.deploy.recoveryTimeout": "10s",
         }
         options = " ".join(f"-D{name}={value}" for name, value in recovery.items())
         self._start(
@@ -187,6 +189,12 @@ class SparkCluster:
     def kill_worker(self, number: int) -> None:
         """End a worker with its executors, as when its machine loses its power."""
         self.workers[number].kill()
+
+    def limit(self, cores: float) -> None:
+        """Let each worker have so much from now on, where it is limited at all."""
+        for worker in self.workers:
+            if worker.group is not None:
+                worker.group.limit(cores)
 
     def wait_for_workers(self) -> None:
         """Wait until the master knows all that run."""

@@ -17,6 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 HEARTBEAT_S = 0.2
+HOLD_S = 0.3
+"""How long a request waits for the one that it follows."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class FaultyService:
         self.events_delay_s = 0.0  # How long each request with events is held up before it is answered.
         self.most_events: int | None = None  # More than that in a request are refused with 413.
         self.most_taken = 0
+        self.keeps_order = True  # An older service has never heard of what a request follows.
+        self.early = 0  # How many came before what they follow.
         self.events_at_once = 0
         self.most_events_at_once = 0
         self.connections = 0
@@ -94,14 +98,27 @@ class FaultyService:
         self.wait_for(lambda: sum(each == path for _, each in self.requests) >= count)
 
     def append(
-        self, producer: str | None, sequence: str | None, lines: list[bytes]
+        self, producer: str | None, sequence: str | None, lines: list[bytes], follows: str | None = None
     ) -> tuple[int, dict[str, Any]]:
         key = (producer or "", int(sequence or 0))
+        if not self.keeps_order:
+            follows = None
         with self.changed:
+            if follows is not None:
+                self.changed.wait_for(lambda: self.newest(key[0]) >= int(follows), HOLD_S)
             if producer is not None and key in self.appended:
                 self.duplicates += 1
                 status, body = self.appended[key]
                 return status, body | {"duplicate": True}
+            newest = self.newest(key[0])
+            if follows is not None and newest != int(follows):
+                self.early += 1
+                problem = "sequence-passed" if newest > key[1] else "out-of-order"
+                return 409, {
+                    "type": f"urn:fieldfare:problem:{problem}",
+                    "title": "Conflict",
+                    "newest": newest,
+                }
             offset = len(self.records)
             good, accepted, refused = [], [], []
             for index, line in enumerate(lines):
@@ -115,6 +132,8 @@ class FaultyService:
             self.records.append(good)
             body: dict[str, Any] = {"partition": 0, "offset": offset, "count": len(good), "stamp": 0}
             body["duplicate"] = False
+            if follows is not None:
+                body["follows"] = int(follows)
             status = 200
             if refused:
                 body |= {"title": "Some events were refused", "accepted": accepted, "refused": refused}
@@ -122,6 +141,10 @@ class FaultyService:
             self.appended[key] = (status, body)
             self.changed.notify_all()
             return status, body
+
+    def newest(self, producer: str) -> int:
+        """The newest sequence of a producer."""
+        return max((sequence for name, sequence in self.appended if name == producer), default=-1)
 
     def waiting(self, id: str) -> list[tuple[str, bytes]]:
         """Messages that nobody has acked."""
@@ -254,15 +277,14 @@ class Handler(BaseHTTPRequestHandler):
             return self.drop()
         if fault is not None and fault.kind == "status":
             return self.answer_raw(fault.status, fault.body, fault.headers)
-        producer, sequence = (
-            self.headers.get("fieldfare-producer"),
-            self.headers.get("fieldfare-sequence"),
+        producer, sequence, follows = (
+            self.headers.get(f"fieldfare-{name}") for name in ("producer", "sequence", "follows")
         )
         lines = body.split(b"\n")[:-1]
         if self.service.most_events is not None and len(lines) > self.service.most_events:
             return self.answer(413, {"title": "Too large", "detail": "Too many events in a request"})
         self.service.most_taken = max(self.service.most_taken, len(lines))
-        status, value = self.service.append(producer, sequence, lines)
+        status, value = self.service.append(producer, sequence, lines, follows)
         if fault is not None:
             return self.drop()
         return self.answer(status, value)

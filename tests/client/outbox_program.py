@@ -16,7 +16,7 @@ import time
 from fieldfare import AsyncClient, BatchSettings, Client, RetrySettings
 
 SOON = RetrySettings(first_wait_s=0.01, most_wait_s=0.05)
-SMALL = BatchSettings(max_events=7, linger_ms=1)
+SMALL = BatchSettings(max_events=7, linger_ms=1, max_in_flight=3)
 PAUSE_S = 0.0005
 """Requests go out while events come, so that death meets them in all states."""
 

@@ -58,6 +58,11 @@ class RealGateway:
         self.url = line.split(READY)[1].split()[0]
         self._port = int(self.url.rsplit(":", 1)[1])
 
+    def loaded(self) -> str:
+        """What the process has mapped, libraries among it."""
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/maps").read_text()
+
     def kill(self) -> None:
         """End it as a power failure would."""
         assert self._process is not None

@@ -12,6 +12,7 @@ from tests.doses import drawn
 
 from fieldfare.client.batching import (
     MAX_SEQUENCE_SPREAD,
+    SEQUENCE_STEP,
     Batch,
     BatchSettings,
     EventQueue,
@@ -23,7 +24,7 @@ from fieldfare.client.protocol import PublishAnswer
 from fieldfare.client.retry import Backoff, RetrySettings
 from fieldfare.model import Position
 
-TAKEN = PublishAnswer([])
+TAKEN = PublishAnswer([Position(0, 0, 0)], keeps_order=True)
 
 
 class Heard:
@@ -77,7 +78,7 @@ def test_every_event_goes_out_once_in_order_within_the_limits(
         sent += batch.lines
         batch.resolve(PublishAnswer(positions(batch.sequence, len(batch.lines))))
     assert sent == [line for lines in calls for line in lines]
-    assert [batch.sequence for batch in batches] == list(range(len(batches)))
+    assert [batch.sequence // SEQUENCE_STEP for batch in batches] == list(range(len(batches)))
     assert queue.size_bytes == 0 and not len(queue)
     where = iter(at for batch in batches for at in positions(batch.sequence, len(batch.lines)))
     for lines, listener in zip(calls, heard, strict=True):
@@ -110,7 +111,8 @@ def test_a_full_batch_and_a_hurried_one_wait_for_nothing() -> None:
 def test_requests_do_not_run_too_far_ahead_of_one_that_keeps_failing() -> None:
     """The service knows a producer's last 1,000 sequences; an older one's repeat would be appended twice."""
     queue = make_queue(BatchSettings(max_events=1, linger_ms=0, max_in_flight=2))
-    queue.add([b"x"] * (MAX_SEQUENCE_SPREAD + 1), 1, Heard().many(MAX_SEQUENCE_SPREAD + 1), 0, 0.0)
+    queue.add([b"x"] * (MAX_SEQUENCE_SPREAD + 2), 1, Heard().many(MAX_SEQUENCE_SPREAD + 2), 0, 0.0)
+    queue.finish(queue.take(), TAKEN)
     stuck = queue.take()
     for _ in range(MAX_SEQUENCE_SPREAD - 1):
         assert queue.due_in_s(0.0) == 0.0

@@ -76,7 +76,31 @@ def test_several_requests_in_flight_lose_and_double_nothing(service: FaultyServi
     with client.publisher(BatchSettings(max_events=5, linger_ms=0, max_in_flight=4), SOON) as publisher:
         for n in range(300):
             publisher.publish(event(n))
-    assert sorted(numbers(service)) == list(range(300))
+    assert numbers(service) == list(range(300)), "in order, too"
+    assert service.most_events_at_once > 1
+
+
+def test_an_older_service_gets_one_request_at_a_time(service: FaultyService, client: Client) -> None:
+    """It has never heard of what a request follows, and would take them as they arrive."""
+    service.keeps_order = False
+    service.events_delay_s = 0.005
+    with client.publisher(BatchSettings(max_events=5, linger_ms=0, max_in_flight=4), SOON) as publisher:
+        for n in range(100):
+            publisher.publish(event(n))
+    assert numbers(service) == list(range(100))
+    assert service.most_events_at_once == 1
+
+
+def test_whoever_follows_a_request_that_is_refused_is_sent_again_without_it(
+    service: FaultyService, client: Client
+) -> None:
+    """One event a request, every fifth is bad: those behind it were to follow what never comes."""
+    with client.publisher(BatchSettings(max_events=1, linger_ms=0, max_in_flight=5), SOON) as publisher:
+        futures = [publisher.publish(b"{oops" if n % 5 == 3 else event(n)) for n in range(40)]
+    good = [n for n in range(40) if n % 5 != 3]
+    assert numbers(service) == good
+    assert [n for n, future in enumerate(futures) if future.exception(0) is None] == good
+    assert service.early > 0
 
 
 def test_a_partial_batch_fails_only_the_futures_of_its_bad_events(

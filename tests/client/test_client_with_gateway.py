@@ -10,6 +10,7 @@ from secrets import token_urlsafe
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from client_support import SOON
 from faulty_service import wait_until
@@ -43,6 +44,17 @@ def test_what_is_published_after_subscribing_is_delivered_and_acked_for_good(cli
     client.publish_many(quotes(16))
     with client.subscribe("cheap") as messages:
         assert next(messages).event["data"]["price"] == 16, "what was acked does not come again"
+
+
+def test_a_gateway_that_reads_matches_and_tables_loads_no_pandas(
+    gateway: RealGateway, client: Client
+) -> None:
+    """pyarrow takes it along where it is installed: 45 MB that nobody uses."""
+    with client.subscribe("light", "data.price = 55", auto_ack=True) as messages:
+        table = pa.table({"source": ["/q"], "type": ["q"], "data": [{"price": 55}]})
+        client.publisher().publish_table(table)
+        assert next(messages).event["data"]["price"] == 55
+    assert "pyarrow" in gateway.loaded() and "pandas" not in gateway.loaded()
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])

@@ -59,9 +59,9 @@ class Model:
         first = self.cut[which][: len(self.cut[which]) // 2]
         cut = {}
         for key, lines in self.cut.items():
-            cut[key] = lines
             if key == which:
-                cut[key], cut[sequence] = first, lines[len(first) :]
+                cut[sequence], lines = first, lines[len(first) :]
+            cut[key] = lines
         self.cut = cut
         return first
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import stat
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.doses import drawn
 
 from fieldfare import Client
 from fieldfare.client.encrypting import opened
-from fieldfare.client.encryption import EncryptionError, SpaceKey, read_key, write_key
+from fieldfare.client.encryption import EncryptionError, NumberAttribute, SpaceKey, read_key, write_key
 from fieldfare.client.encryption.key_file import PASSPHRASE_VARIABLE
 from fieldfare.client.message import Message
 from fieldfare.client.records import DeadMessage, NewSubscription, PulledMessage, SubscriptionInfo
@@ -93,6 +99,8 @@ def test_a_filter_that_cannot_be_encrypted_is_refused_with_a_hint(
         ({"price": "18"}, "declared as a number"),
         ({"price": True}, "declared as a number"),
         ({"volume": 10**30}, "from -5 to"),
+        ({"volume": 10**400}, "declared as a number"),
+        ({"volume": Decimal("1e400")}, "declared as a number"),
         ({"symbol": 3}, "declared as a text"),
     ],
 )
@@ -102,6 +110,26 @@ def test_an_event_that_is_not_on_the_grid_is_refused(
     """Rounded, it would match what it does not."""
     with pytest.raises(EncryptionError, match=f"event 1: .*{why}"):
         key.seal_lines([line(price=1), line(**data)])
+
+
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
+@given(
+    st.decimals(-1000, 1000, places=3),
+    st.sampled_from(["0.01", "0.125", "3", "1/3", "1e-9"]),
+    st.integers(-10, 5010),
+    st.one_of(st.none(), st.floats(-2000, 2000), st.decimals(-2000, 2000, places=4)),
+)
+def test_a_value_has_the_place_that_fractions_say(low: Decimal, step: str, at: int, other: Any) -> None:
+    """The naive twin; nothing is rounded, whether a value lies on the grid or beside it."""
+    attribute = NumberAttribute.of("data.a", str(low), str(Fraction(low) + 5000 * Fraction(step)), step)
+    near = attribute.low + at * attribute.step
+    value = Decimal(near.numerator) / near.denominator if other is None else other
+    place = (Fraction(repr(value) if isinstance(value, float) else value) - attribute.low) / attribute.step
+    if place.denominator == 1 and 0 <= place <= 5000:
+        assert attribute.place(value) == place
+    else:
+        with pytest.raises(EncryptionError, match="in steps of"):
+            attribute.place(value)
 
 
 def test_nothing_of_an_event_or_a_filter_is_in_what_is_sent(key: SpaceKey) -> None:

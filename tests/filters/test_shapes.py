@@ -19,6 +19,7 @@ from fieldfare.filters import FilterError, compile_filter
 from fieldfare.filters import expression as ast
 from fieldfare.filters.filter import Filter, Parsed
 from fieldfare.matching.evaluation import elements
+from fieldfare.matching.evaluation.operands import constants, filled, joined
 from fieldfare.matching.evaluation.shapes import shape_of
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.matching.events.columns import ColumnBatch
@@ -212,3 +213,11 @@ def test_what_an_event_has_is_read_once_for_filters_that_are_asked_one_by_one(
     found = confirmer.confirm(columns, pairs % 4, pairs // 4)
     assert found.tolist() == [filters[n // 4].matches(events[n % 4]) for n in range(32)]
     assert sorted(read) == [0, 1, 2, 3]
+
+
+def test_what_is_computed_has_the_types_that_kernels_are_compiled_for() -> None:
+    """Texts of filters that came later could be written to: kernels were compiled again, for seconds."""
+    later = joined(constants(["a", 1], 1), constants(["b"], 1))
+    for values in (later, filled(*np.zeros((4, 3), np.uint8))):
+        arrays = values.kinds, values.words, values.seconds, values.text
+        assert not any(array.flags.writeable for array in arrays)

@@ -112,13 +112,33 @@ def test_filters_have_to_be_encrypted_too_and_with_this_key(tmp_path):
             for plain in ({"data.PLANTED": 1}, {"any": [one | {"PLANTED": 1}], "c": ""}, "data.PLANTED < 3"):
                 answer = problem(await put("secret", "c", plain, "aspe"), 400)
                 assert "PLANTED" not in json.dumps(answer)
-            long = {"any": [one], "c": "x" * (64 << 10)}
+            long = {"any": [one], "c": "x" * (512 << 10)}
             for filter in (
                 long,
                 json.dumps(long),
-                json.dumps(long | {"c": "é" * (40 << 10)}, ensure_ascii=False),
+                json.dumps(long | {"c": "é" * (300 << 10)}, ensure_ascii=False),
             ):
-                assert "at most 65536" in problem(await put("secret", "c", filter, "aspe"), 400)["detail"]
+                assert "at most 524288" in problem(await put("secret", "c", filter, "aspe"), 400)["detail"]
             assert (await r.client.get(SUBSCRIPTIONS)).json()["subscriptions"][0]["dialect"] == "aspe"
+
+    run(work)
+
+
+def test_a_filter_of_as_many_alternatives_as_there_may_be_survives_a_rotation(tmp_path):
+    """Four numbers, 64 alternatives, two epochs: more bytes than a plain filter may have."""
+    key = SpaceKey.generate({f"data.a{n}": (0, 999, 1) for n in range(4)})
+    some = ", ".join(str(10 * n) for n in range(32))
+    asked = (
+        f"data.a0 IN ({some}) AND data.a1 > 3 AND data.a2 < 9 AND (data.a3 < 5 OR data.a3 BETWEEN 8 AND 9)"
+    )
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.client.post("/v1/spaces", json={"name": "secret", "encryption": key.declaration()})
+            text = key.rotated().seal_filter(NewSubscription(asked)).filter
+            assert len(text) > 65536 and len(json.loads(text)["any"]) == 128
+            body = {"filter": text, "dialect": "aspe"}
+            answer = await r.client.put("/v1/spaces/secret/subscriptions/a", json=body)
+            assert answer.status_code == 201
 
     run(work)

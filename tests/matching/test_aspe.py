@@ -261,16 +261,17 @@ def test_filters_of_two_keys_sizes_are_not_indexed_together() -> None:
 def test_the_screen_is_its_twin_in_plain_python() -> None:
     random = np.random.default_rng(15)
     lanes = random.standard_normal(7 * kernels.LANES).astype(np.float32)
-    events = random.standard_normal(7 * kernels.EVENTS).astype(np.float32)
-    words = [np.array([~np.uint64(0)]) for _ in range(2)]
-    expected = kernels._screen(lanes, 0, events, 0, 7, np.float32(-0.3), words[0])
-    assert _compiled_screen(lanes, events, words[1]) == expected != 0
+    events = random.standard_normal(7 * 9).astype(np.float32)
+    where = 7 * np.array([3, 8, 0, 4, 4, 1], np.int64)
+    words = [np.zeros(1, np.uint64) for _ in range(2)]
+    expected = kernels._screen(lanes, 0, events, where, 1, 7, np.float32(-0.3), words[0])
+    assert _compiled_screen(lanes, events, where, words[1]) == expected != 0
     assert words[0] == words[1] != 0 and expected & words[0][0] == words[0][0] != expected
 
 
 @kernels.compiled
-def _compiled_screen(lanes: Any, events: Any, sure: Any) -> Any:
-    return kernels.screen(lanes, 0, events, 0, 7, np.float32(-0.3), sure)
+def _compiled_screen(lanes: Any, events: Any, where: Any, sure: Any) -> Any:
+    return kernels.screen(lanes, 0, events, where, 1, 7, np.float32(-0.3), sure)
 
 
 def test_a_row_keeps_its_noise_within_its_margin() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_library import each_library
+from sealed_library import every_library
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
@@ -103,10 +103,10 @@ def test_an_explanation_follows_changes() -> None:
     assert Index((), Closings()).explain_subscription(0) is None
 
 
-@each_library
+@every_library
 def test_every_library_explains_its_parts(library: Library) -> None:
     live = LiveIndex(library=library)
-    live.apply([Change(1, "default", 0, "data.a > 2"), Change(2, "default", 1, "data.b = 2")])
+    live.apply([Change(1, "default", 0, "data.x > 2"), Change(2, "default", 1, "data.y = 2")])
     index = live.apply([Change(3, "default", 1, None)]).index
     (place,) = index.explain_subscription(0) or ()
     assert str(place).startswith("part 0: ") and place.document()["part"] == 0

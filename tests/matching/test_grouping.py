@@ -125,3 +125,17 @@ def place_of_slots(pairs: NDArray[np.int32]) -> list[int]:
         places.append(i)
         i += 1 + (max(-int(pairs[i, 0]), 0) + 3) // 4
     return places
+
+
+@settings(max_examples=drawn(60), deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_what_one_event_matches_is_sorted_and_said_once(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    found = [random_pairs(rng, seed, 1, 0, int(rng.integers(1, 200)), 4_000_000_000)]
+    if rng.random() < 0.5:  # rows of one subscription may all match, and there may be very many
+        places = rng.integers(0, len(found[0].number), int(rng.integers(0, 3_000))).astype(np.int32)
+        pairs = np.concatenate([found[0].pairs, np.stack([np.zeros_like(places), places], axis=1)])
+        found = [found[0]._replace(pairs=pairs)]
+    indptr, numbers = group_by_event(1, found)
+    assert (indptr.tolist(), numbers.tolist()) == ([0, len(naive(found))], list(naive(found)))
+    assert (indptr.dtype, numbers.dtype) == (np.int64, np.uint32)

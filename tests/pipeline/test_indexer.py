@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_library import each_library
 from pipeline_support import (
     SPACES,
     History,
@@ -19,6 +18,7 @@ from pipeline_support import (
     random_filter,
     random_partitioning,
 )
+from sealed_library import as_sent, drawn_for, every_library
 from tests.doses import drawn
 
 from fieldfare.matching.index import Index
@@ -79,9 +79,16 @@ def snapshots_of(
     return {space: builder.finish() for space, builder in builders.items()}
 
 
-def check(history: History, indexes: Mapping[str, Searched], floor: int, random: Random) -> None:
+def check(
+    history: History,
+    indexes: Mapping[str, Searched],
+    floor: int,
+    random: Random,
+    library: Library = PLAIN,
+) -> None:
     """Match an event of every stamp that may still come, in every space."""
-    event = random_event(random)
+    event = drawn_for(library, lambda: random_event(random))
+    payload = as_sent(library, payload_of([event], random))
     rows = [(stamp, space) for stamp in range(floor, history.revision + 1) for space in SPACES]
     batch = pa.record_batch(
         [
@@ -89,7 +96,7 @@ def check(history: History, indexes: Mapping[str, Searched], floor: int, random:
             pa.array([stamp for stamp, _ in rows]),
             pa.array([space for _, space in rows]),
             pa.array(np.ones(len(rows), np.int32)),
-            pa.array([payload_of([event], random)] * len(rows), pa.large_binary()),
+            pa.array([payload] * len(rows), pa.large_binary()),
         ],
         schema=RECORDS,
     )
@@ -114,7 +121,7 @@ def live(
     for _ in range(random.randrange(2, 9)):
         for _ in range(random.randrange(5)):
             number = random.randrange(8)
-            text = random_filter(random, 1) if random.random() < 0.7 else None
+            text = drawn_for(library, lambda: random_filter(random, 1)) if random.random() < 0.7 else None
             changes.append(history.change(SPACES[number % 2], number, text))
         what = random.choice(["apply", "apply", "apply", "snapshot", "restart", *(["recut"] if cut else [])])
         if what == "restart" and step is not None:
@@ -128,7 +135,7 @@ def live(
         step = indexer.apply(new, history.revision)
         files.write(step)
         assert step.manifest.revision == history.revision
-        check(history, files.indexes(step), floor, random)
+        check(history, files.indexes(step), floor, random, library)
         if what in ("snapshot", "recut"):
             floor = random.randint(floor, history.revision)
             revision = random.randint(snapshot_revision(step.manifest), history.revision)
@@ -141,13 +148,13 @@ def live(
             files.write(step)
             assert step.manifest.revision == history.revision
             assert step.manifest.snapshot_revision == (revision if step.manifest.spaces else 0)
-            check(history, files.indexes(step), floor, random)
+            check(history, files.indexes(step), floor, random, library)
     if step is not None:
         for space, found in step.manifest.spaces.items():
             assert found.partitioning == cut.get(space, ONE_SLICE)
 
 
-@each_library
+@every_library
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_every_manifest_matches_like_a_replay_also_after_snapshots_and_restarts(
@@ -162,7 +169,7 @@ def test_it_does_so_however_spaces_are_cut(random: Random) -> None:
     live(PLAIN, random, {SPACES[0]: random_partitioning(random)})
 
 
-@each_library
+@every_library
 @settings(max_examples=drawn(20), deadline=None, derandomize=True)
 @given(randoms, st.sampled_from([HashPartitioning(2, 3), Replicated(3)]))
 def test_where_no_value_is_looked_at_filters_may_be_of_any_library(

@@ -7,7 +7,6 @@ from random import Random
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_library import each_library
 from pipeline_support import (
     SPACES,
     TYPED,
@@ -18,6 +17,7 @@ from pipeline_support import (
     random_filter,
     typed_event,
 )
+from sealed_library import SEALING, as_sent, drawn_for, every_library
 from tests.doses import drawn
 
 from fieldfare.filters import compile_filter
@@ -40,7 +40,7 @@ def index_of(history: History, space: str, library: Library) -> Index:
     return Index((build_part(entries, library),))
 
 
-@each_library
+@every_library
 @settings(max_examples=drawn(40), deadline=None, derandomize=True)
 @given(randoms)
 def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Library, random: Random) -> None:
@@ -48,14 +48,17 @@ def test_every_event_of_a_batch_matches_what_a_naive_replay_says(library: Librar
     rows, expected, stamp = [], [], 0
     for offset in range(random.randrange(1, 8)):
         for _ in range(random.randrange(4)):
-            text = random_filter(random) if random.random() < 0.8 else None
+            text = drawn_for(library, lambda: random_filter(random)) if random.random() < 0.8 else None
             number = random.randrange(6)
             history.change(SPACES[number % 2], number, text)
         stamp = random.randint(stamp, history.revision)
-        in_arrow = random.random() < 0.4
+        in_arrow = random.random() < 0.4 and library is not SEALING
         make_event = typed_event if in_arrow else random_event
-        events = [make_event(random) for _ in range(random.randrange(1, 4))]
-        payload = arrow_payload_of(events, TYPED) if in_arrow else payload_of(events, random)
+        events = [
+            drawn_for(library, lambda make=make_event: make(random)) for _ in range(random.randrange(1, 4))
+        ]
+        json_lines = as_sent(library, payload_of(events, random))
+        payload = arrow_payload_of(events, TYPED) if in_arrow else json_lines
         rows.append((offset, stamp, random.choice([*SPACES, "nobody"]), events, payload))
     for _, stamp, space, events, _ in rows:
         expected += [history.expected(space, stamp, event) for event in events]

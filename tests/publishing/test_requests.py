@@ -173,16 +173,58 @@ def test_one_request_at_a_time_is_kept_unless_more_are_allowed() -> None:
     assert tuner.setting.most_requests == 1
 
 
-def test_with_a_backlog_more_requests_are_tried_while_none_queues() -> None:
+def far(events: int) -> float:
+    """140 ms, and 3 µs for each event."""
+    return 0.140 + 0.000003 * events
+
+
+def test_with_a_backlog_on_a_long_path_more_requests_are_tried_while_none_queues() -> None:
+    """A full request of 10,000 keeps the service busy for 30 of 170 ms: five of them for all the time."""
+    tuner = RequestTuner(RequestKnobs(most_requests=20))
+    teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
+    assert 4 <= tuner.setting.most_requests <= 6
+    tuner = RequestTuner(RequestKnobs(most_requests=3))
+    teach(tuner, far, [*SIZES, *[10_000] * 20], backlog=100_000)
+    assert tuner.setting.most_requests == 3
+
+
+def test_large_requests_on_a_short_path_fill_it_one_at_a_time() -> None:
+    """3,800 events keep the service busy for 38 of 40 ms: a second request would only wait behind them."""
     tuner = RequestTuner(RequestKnobs(most_requests=6))
-    teach(tuner, near, SIZES, backlog=100_000)
-    assert tuner.setting.most_requests == 6
+    teach(tuner, near, [*SIZES, *[3800] * 40], backlog=100_000)
+    assert tuner.setting.most_requests == 1
+
+
+def test_on_a_long_path_events_need_not_wait_for_the_request_before() -> None:
+    """Some events a round trip: no backlog worth the name, and each would be half a round trip older."""
+    for cost, most in ((far, 6), (near, 1)):
+        tuner = RequestTuner(RequestKnobs(most_requests=6))
+        teach(tuner, cost, [3, 5, 1, 4, 2] * 4, backlog=2)
+        assert tuner.setting.most_requests == most
 
 
 def test_without_a_backlog_one_request_is_enough() -> None:
     tuner = RequestTuner(RequestKnobs(most_requests=6))
     teach(tuner, near, SIZES)
     assert tuner.setting.most_requests == 1
+
+
+def test_a_path_that_is_found_to_be_short_has_one_request_again() -> None:
+    """A program began on a busy machine: its first answers took as long as those of a long path."""
+    tuner = RequestTuner(RequestKnobs(most_requests=6))
+    now_s = teach(tuner, far, [3, 5, 1, 4, 2] * 4, backlog=2)
+    assert tuner.setting.most_requests == 6
+    teach(tuner, near, [3, 5, 1, 4, 2] * 2, start_s=now_s, backlog=2)
+    assert tuner.setting.most_requests == 1
+
+
+def test_requests_under_way_leave_one_after_the_other_and_not_all_together() -> None:
+    """280 events a round trip in six requests: one every 23 ms. With few events none waits for company."""
+    for events, linger_s in ((280, 0.140 / 6), (1, 0.0)):
+        tuner = RequestTuner(RequestKnobs(most_requests=6))
+        teach(tuner, far, [events, *[events + 1, events] * 20], backlog=1)
+        assert tuner.setting.most_requests == 6
+        assert tuner.setting.linger_s == pytest.approx(linger_s, abs=0.001)
 
 
 def test_requests_that_queue_at_the_service_become_fewer() -> None:
@@ -201,9 +243,24 @@ def test_requests_that_queue_at_the_service_become_fewer() -> None:
 
 def test_a_refusal_halves_the_requests_under_way() -> None:
     tuner = RequestTuner(RequestKnobs(most_requests=8))
-    now_s = teach(tuner, near, SIZES, backlog=100_000)
+    now_s = teach(tuner, far, SIZES, backlog=100_000)
     tuner.observe(RequestOutcome(100, 0.5, attempts=2), now_s + 1)
     assert tuner.setting.most_requests == 4
+
+
+def test_requests_that_were_under_way_together_are_one_refusal() -> None:
+    """One packet is lost: five requests are repeated, or wait behind the one that is."""
+    tuner = RequestTuner(RequestKnobs(most_requests=8))
+    now_s = teach(tuner, far, SIZES, backlog=100_000)
+    known = tuner.estimates()
+    for number in range(5):
+        late = RequestOutcome(100, 1.0 + number / 1000, attempts=1 + (number < 2))
+        tuner.observe(late, now_s + 1.0 + number / 1000)
+    found = tuner.estimates()
+    assert (found.throttle, tuner.setting.most_requests) == (0.5, 4)
+    assert (found.fixed_s, found.each_s) == (known.fixed_s, known.each_s)
+    tuner.observe(RequestOutcome(100, 1.0, attempts=2), now_s + 2.5)
+    assert tuner.estimates().throttle == 0.25, "the next one that fails is another refusal"
 
 
 def test_the_load_is_what_was_sent_and_what_the_backlog_grew_by() -> None:

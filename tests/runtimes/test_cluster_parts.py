@@ -18,6 +18,7 @@ import pytest
 import fieldfare
 from fieldfare.runtimes.spark import worker_archive
 from fieldfare.runtimes.spark.cluster import (
+    LOST_ELSEWHERE_S,
     LOST_S,
     MORE_S,
     SETTLED_S,
@@ -185,6 +186,13 @@ def test_a_cluster_that_gives_nothing_for_long_is_asked_anew() -> None:
     assert not slots.look()
     cluster.executors, cluster.now_s = 0, cluster.now_s + LOST_S + 0.1
     with pytest.raises(NoExecutorsError, match="no executor for 10 s"):
+        slots.look()
+    yarn = Cluster(1, 2, "yarn")  # which starts another by itself, in its time
+    slots = yarn.slots()
+    yarn.executors, yarn.now_s = 0, LOST_ELSEWHERE_S - 1.0
+    assert not slots.look()
+    yarn.now_s = LOST_ELSEWHERE_S + 0.1
+    with pytest.raises(NoExecutorsError, match="no executor for 120 s"):
         slots.look()
 
 

@@ -24,7 +24,7 @@ from fieldfare.model import Position, Subscription
 from fieldfare.planning.cuts import CutSettings
 from fieldfare.runtimes.spark import batch_planner, past_planner, past_task, range_task
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
-from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
+from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset, ends_of_batch
 from fieldfare.runtimes.spark.past_planner import PastPlanner
 from fieldfare.runtimes.spark.past_task import PastMatcher
 from fieldfare.runtimes.spark.range_task import RangeMatcher, RecordRange, RecordsError
@@ -231,6 +231,23 @@ def test_a_process_that_dies_without_a_word_is_followed_to_the_record_in_its_par
     assert query.quarantine.places() == [(number, deadly)]
     expected = [{place for place in own if place[:2] != (number, deadly)} for own in query.expected()]
     assert query.found() == expected
+
+
+def test_a_batch_for_more_tasks_holds_more_in_each_partition() -> None:
+    """Or the more machines there are the more of their time goes by while batches are planned."""
+    log = MemoryEventLog(2, seed=6)
+    for _ in range(200):
+        log.append([NewRecord("default", b'{"n": 1}\n', 1)])
+
+    def ends(tasks: int) -> list[int]:
+        start = starts_of(log)
+        return [
+            end - at
+            for at, end in zip(start, ends_of_batch(log, start, replace(SETTINGS, tasks=tasks)), strict=True)
+        ]
+
+    assert ends(1) == ends(2) == [6, 6]
+    assert ends(6) == [18, 18]
 
 
 @MATCHERS

@@ -242,6 +242,54 @@ TABLE = [
         headers={"Fieldfare-Sequence": "2"},
     ),
     Row(
+        "what a request follows without a producer",
+        400,
+        {"detail": "Fieldfare-Follows needs Fieldfare-Producer and Fieldfare-Sequence."},
+        body=GOOD,
+        content_type=EVENT,
+        headers={"Fieldfare-Follows": "2"},
+    ),
+    Row(
+        "a request that follows itself",
+        400,
+        {"detail": "Fieldfare-Follows is less than Fieldfare-Sequence."},
+        body=GOOD,
+        content_type=EVENT,
+        headers={"Fieldfare-Producer": "p", "Fieldfare-Sequence": "2", "Fieldfare-Follows": "2"},
+    ),
+    Row(
+        "a request that follows no number",
+        400,
+        {"detail": "Fieldfare-Follows is a sequence number, or -1 where none came before."},
+        body=GOOD,
+        content_type=EVENT,
+        headers={"Fieldfare-Producer": "p", "Fieldfare-Sequence": "2", "Fieldfare-Follows": "-2"},
+    ),
+    Row(
+        "a request behind which another has come",
+        409,
+        {
+            "newest": 1,
+            "detail": "Number 0 of the producer 'first' would come behind its number 1 in the space"
+            " 'default'. Nothing was appended.",
+        },
+        body=GOOD,
+        content_type=EVENT,
+        headers={"Fieldfare-Producer": "first", "Fieldfare-Sequence": "0", "Fieldfare-Follows": "-1"},
+    ),
+    Row(
+        "a request whose predecessor is not the newest",
+        409,
+        {
+            "newest": 1,
+            "detail": "Number 9 of the producer 'first' is to follow 0, and its newest number is 1 in"
+            " the space 'default'. Nothing was appended.",
+        },
+        body=GOOD,
+        content_type=EVENT,
+        headers={"Fieldfare-Producer": "first", "Fieldfare-Sequence": "9", "Fieldfare-Follows": "0"},
+    ),
+    Row(
         "a publish that was done before",
         200,
         {"offset": 0, "count": 1, "duplicate": True},

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldfare.cli.demo.alerts import Alert
+from fieldfare.cli.demo.sealed import what_was_seen
 from fieldfare.storage.folder import DataFolder
 
 FIELDFARE = (sys.executable, "-c", "from fieldfare.cli import main; main()")
@@ -36,6 +38,31 @@ def test_the_demo_matches_flights_and_finds_everything_equal(tmp_path: Path) -> 
     assert _figure(demo.stdout, "matches") == 2539
     assert _figure(demo.stdout, "delivered live") == 345
     assert (DataFolder(tmp_path / "data").log_path).is_file()
+
+
+@pytest.mark.spark
+def test_the_encrypted_demo_finds_everything_equal_and_nothing_plain(tmp_path: Path) -> None:
+    """What `./run demo --encrypted` does: the same flights, through a service that cannot read them."""
+    demo = subprocess.run(
+        (*FIELDFARE, "demo", "--encrypted", *SMALL, "--data", str(tmp_path / "data")),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert demo.stderr == ""
+    assert "curious service that knows no plaintexts" in demo.stdout
+    assert "247 more alerts are left out" in demo.stdout
+    assert "events, which it read in plain." in demo.stdout
+    assert _figure(demo.stdout, "alerts") == 1753
+    assert _figure(demo.stdout, "matches") == 2190
+    assert _figure(demo.stdout, "delivered live") == 345
+    assert re.search(r"the same in its log +{\"e\": 1, \"v\": ", demo.stdout)
+    assert "weather: in none of them" in demo.stdout
+    # Where a word stands in a file, the search finds it.
+    (tmp_path / "data" / "logs" / "more.log").write_text("data.tailnum = 'N14228'")
+    seen = what_was_seen(DataFolder.at(tmp_path / "data"), Alert("follower-000001", "", ""))
+    assert seen.plain == [f"{tmp_path / 'data' / 'logs' / 'more.log'}: tailnum"]
 
 
 @pytest.mark.spark

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +19,7 @@ from service_support import running_service
 from tests.docs.test_documentation import blocks
 
 from fieldfare import Client
+from fieldfare.client import NewSubscription
 from fieldfare.client.encryption import SpaceKey
 
 pytestmark = [pytest.mark.service, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -37,16 +44,23 @@ def planted_in(*folders: Path) -> list[str]:
 
 
 def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: Path) -> None:
-    """Published, matched, delivered, pulled, refused, rotated; then every file of the service is searched."""
+    """Published, matched, delivered, pulled, pushed, refused, rotated; then every file is searched."""
     data = tmp_path / "data"
     key = SpaceKey.generate({"data.plantedname": (0, 500, "0.01")}, ["data.symbol"])
     filter = "data.plantedname < 417.24 AND data.symbol = 'PLANTED-SYMBOL'"
-    with running_service(data, console=tmp_path / "console.txt") as service:
+    with (
+        receiving() as (hook, bodies),
+        running_service(
+            data, console=tmp_path / "console.txt", webhook_allow="127.0.0.1", webhook_handshake=0
+        ) as service,
+    ):
         with Client(service.url) as admin:
             admin.create_space("secret", encrypted=key)
         with Client(service.url, "secret", encryption=key) as client:
             client.create_subscription(filter, "a")
             client.create_subscriptions([("b", "data.plantedname BETWEEN 417.23 AND 417.24"), ("c", "TRUE")])
+            pushed = {"push": {"url": hook}}
+            client.create_subscriptions([NewSubscription("data.plantedname = 417.25", "d", delivery=pushed)])
             client.publish_many(
                 [
                     quote(417.23, "PLANTED-SYMBOL", "PLANTED-NOTE"),
@@ -62,6 +76,8 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
             assert pulled == [417.23, 417.24]
             assert len(client.pull("c", wait_s=60)) == 3
             assert client.get_subscription("a").filter == filter
+            body = bodies.get(timeout=60)
+            assert b"other" not in body and json.loads(key.open_line(body))["data"]["symbol"] == "other"
             both = key.rotated()
         with Client(service.url, "secret", encryption=both) as client:
             client.replace_subscription("a", filter)
@@ -74,6 +90,28 @@ def test_events_and_filters_go_through_a_service_that_never_sees_them(tmp_path: 
             plain.publish_many([quote(417.23, "PLANTED-SYMBOL")])
         assert planted_in(data) == []
     assert planted_in(tmp_path) == []
+
+
+@contextmanager
+def receiving() -> Iterator[tuple[str, SimpleQueue[bytes]]]:
+    """A webhook's receiver: its address, and the bodies that come."""
+    bodies: SimpleQueue[bytes] = SimpleQueue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.put(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response_only(204)
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/hook", bodies
+        finally:
+            server.shutdown()
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def _stamp_is_read_early(self: Any, group: Any) -> None:
 real_append = _Appends._write
 
 
+def _follows_nothing(self: Any, group: Any) -> None:
+    """Records are appended as they arrive, whatever they follow."""
+    real_append(self, [replace(each, record=replace(each.record, follows=None)) for each in group])
+
+
 def _first_behind_all(self: BatchPlanner) -> Offsets:
     """A query begins behind the last block, whether or not those before it are there."""
     ends = (self._match_log.partition(each.number).greatest_end() for each in self.log.partitions)
@@ -166,6 +171,7 @@ MUTATIONS: dict[str, list[Patch]] = {
     "versions count for every stamp": [(part, "keep_valid", _every_version_counts)],
     "a change is answered before the stamp": [(_Changes, "_write", _stamp_of_the_change_before)],
     "records get an old stamp": [(_Appends, "_write", _stamp_is_read_early)],
+    "records overtake those that they follow": [(_Appends, "_write", _follows_nothing)],
     "a query begins behind a gap": [(BatchPlanner, "first", _first_behind_all)],
     "the past ends too soon": [(pasts, "seam_of", _seam_too_soon)],
     "retention takes what is not matched": [(Maintenance, "_retain", _keep_nothing)],

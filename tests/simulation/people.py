@@ -10,7 +10,7 @@ from typing import Any
 
 from fieldfare.model import Position, positions_of
 
-from .history import History, Reading, Record, hold
+from .history import Event, History, Reading, Record, hold
 from .machine import Machine
 from .steps import Loop
 
@@ -151,27 +151,49 @@ class People:
         return self.line.loop.create_task(work)
 
     async def publish(self, space: Space, producer: str, records: int) -> None:
-        """Publish some records, one after the other."""
+        """Publish some records, one after the other or some at the same time, each behind the one before."""
         self.publishing += 1
         random = self.random
+        under_way: list[asyncio.Task[None]] = []
+        most = random.choice((1, 2, 3))
+        places: dict[int, Position] = {}
         try:
             for sequence in range(records):
                 events = [self._event(space) for _ in range(random.choice((1, 1, 2, 3)))]
-                body = "".join(json.dumps(event) + "\n" for event in events).encode()
-                headers: tuple[Any, ...] = ((b"content-type", b"application/x-ndjson"),)
-                headers += ((b"fieldfare-producer", producer.encode()),)
-                headers += ((b"fieldfare-sequence", str(sequence).encode()),)
-                asked_s = self.now_s()
-                answer = await self.line.sure("POST", space.path + "/events", body=body, headers=headers)
-                hold(answer.status == 200, f"wrong: publishing was answered {answer.document}")
-                place = answer.document
-                record = Record(space.key, events, place["stamp"], asked_s, self.now_s())
-                self.history.publish(place["partition"], place["offset"], record)
+                under_way.append(self.begin(self._append(space, producer, sequence, events, places)))
+                while len(under_way) >= most:
+                    await under_way.pop(0)
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
+            await asyncio.gather(*under_way)
         except Gone:
-            pass
+            await asyncio.gather(*under_way, return_exceptions=True)
         finally:
             self.publishing -= 1
+
+    async def _append(
+        self, space: Space, producer: str, sequence: int, events: list[Event], places: dict[int, Position]
+    ) -> None:
+        """Send one until it is in the log; one that came too early again and again."""
+        body = "".join(json.dumps(event) + "\n" for event in events).encode()
+        headers: tuple[Any, ...] = ((b"content-type", b"application/x-ndjson"),)
+        headers += ((b"fieldfare-producer", producer.encode()),)
+        headers += ((b"fieldfare-sequence", str(sequence).encode()),)
+        headers += ((b"fieldfare-follows", str(sequence - 1).encode()),)
+        asked_s = self.now_s()
+        while True:
+            answer = await self.line.sure("POST", space.path + "/events", body=body, headers=headers)
+            if answer.status == 200:
+                break
+            is_early = answer.status == 409 and answer.document["type"].endswith(":out-of-order")
+            hold(is_early, f"wrong: publishing was answered {answer.document}")
+            hold(answer.document["newest"] < sequence - 1, f"wrong: {answer.document}")
+            await asyncio.sleep(RETRY_S)
+        found = answer.document
+        record = Record(space.key, events, found["stamp"], asked_s, self.now_s())
+        self.history.publish(found["partition"], found["offset"], record)
+        at = places[sequence] = Position(found["partition"], found["offset"], 0)
+        for other, there in places.items():
+            hold((other < sequence) == (there < at) or other == sequence, f"wrong: {other} is at {there}")
 
     def _event(self, space: Space) -> dict[str, Any]:
         self._numbers += 1

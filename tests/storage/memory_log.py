@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from fieldfare.model import Offsets
 from fieldfare.storage.errors import TrimmedError
-from fieldfare.storage.event_log import Appended, NewRecord, Record, RetentionPolicy
+from fieldfare.storage.event_log import FIRST, Appended, NewRecord, OutOfOrder, Record, RetentionPolicy
 
 NOTED_EVERY = 5
 """The lowest stamp to come is noted after so many records."""
@@ -140,7 +140,7 @@ class MemoryEventLog:
     def partitions(self) -> Sequence[MemoryPartition]:
         return self._all
 
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+    def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:
             record.check()
         with self._lock:
@@ -186,7 +186,7 @@ class MemoryEventLog:
     def _older_than(self, partition: MemoryPartition, age_ms: int) -> int:
         return max((end for at_ms, end in partition.grown if at_ms <= self._grown_ms - age_ms), default=0)
 
-    def _append(self, record: NewRecord) -> Appended:
+    def _append(self, record: NewRecord) -> Appended | OutOfOrder:
         # As gateways tell it that write beside each other: not all that is noted is as high as what comes.
         self._floor = max(self._floor, record.stamp - 10)
         if record.producer is None:
@@ -198,6 +198,9 @@ class MemoryEventLog:
                 kept = self._all[first.partition].get(first.offset)
                 differs = kept is not None and kept.payload != record.payload
                 return replace(first, duplicate=True, differs=differs)
+        newest = max((sequence for sequence, _ in known), default=FIRST)
+        if record.follows is not None and record.follows != newest:
+            return OutOfOrder(newest)
         partition = self._all[sum(map(ord, "".join(key))) % len(self._all)]
         appended = partition.add(record, min(self._floor, record.stamp))
         known.append((record.sequence or 0, appended))

@@ -22,9 +22,11 @@ from fieldfare.arrow_events.stream import write_events
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import TrimmedError
 from fieldfare.storage.event_log import (
+    FIRST,
     MAX_PAYLOAD_BYTES,
     Appended,
     NewRecord,
+    OutOfOrder,
     Record,
     RetentionPolicy,
     ends_of,
@@ -127,6 +129,9 @@ def test_a_record_may_be_an_arrow_stream_with_a_row_for_each_event(log: EventLog
         NewRecord("birds", b"\n" * 10_001, 10_001),
         NewRecord("birds", b"x" * MAX_PAYLOAD_BYTES + b"\n", 1),
         NewRecord("birds", b"{}\n", 1, producer="p"),
+        NewRecord("birds", b"{}\n", 1, follows=1),
+        NewRecord("birds", b"{}\n", 1, producer="p", sequence=1, follows=1),
+        NewRecord("birds", b"{}\n", 1, producer="p", sequence=1, follows=-2),
     ],
 )
 def test_a_record_that_breaks_a_limit_is_refused_and_nothing_of_its_batch_is_appended(
@@ -182,6 +187,70 @@ def test_the_last_1000_sequences_of_a_producer_are_remembered_also_with_gaps(log
         done += log.append([record(producer="p", sequence=each) for each in sequences[first : first + 50]])
     repeats = log.append([record(producer="p", sequence=sequence) for sequence in sequences[1_000:]])
     assert repeats == [replace(each, duplicate=True) for each in done[1_000:]]
+
+
+def test_a_record_is_appended_only_behind_the_one_that_it_follows(log: EventLog) -> None:
+    """Requests that are under way together arrive in any order, and some do not arrive at all."""
+    early = record(producer="p", sequence=20, follows=10, stamp=3)
+    assert log.append([early]) == [OutOfOrder(FIRST)]
+    first, second = log.append([record(producer="p", sequence=10, follows=FIRST, stamp=3), early])
+    assert first.partition == second.partition and first.offset < second.offset
+    assert log.append([early]) == [replace(second, duplicate=True)], "a repeat is one, whatever it follows"
+    assert log.append([replace(early, follows=FIRST)]) == [replace(second, duplicate=True)]
+    assert log.append(
+        [
+            record(producer="p", sequence=40, follows=30, stamp=3),
+            record(producer="p", sequence=15, follows=10, stamp=3),
+            record(space="fish", producer="p", sequence=21, follows=20, stamp=3),
+            record(producer="q", sequence=21, follows=20, stamp=3),
+        ]
+    ) == [OutOfOrder(20), OutOfOrder(20), OutOfOrder(FIRST), OutOfOrder(FIRST)]
+    assert len(read_all(log)) == 2
+
+
+def test_records_that_are_not_in_order_take_none_of_their_neighbours_with_them(log: EventLog) -> None:
+    found = log.append(
+        [
+            record(producer="p", sequence=2, follows=1),
+            record(2),
+            record(producer="p", sequence=1, follows=FIRST),
+            record(producer="p", sequence=2, follows=1),
+            record(producer="p", sequence=9, follows=3),
+            record(producer="p", sequence=3, follows=2),
+        ]
+    )
+    assert [found[0], found[4]] == [OutOfOrder(FIRST), OutOfOrder(2)]
+    taken = [place(found[n]) for n in (2, 3, 5)]  # type: ignore[arg-type]
+    assert taken == sorted(taken)
+    assert read_all(log).keys() == {*taken, place(found[1])}  # type: ignore[arg-type]
+
+
+def test_who_says_nothing_of_order_is_taken_as_before_and_can_be_followed(log: EventLog) -> None:
+    log.append([record(producer="p", sequence=7), record(producer="p", sequence=5)])
+    assert log.append([record(producer="p", sequence=9, follows=5)]) == [OutOfOrder(7)]
+    (found,) = log.append([record(producer="p", sequence=9, follows=7)])
+    assert isinstance(found, Appended) and not found.duplicate
+
+
+@pytest.mark.parametrize("log", ["sqlite", "kafka-1"], indirect=True)
+def test_the_newest_of_a_producer_is_known_to_who_opens_the_log_again(log: EventLog) -> None:
+    log.append([record(producer="p", sequence=5, follows=FIRST)])
+    log.close()
+    again = open_event_log(log.url)
+    assert again.append([record(producer="p", sequence=7, follows=6)]) == [OutOfOrder(5)]
+    assert isinstance(again.append([record(producer="p", sequence=6, follows=5)])[0], Appended)
+    again.close()
+
+
+def test_a_producer_that_was_forgotten_begins_anew(log: EventLog) -> None:
+    """It was silent for a week, and nobody knows its numbers: the next one may follow nothing."""
+    policy = RetentionPolicy(producers_ms=10 * HOUR_MS)
+    log.append([record(producer="p", sequence=5, follows=FIRST)])
+    for _ in range(12):
+        log.grow_older(HOUR_MS, policy)
+    log.retain(policy, (0,) * len(log.partitions))
+    assert log.append([record(producer="p", sequence=6, follows=5)]) == [OutOfOrder(FIRST)]
+    assert isinstance(log.append([record(producer="p", sequence=6, follows=FIRST)])[0], Appended)
 
 
 def test_whoever_goes_on_from_bound_to_bound_meets_every_record_once(log: EventLog) -> None:
@@ -350,6 +419,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.log = KINDS[self.kind](Path(self.folder.name))
         self.records: dict[tuple[int, int], NewRecord] = {}
         self.firsts: dict[tuple[str, int], Appended] = {}
+        self.followed: set[tuple[str, int]] = set()
         self.stamp = 0
         self.sequence = 0
 
@@ -371,11 +441,34 @@ class LogAgainstModel(RuleBasedStateMachine):
             if each.producer is not None and each.sequence is not None:
                 self.firsts[each.producer, each.sequence] = done
 
+    @rule(producer=st.sampled_from("pq"), steps=st.lists(st.integers(-2, 2), min_size=1, max_size=4))
+    def follow(self, producer: str, steps: list[int]) -> None:
+        """One follows the newest, or one that is a few before or ahead of it."""
+        newest = max((number for name, number in self.firsts if name == producer), default=FIRST)
+        new, expected = [], []
+        for step in steps:
+            self.sequence += 1
+            follows = max(FIRST, newest + step)
+            fields = {"sequence": max(self.sequence, follows + 1), "follows": follows, "stamp": self.stamp}
+            self.sequence = fields["sequence"]
+            new.append(record(1, 3, producer=producer, **fields))
+            expected.append(None if follows == newest else OutOfOrder(newest))
+            newest = self.sequence if follows == newest else newest
+        for each, wanted, done in zip(new, expected, self.log.append(new), strict=True):
+            if wanted is not None:
+                assert done == wanted
+                continue
+            assert place(done) not in self.records and not done.duplicate
+            self.records[place(done)] = each
+            self.firsts[producer, each.sequence] = done
+            self.followed.add((producer, each.sequence))
+
     @precondition(lambda self: self.firsts)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         (producer, sequence), first = data.draw(st.sampled_from(sorted(self.firsts.items(), key=str)))
-        again = record(first.count, first.count, producer=producer, sequence=sequence, stamp=self.stamp)
+        width = 3 if (producer, sequence) in self.followed else first.count
+        again = record(first.count, width, producer=producer, sequence=sequence, stamp=self.stamp)
         (done,) = self.log.append([again])
         assert (place(done), done.duplicate, done.differs) == (place(first), True, False)
 

@@ -25,6 +25,9 @@ MAX_BATCH_BYTES = 4 << 20
 """Bytes in one request: half of what the service takes unless it is set otherwise. It matters on a long path,
 where 10,000 events in one round trip need it."""
 
+MOST_IN_FLIGHT = 5
+"""Requests at the same time, unless it is set otherwise."""
+
 TOLD_CHANGE = 1.25
 """The log tells of a batch size that has changed by this factor since it told the last time."""
 
@@ -41,9 +44,8 @@ class AutoBatching:
         slack is spent on fewer, larger requests. It is a goal: a path or a service that is slower than that
         cannot be helped, and a load that needs larger batches to be carried at all gets them.
     max_in_flight : int, optional
-        Requests at the same time at most, by default 1. 1 keeps a publisher's events in the order of their
-        calls; more gives up order between requests (see `BatchSettings.max_in_flight`) and is used only while
-        it helps.
+        Requests at the same time at most, by default 5; more than one only while it helps: with a backlog,
+        and while requests do not queue at the service. Order is kept (see `BatchSettings.max_in_flight`).
     knobs : RequestKnobs, optional
         Everything that can be set; the two above, where they are given, replace its values.
     """
@@ -54,7 +56,7 @@ class AutoBatching:
         max_in_flight: int | None = None,
         knobs: RequestKnobs | None = None,
     ) -> None:
-        knobs = knobs if knobs is not None else RequestKnobs()
+        knobs = knobs if knobs is not None else RequestKnobs(most_requests=MOST_IN_FLIGHT)
         if latency_bound_ms is not None:
             knobs = replace(knobs, latency_bound_s=latency_bound_ms / 1000)
         if max_in_flight is not None:

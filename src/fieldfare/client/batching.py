@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from fieldfare.client.errors import FieldfareError, PublishError, Refusal
+from fieldfare.client.errors import FieldfareError, KeptInOutbox, PublishError, Refusal
+from fieldfare.client.in_flight import InFlight
 from fieldfare.client.protocol import PublishAnswer
 from fieldfare.model import Position
 
@@ -23,6 +24,9 @@ repeat among a producer's last 1,000 sequences, so a request that keeps failing 
 
 MAX_RECORD_EVENTS = 10_000
 """The most events that the service takes in one request."""
+
+SEQUENCE_STEP = MAX_RECORD_EVENTS
+"""From one request's sequence to the next: room for the parts of one that has to be cut up on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,10 @@ class BatchSettings:
     linger_ms : float
         How long an event may wait for company. 0 sends at once what is there.
     max_in_flight : int
-        Requests at the same time. With 1 the log holds a publisher's events in the order of their calls. With
-        more, requests overtake each other, above all when one has to be repeated; order is then kept inside
-        a request only. Worth it when the round trip is long.
+        Requests at the same time. The log holds a publisher's events in the order of their calls in any case:
+        each request says which one it follows. Up: more throughput and younger events where the round trip
+        is long, more connections; where one fails, those behind it wait for it and may be sent again. A
+        service that knows nothing of this order is sent one request at a time.
     """
 
     max_events: int = 1000
@@ -221,8 +226,8 @@ class Batch:
     added_s: float
     is_repeat: bool = False
 
-    def cut_in_two(self, second_sequence: int) -> tuple[Batch, Batch]:
-        """Two batches of half its events, the first under the old sequence number."""
+    def cut_in_two(self) -> tuple[Batch, Batch]:
+        """Two batches of half its events; the second keeps the sequence, which those behind it follow."""
         middle = len(self.lines) // 2
         halves: tuple[list[tuple[Receiver, int, int]], ...] = ([], [])
         at = 0
@@ -233,8 +238,8 @@ class Batch:
             if count > left:
                 halves[1].append((receiver, start + left, count - left))
             at += count
-        sequences = (self.sequence, second_sequence)
         lines = (self.lines[:middle], self.lines[middle:])
+        sequences = (self.sequence - len(lines[1]), self.sequence)
         first, second = (
             replace(
                 self,
@@ -293,9 +298,11 @@ class EventQueue:
         self._runs: deque[_Run] = deque()
         self._ready: deque[Batch] = deque()  # What is a batch already, and comes before all others.
         self._most_events = MAX_RECORD_EVENTS
-        self._next_sequence = 0
+        self._next_sequence = SEQUENCE_STEP - 1
         self._hurried_events = 0
         self._under_way: dict[tuple[str, int], None] = {}
+        self._order = InFlight()
+        self._service_keeps_order = False
 
     def __len__(self) -> int:
         return self._count_open() + sum(len(batch.lines) for batch in self._ready)
@@ -346,13 +353,26 @@ class EventQueue:
             return batch
         sequence = self._next_sequence
         lines, size_bytes = self._take_lines(sequence)
-        self._next_sequence += 1
+        self._next_sequence += SEQUENCE_STEP
         self._under_way[self._producer, sequence] = None
+        self._order.add(sequence)
         added_s = self._runs[0].added_s
         runs = self._take_runs(len(lines))
         self.size_bytes -= size_bytes
         self._hurried_events = max(0, self._hurried_events - len(lines))
         return Batch(self._producer, sequence, lines, size_bytes, runs, added_s)
+
+    def front(self) -> int | None:
+        """The first request whose fate is not known: what is behind it waits for it."""
+        return self._order.front
+
+    def follows(self, batch: Batch) -> int | None:
+        """What a batch is to follow if it is sent now; None for those of before, which are sent alone."""
+        return self._order.follows(batch.sequence) if batch.producer == self._producer else None
+
+    def learn(self, batch: Batch, newest: int) -> None:
+        """The service has said, to this batch, which is the newest of its producer."""
+        self._order.learn(batch.sequence, newest)
 
     def make_durable(self) -> None:
         """Called before each attempt to send a batch; what is kept in memory only has nothing to do."""
@@ -377,13 +397,19 @@ class EventQueue:
     def finish(self, batch: Batch, fate: PublishAnswer | FieldfareError) -> None:
         """The fate of this batch is known: the service's answer, or why there is none."""
         self._under_way.pop((batch.producer, batch.sequence), None)
+        # What is kept for the next opening may not be overtaken: it is still followed.
+        if batch.producer == self._producer and not isinstance(fate, KeptInOutbox):
+            answer = fate if isinstance(fate, PublishAnswer) else PublishAnswer([])
+            self._order.end(batch.sequence, answer.is_taken)
+            self._service_keeps_order |= answer.keeps_order
 
     def split(self, batch: Batch) -> None:
         """The service finds a batch too large: two halves take its place, and no later one is as large."""
         first, second = self._cut_in_two(batch)
         self._most_events = min(self._most_events, len(second.lines))
         self._under_way.pop((batch.producer, batch.sequence), None)
-        self._ready.extendleft((second, first))
+        # One behind it may have been cut up before.
+        self._ready = deque(sorted((first, second, *self._ready), key=self._place_of))
 
     def take_rest(self) -> Runs:
         """Everybody who waits for an event that is still queued; nothing is queued any more."""
@@ -406,20 +432,29 @@ class EventQueue:
         return min(limits.max_events, self._most_events), limits.max_bytes
 
     def _cut_in_two(self, batch: Batch) -> tuple[Batch, Batch]:
-        halves = batch.cut_in_two(self._next_sequence)
+        halves = batch.cut_in_two()
         self._note_split(*halves)
-        self._next_sequence += 1
+        self._order.add(halves[0].sequence)
         return halves
+
+    def _place_of(self, batch: Batch) -> int:
+        """Where a batch stands among those that are ready: what is of before comes first, as it was."""
+        return batch.sequence if batch.producer == self._producer else -1
 
     def _note_split(self, first: Batch, second: Batch) -> None:
         """Called before a batch becomes two."""
 
     def _may_send(self) -> bool:
-        if len(self._under_way) >= self._policy.limits().max_in_flight:
+        is_own = not self._ready or self._ready[0].producer == self._producer
+        if self._ready and is_own and self._ready[0].sequence == self._order.front:
+            return True  # All that is under way waits for this part of what was cut in two.
+        is_own = is_own and all(producer == self._producer for producer, _ in self._under_way)
+        most = self._policy.limits().max_in_flight if is_own and self._service_keeps_order else 1
+        if len(self._under_way) >= most:
             return False  # A policy may have lowered it below the number of senders.
         own = (sequence for producer, sequence in self._under_way if producer == self._producer)
         oldest = min(own, default=self._next_sequence)
-        return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD
+        return self._next_sequence - oldest < MAX_SEQUENCE_SPREAD * SEQUENCE_STEP
 
     def _take_runs(self, open_count: int) -> Runs:
         runs: list[tuple[Receiver, int, int]] = []

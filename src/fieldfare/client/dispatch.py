@@ -38,8 +38,14 @@ from fieldfare.client.errors import (
     QueueFull,
 )
 from fieldfare.client.outbox import Outbox, OutboxSettings, OutboxStats
-from fieldfare.client.protocol import ApiCall, PublishAnswer, publish_lines
-from fieldfare.client.retry import Backoff, RetrySettings, is_about_the_moment, is_passing
+from fieldfare.client.protocol import ApiCall, PublishAnswer, following, publish_lines
+from fieldfare.client.retry import (
+    Backoff,
+    RetrySettings,
+    is_about_the_moment,
+    is_passing,
+    newest_in_log,
+)
 from fieldfare.client.stored_queue import StoredQueue
 from fieldfare.publishing.requests import RequestEstimates
 
@@ -203,31 +209,52 @@ class PublisherQueue:
 class BatchDelivery:
     """One batch on its way through its attempts.
 
-    `fail` and `succeed` resolve futures and are called without a lock, `close` with it.
+    `fail` and `succeed` resolve futures and are called without a lock, the others with it.
+
+    An attempt that is told that it came *early*, before what it follows, has not failed: it waits until the
+    first request under way is another one than it was, and is then sent again at once, behind that.
     """
 
     def __init__(self, dispatch: PublisherQueue, batch: Batch, now_s: float) -> None:
         self._dispatch = dispatch
         self._batch = batch
-        self._started_s = now_s
+        self._started_s = self._attempted_s = now_s
         self._passes = is_passing if dispatch.outbox is None else is_about_the_moment
         self._backoff = Backoff(dispatch.retry, now_s, dispatch.chance, self._passes)
         self._warning_s = FIRST_WARNING_S
         self._attempts = 0
+        self._early_attempts = 0
+        self._newest: int | None = None
+        self._front: int | None = None
         self._is_split = False
         self._fate: PublishAnswer | FieldfareError | None = None
-        self.call: ApiCall[PublishAnswer] = publish_lines(
-            dispatch.space, batch.lines, batch.producer, batch.sequence
-        )
+        self._call = publish_lines(dispatch.space, batch.lines, batch.producer, batch.sequence)
 
     @property
     def is_over(self) -> bool:
         """Whether the batch's fate is known."""
         return self._is_split or self._fate is not None
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the last attempt came before what it follows."""
+        return self._newest is not None
+
+    def may_go_on(self) -> bool:
+        """Whether the first request under way is another one than when this was sent."""
+        return self._dispatch.queue.front() != self._front
+
     def make_durable(self) -> None:
-        """Before each attempt: what is to be recognised later must be on the disk. May wait for the disk."""
+        """Before each attempt: what is to be recognised later must be on the disk. Waits for it; no lock."""
         self._dispatch.queue.make_durable()
+
+    def begin(self, now_s: float) -> ApiCall[PublishAnswer]:
+        """The request of the next attempt."""
+        queue = self._dispatch.queue
+        if self._newest is not None and self._front == self._batch.sequence:
+            queue.learn(self._batch, self._newest)
+        self._newest, self._front, self._attempted_s = None, queue.front(), now_s
+        return following(self._call, queue.follows(self._batch))
 
     def succeed(self, answer: PublishAnswer) -> None:
         """The service has answered."""
@@ -239,7 +266,11 @@ class BatchDelivery:
     def fail(self, error: Exception, now_s: float, is_stopping: bool) -> float | None:
         """An attempt failed; how long to wait before the next one, or None when there is none."""
         self._attempts += 1
-        self._dispatch.trouble = str(error)
+        self._newest = newest_in_log(error)
+        if self._newest is not None:
+            self._early_attempts += 1
+        else:
+            self._dispatch.trouble = str(error)
         if self._is_too_large(error):
             self._is_split = True
             return None
@@ -282,14 +313,17 @@ class BatchDelivery:
             dispatch.failed_events += len(fate.refused)
         elif not isinstance(fate, KeptInOutbox):
             dispatch.failed_events += count
-        dispatch.queue.report(self._batch, self._started_s, now_s, self._attempts, acknowledged)
+        # An attempt that came early says nothing of the service.
+        began_s = self._attempted_s if self._early_attempts else self._started_s
+        attempts = self._attempts - self._early_attempts
+        dispatch.queue.report(self._batch, began_s, now_s, attempts, acknowledged)
 
     def _is_too_large(self, error: Exception) -> bool:
         """Whether the first attempt was refused for its size: then two halves are tried instead.
 
         A request that may have arrived earlier stays as it is, or its events might come twice.
         """
-        is_new = self._attempts == 1 and not self._batch.is_repeat
+        is_new = self._attempts - self._early_attempts == 1 and not self._batch.is_repeat
         return is_new and isinstance(error, ApiError) and error.status == 413 and len(self._batch.lines) > 1
 
     def _split(self) -> None:
@@ -298,6 +332,7 @@ class BatchDelivery:
         except OutboxError as error:
             logger.error("a batch that is too large could not be cut in two: %s", error)
             self._batch.fail(error)
+            self._dispatch.queue.finish(self._batch, error)
 
     def _end(self, error: FieldfareError) -> None:
         self._fate = error

@@ -41,6 +41,11 @@ class Encryption(Protocol):
         """A subscription as it was asked for."""
 
 
+TABLE_IS_PLAIN = (
+    "a table would go out plain: publish its rows as events, with publish_many or as lines of JSON"
+)
+
+
 def plain_only(encryption: Encryption, why: str) -> None:
     """EncryptionError, with the reason, where what is to be sent would go out plain."""
     if encryption.is_on:

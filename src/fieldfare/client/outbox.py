@@ -274,24 +274,25 @@ class Outbox:
         return lines, size_bytes
 
     def split(
-        self, producer: str, sequence: int, first_count: int, first_bytes: int, second_sequence: int
+        self, producer: str, sequence: int, first_count: int, first_bytes: int, first_sequence: int
     ) -> None:
-        """Make two batches of one that the service has not taken: its first events, and the others."""
+        """Make two batches of one that the service has not taken: its first events, under a sequence of their
+        own, and the others."""
         cut = self._cuts[producer, sequence]
         middle = cut.first + first_count
         first = _Cut(cut.first, middle - 1, first_bytes)
         second = _Cut(middle, cut.last, cut.size_bytes - first_bytes)
         with self._transaction():
             self._connection.execute(
-                "UPDATE batches SET last = ?, size_bytes = ? WHERE producer = ? AND sequence = ?",
-                (first.last, first.size_bytes, producer, sequence),
+                "UPDATE batches SET first = ?, size_bytes = ? WHERE producer = ? AND sequence = ?",
+                (second.first, second.size_bytes, producer, sequence),
             )
             self._connection.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-                (producer, second_sequence, second.first, second.last, second.size_bytes, _now_ms()),
+                (producer, first_sequence, first.first, first.last, first.size_bytes, _now_ms()),
             )
-        self._cuts[producer, sequence] = first
-        self._cuts[producer, second_sequence] = second
+        self._cuts[producer, first_sequence] = first
+        self._cuts[producer, sequence] = second
 
     def unanswered(self) -> list[CutBatch]:
         """The batches that may have been sent before the outbox was opened, in their order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -82,11 +82,20 @@ class ApiCall(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class PublishAnswer:
-    """What became of a batch: a position for each event, None where it was refused."""
+    """What became of a batch: a position for each event, None where it was refused.
+
+    ``keeps_order`` says that the service has understood what the batch follows; older ones do not.
+    """
 
     positions: list[Position | None]
     refused: dict[int, Refusal] = field(default_factory=dict)
     duplicate: bool = False
+    keeps_order: bool = False
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the log has something of it."""
+        return len(self.refused) < len(self.positions)
 
 
 def read_error(answer: Answer) -> ApiError | UnexpectedAnswer:
@@ -146,19 +155,28 @@ def _read_publish(answer: Answer, count: int) -> PublishAnswer:
         # None was taken. A long list is cut short, so the rest has only the answer's own words.
         detail = str(problem.get("detail") or "refused")
         return PublishAnswer([None] * count, {i: refused.get(i) or Refusal(i, detail) for i in range(count)})
-    duplicate = bool(problem.get("duplicate"))
+    duplicate, keeps_order = bool(problem.get("duplicate")), "follows" in problem
     if answer.status == 200:
         if problem["count"] != count:
             raise ValueError(f"{problem['count']} events were accepted, {count} were sent")
         partition, offset = int(problem["partition"]), int(problem["offset"])
-        return PublishAnswer([Position(partition, offset, index) for index in range(count)], {}, duplicate)
+        return PublishAnswer(
+            [Position(partition, offset, index) for index in range(count)], {}, duplicate, keeps_order
+        )
     positions: list[Position | None] = [None] * count
     for item in problem["accepted"]:
         positions[item["index"]] = Position.parse(item["position"])
     unaccounted = sum(position is None for position in positions) - len(refused)
     if unaccounted:
         raise ValueError(f"{unaccounted} events are neither accepted nor refused")
-    return PublishAnswer(positions, refused, duplicate)
+    return PublishAnswer(positions, refused, duplicate, keeps_order)
+
+
+def following(call: ApiCall[PublishAnswer], follows: int | None) -> ApiCall[PublishAnswer]:
+    """The same batch, to be appended only behind the one with this sequence; -1 where it is the first."""
+    if follows is None:
+        return call
+    return replace(call, headers=(*call.headers, ("fieldfare-follows", str(follows))))
 
 
 def create_space(name: str, encryption: Mapping[str, Any] | None = None) -> ApiCall[str]:

@@ -43,10 +43,21 @@ STAY_CONNECTED = RetrySettings(first_wait_s=0.1, most_wait_s=5.0, deadline_s=flo
 """Once a stream has been open, it is opened again for as long as it takes."""
 
 
+OUT_OF_ORDER = "urn:fieldfare:problem:out-of-order"
+
+
+def newest_in_log(error: Exception) -> int | None:
+    """Of a request that came out of order, the producer's newest sequence; None for any other error."""
+    if not isinstance(error, ApiError) or error.problem.get("type") != OUT_OF_ORDER:
+        return None
+    newest = error.problem.get("newest")
+    return newest if isinstance(newest, int) else None
+
+
 def is_passing(error: Exception) -> bool:
     """Whether the same request may well succeed a little later."""
     if isinstance(error, ApiError):
-        return error.status in PASSING_STATUSES
+        return error.status in PASSING_STATUSES or newest_in_log(error) is not None
     return isinstance(error, ConnectionFailed)
 
 
@@ -56,6 +67,8 @@ def is_about_the_moment(error: Exception) -> bool:
     Wider than `is_passing`, for events that can wait for as long as it takes: a space that is missing can be
     created, a wrong proxy can be mended.
     """
+    if newest_in_log(error) is not None:
+        return True
     return not (isinstance(error, ApiError) and error.status in FAULTY_REQUEST_STATUSES)
 
 

@@ -113,7 +113,7 @@ class StoredQueue(EventQueue):
 
     def _note_split(self, first: Batch, second: Batch) -> None:
         self._outbox.split(
-            first.producer, first.sequence, len(first.lines), first.size_bytes, second.sequence
+            second.producer, second.sequence, len(first.lines), first.size_bytes, first.sequence
         )
 
     def _take_lines(self, sequence: int) -> tuple[list[bytes], int]:

@@ -23,6 +23,7 @@ from fieldfare.gateway.upkeep.garbage import Garbage
 from fieldfare.runtimes.process.listening import CannotListen, listening_socket
 from fieldfare.runtimes.process.locks import FileLock, LockTimeoutError
 from fieldfare.runtimes.process.parents import end_with_parent
+from fieldfare.runtimes.process.without_pandas import leave_out_pandas
 from fieldfare.storage.errors import FormatError, StorageError
 from fieldfare.storage.private import keep_private
 
@@ -114,4 +115,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    leave_out_pandas()
     sys.exit(main())

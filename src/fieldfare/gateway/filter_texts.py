@@ -11,6 +11,10 @@ from fieldfare.filters import Filter, FilterError, compile_filter
 from fieldfare.filters.encrypted import ENCRYPTED, EncryptedFilter, compile_encrypted
 from fieldfare.filters.filter import DIALECTS
 
+ENCRYPTED_TIMES = 8
+"""So many times the bytes of another filter an encrypted one may have: a condition is a row of numbers, in
+each of the epochs that stand side by side."""
+
 
 @dataclass(frozen=True, slots=True)
 class RefusedFilter:
@@ -66,8 +70,13 @@ def compile_in_space(
         hint = "give the client the key of the space: docs/encrypted-spaces.md"
         return RefusedFilter("the space is encrypted, and the filter is not", "/dialect", hint=hint)
     text = filter.encode("utf-8", "surrogatepass") if isinstance(filter, str) else msgspec.json.encode(filter)
-    if len(text) > max_bytes:
-        return RefusedFilter(f"the filter has {len(text)} bytes; at most {max_bytes} are taken", "/filter")
+    most = ENCRYPTED_TIMES * max_bytes
+    if len(text) > most:
+        return RefusedFilter(
+            f"the filter has {len(text)} bytes; at most {most} are taken of an encrypted one",
+            "/filter",
+            hint="Make several subscriptions of its alternatives, or drop old epochs of the key.",
+        )
     try:
         found = compile_encrypted(filter)
     except FilterError as error:

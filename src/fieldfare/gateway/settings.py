@@ -180,7 +180,8 @@ class GatewaySettings(BaseSettings):
     filter_max_bytes: int = Field(
         64 * KIB,
         ge=64,
-        description="UTF-8 bytes of one filter. Up: longer filters, longer stalls while one is compiled.",
+        description="UTF-8 bytes of one filter; encrypted ones may have eight times as many. "
+        "Up: longer filters, longer stalls while one is compiled.",
     )
     bulk_max_subscriptions: int = Field(
         10_000,

@@ -25,10 +25,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
+from fieldfare.gateway.in_order import KeptInOrder
 from fieldfare.gateway.turns import SharedRoom, Turns
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
-from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, ends_of
+from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, OutOfOrder, ends_of
 from fieldfare.storage.registry import Registry
 
 logger = logging.getLogger("fieldfare.gateway.writer")
@@ -47,6 +48,14 @@ T = TypeVar("T")
 
 class WriterOverloaded(Exception):
     """More bytes of events wait for the log than may."""
+
+
+class RecordOutOfOrder(Exception):
+    """The newest of a record's producer is another one than the record follows; nothing was appended."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(f"the newest is {newest}")
+        self.newest = newest
 
 
 class WriterClosed(Exception):
@@ -229,10 +238,10 @@ class _Appends(_Thread[_Append]):
         ]
         return answered + [(append.future, None, None) for append in appends if append.record is None]
 
-    def _move_ends(self, places: Sequence[Appended]) -> None:
+    def _move_ends(self, places: Sequence[Appended | OutOfOrder]) -> None:
         ends = list(self.ends)
         for place in places:
-            if place.offset >= ends[place.partition]:
+            if isinstance(place, Appended) and place.offset >= ends[place.partition]:
                 ends[place.partition] = place.offset + 1
         if tuple(ends) != self.ends:
             self.ends = tuple(ends)
@@ -301,6 +310,7 @@ class Writer:
         self._changes = _Changes(registry, lambda: self._appends.ends)
         self._appends = _Appends(log, ends_of(log), lambda: self._changes.stamp)
         self._saves = _Saves(registry)
+        self._in_order = KeptInOrder(self._append)
         self._threads = (self._appends, self._changes, self._saves)
 
     def start(self) -> None:
@@ -332,16 +342,29 @@ class Writer:
         return self._appends.floor()
 
     async def append(self, record: NewRecord) -> Appended:
-        """Append one record, with a stamp read after this was called; durable on return."""
+        """Append one record, with a stamp read after this was called; durable on return.
+
+        One that follows another may wait for that for a moment; then it is RecordOutOfOrder.
+        """
         space, size_bytes = record.space, len(record.payload)
         if not self._queued.fits(space, size_bytes):
             raise WriterOverloaded
         self._queued.take(space, size_bytes)
         try:
-            appended: Appended = await self._appends.submit(lambda future: _Append(record, future))
-            return appended
+            place = await self._in_order.append(record)
         finally:
             self._queued.give_back(space, size_bytes)
+        if isinstance(place, OutOfOrder):
+            raise RecordOutOfOrder(place.newest)
+        return place
+
+    def refused(self, space: str, producer: str, sequence: int) -> None:
+        """A request of this number was refused for good: nobody need wait for it."""
+        self._in_order.refused(space, producer, sequence)
+
+    async def _append(self, record: NewRecord) -> Appended | OutOfOrder:
+        place: Appended | OutOfOrder = await self._appends.submit(lambda future: _Append(record, future))
+        return place
 
     async def probe(self) -> None:
         """Return when the log can be written."""

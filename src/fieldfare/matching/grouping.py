@@ -116,6 +116,8 @@ class Matches:
 
 def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """CSR of the matches of `size` events: numbers ascending within an event, none twice."""
+    if size == 1 and len(found) == 1:
+        return _group_one_event(found[0])
     total = sum(int(count_matches(part.pairs)) for part in found)
     number_bits = max((part.largest for part in found), default=0).bit_length()
     groups_bits = min(GROUPS_BITS_MAX, size.bit_length(), max(0, total.bit_length() - GROUP_BITS))
@@ -131,6 +133,13 @@ def group_by_event(size: int, found: Sequence[Pairs]) -> tuple[NDArray[np.int64]
     numbers = keys if keys.dtype == np.uint32 else np.empty(total, np.uint32)
     kept = write_lists(keys, ends, event_bits, number_bits, indptr, numbers)
     return indptr, numbers[:kept]
+
+
+def _group_one_event(found: Pairs) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """The same for one event, by one kernel: calls of more would take most of the time."""
+    numbers = np.empty(len(found.pairs), np.uint32)
+    kept = write_one_event(found.pairs, found.number, numbers)
+    return np.array([0, kept]), numbers[:kept]
 
 
 def group_by_subscription(found: Sequence[Pairs]) -> MatchLists:
@@ -402,6 +411,25 @@ def deal_out(
             ends[event >> event_bits] = end + 1
             keys[end] = ((event & mask) << number_bits) | mine
         i += run_slots(run)
+
+
+@compiled
+def write_one_event(pairs: Any, number: Any, numbers: Any) -> Any:
+    """Write the numbers of what one event matches, ascending and each once; return how many these are."""
+    i: Any = np.int64(0)
+    count: Any = np.int64(0)
+    while i < len(pairs):
+        run: Any = -np.int64(pairs[i, 0])
+        numbers[count] = number[pairs[i, 1]]
+        count += 1
+        i += 1 + run_slots(run) if run > 0 else 1
+    numbers[:count].sort()
+    kept: Any = np.int64(min(count, 1))
+    for i in range(1, count):
+        if numbers[i] != numbers[kept - 1]:
+            numbers[kept] = numbers[i]
+            kept += 1
+    return kept
 
 
 @compiled

@@ -126,7 +126,8 @@ class Part:
         pairs, tile_ends = self.filters.find(columns, start, end, most)
         mine = np.ascontiguousarray(stamps[start:end])
         first, last = self._valid_within
-        if len(overlay.closed) or int(mine.min()) < first or int(mine.max()) >= last:
+        lowest, highest = (mine[0], mine[0]) if len(mine) == 1 else (mine.min(), mine.max())
+        if len(overlay.closed) or lowest < first or highest >= last:
             pairs = pairs[: keep_valid(self.versions, overlay, mine, pairs)]
             tile_ends = _ends_of(pairs, tile_ends)
         return Pairs(pairs, start, self.versions.number, *self._number_bounds, tile_ends)

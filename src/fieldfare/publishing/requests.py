@@ -13,8 +13,14 @@ The same thinking as in `windowed`, for requests that carry many events. A reque
   When the load needs larger batches to be carried at all (Little's law), they win over the bound.
 * A service that refuses (429, 5xx, no connection) or is suddenly much slower than its own average gets less:
   batches of half the size, and pauses in between, until requests pass again. Nothing is lost: events wait.
-* Where order between requests does not matter, more of them may be under way: one more while there is a
-  backlog and less than one request's worth queues at the service, one less when more than two do (TCP Vegas).
+* Several requests may be under way. One at a time wastes what is fixed: a twentieth while requests are as
+  large as is wanted; more where they may not be, on a long path. So there is one more while events wait,
+  those under way do not fill the path, and less than one request's worth queues at the service; one less when
+  more than two do (TCP Vegas), or when fewer would fill the path as well. What one of them takes is timed
+  from its own beginning: while all go well their answers come one behind the other, a round trip after each
+  was sent. When one meets trouble, those behind it wait for it and are as slow: of all that were under way
+  then only the first counts as a refusal, and none is learned from, or one lost packet would be taken for
+  five.
 """
 
 from __future__ import annotations
@@ -22,6 +28,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fieldfare.publishing.estimators import MovingAverage, RecentExtreme
+
+TIME_GRAIN_S = 1e-6
+"""A request that begins when another ends may seem to begin so much earlier."""
+
+LONG_PATH_S = 0.010
+"""A request that takes so long however few its events are is worth another one beside it as soon as any event
+waits: what it costs both ends is far less. On a shorter path events had better travel together."""
+
+FULL_PATH = 0.75
+"""So busy with what is under way that one more would win little."""
+
+CROWD = 4.0
+"""With so many events in a round trip for each request under way, one waits for others."""
 
 RECENT_S = 10.0
 """For how long the quickest request, and the cheapest event, are remembered."""
@@ -98,7 +117,7 @@ class RequestKnobs:
         takes, and holds until something is known: it matters only when there is a backlog, and then it is the
         quickest.
     most_requests : int
-        Requests under way at most. Over 1 they may overtake each other.
+        Requests under way at most. Higher: more throughput on a long path.
     fixed_share : float
         Share of the fixed time in a request of full size. Higher: smaller requests, less throughput.
     slow_request : float
@@ -186,17 +205,25 @@ class RequestTuner:
         self._throttle = 1.0
         self._requests = 1
         self._ended_s: float | None = None
+        self._troubled_s = float("-inf")
         self._backlog_events = 0
         self.setting = RequestSetting(self.knobs.most_events, 0.0, 1)
 
     def observe(self, outcome: RequestOutcome, now_s: float) -> RequestSetting:
         """Learn from a request that ended at ``now_s``; the setting from now on."""
         self._measure_load(outcome, now_s)
+        if now_s - outcome.took_s + TIME_GRAIN_S >= self._troubled_s:
+            self._learn(outcome, now_s)
+        self.setting = RequestSetting(self._choose_events(), self._choose_linger_s(), self._requests)
+        return self.setting
+
+    def _learn(self, outcome: RequestOutcome, now_s: float) -> None:
         expected_s = self._cost.expect(outcome.events)
         slow_s = max(self.knobs.slow_request * (expected_s or outcome.took_s), self.knobs.least_slow_s)
         self._took.add(outcome.took_s)
         if outcome.attempts > 1 or not outcome.acknowledged or outcome.took_s > slow_s:
             self._throttle = max(self._throttle / 2, self.LEAST_THROTTLE)
+            self._troubled_s = now_s
             self._requests = max(1, self._requests // 2)
         else:
             self._throttle = min(1.0, self._throttle * 1.5)
@@ -204,8 +231,6 @@ class RequestTuner:
             self._cost.add(outcome.events, outcome.took_s, now_s)
             self._least_fixed.add(max(0.0, outcome.took_s - self._cost.each_s * outcome.events), now_s)
             self._adjust_requests(outcome)
-        self.setting = RequestSetting(self._choose_events(), self._choose_linger_s(), self._requests)
-        return self.setting
 
     def estimates(self) -> RequestEstimates:
         """What has been learned so far."""
@@ -225,12 +250,21 @@ class RequestTuner:
         self._backlog_events = outcome.backlog_events
 
     def _adjust_requests(self, outcome: RequestOutcome) -> None:
-        """TCP Vegas: how many of the requests under way are queueing at the service?"""
+        """TCP Vegas: how many of the requests under way are queueing at the service? And are they enough?
+
+        Of a request's time its events keep somebody busy, the rest is the path's, in which others may be
+        under way: as many as keep somebody busy all the time.
+        """
         least_s = (self._least_fixed.value or 0.0) + self._cost.each_s * outcome.events
         queueing = self._requests * (1 - least_s / outcome.took_s) if outcome.took_s > 0 else 0.0
-        if queueing > 2:
+        path_s = self._least_fixed.value or 0.0
+        busy = (least_s - path_s) / least_s if least_s > 0 else 0.0
+        is_long = path_s >= LONG_PATH_S
+        waiting = outcome.backlog_events >= (1 if is_long else self.setting.most_events)
+        is_too_much = queueing > 2 or (self._requests - 1) * busy >= FULL_PATH
+        if is_too_much or not (is_long or waiting):
             self._requests = max(1, self._requests - 1)
-        elif queueing < 1 and outcome.backlog_events >= self.setting.most_events:
+        elif queueing < 1 and self._requests * busy < FULL_PATH and waiting:
             self._requests = min(self.knobs.most_requests, self._requests + 1)
 
     def _choose_events(self) -> int:
@@ -255,6 +289,11 @@ class RequestTuner:
     def _choose_linger_s(self) -> float:
         took_s = self._took.value or 0.0
         linger_s = (1 - self._throttle) * took_s
+        path_s = self._least_fixed.value or 0.0
+        if self._requests > 1 and (self._load.value or 0.0) * path_s > CROWD * self._requests:
+            # Their answers come together, and the next ones would leave together: one with all, some with one
+            # event. Spaced evenly over a round trip they carry as many each.
+            linger_s = max(linger_s, path_s / self._requests)
         if self.knobs.latency_bound_s is not None:
             # An event may wait for the request before it; the rest of the bound is for company.
             linger_s = max(linger_s, self.knobs.latency_bound_s - 2 * took_s)

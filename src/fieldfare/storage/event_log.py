@@ -24,6 +24,9 @@ from fieldfare.model import Offsets
 MAX_RECORD_EVENTS = 10_000
 MAX_PAYLOAD_BYTES = 64 << 20
 
+FIRST = -1
+"""What a producer's first record follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
@@ -41,6 +44,10 @@ class NewRecord:
     producer, sequence
         Who appends, and its own number for this batch (both or neither). A pair that the log has seen
         in this space before appends nothing, so a retry is harmless. A producer's sequences must increase.
+    follows
+        The sequence that this batch comes after, lower than its own, or `FIRST`: it is appended only while
+        that is its producer's newest in the space. So batches that are sent at the same time are in the log
+        in their order, or not at all. None: it is appended whatever came before.
     appended_ms
         The time of the append, in milliseconds since 1970.
     stamp
@@ -55,6 +62,7 @@ class NewRecord:
     sequence: int | None = None
     appended_ms: int = 0
     stamp: int = 0
+    follows: int | None = None
 
     def check(self) -> None:
         """ValueError when it breaks a limit."""
@@ -68,6 +76,8 @@ class NewRecord:
             raise ValueError(f"the payload is not {self.count} lines, each ended by a line feed")
         if (self.producer is None) != (self.sequence is None):
             raise ValueError("producer and sequence go together")
+        if self.follows is not None and (self.sequence is None or not FIRST <= self.follows < self.sequence):
+            raise ValueError(f"sequence {self.sequence} cannot follow {self.follows}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,16 @@ class Appended:
     duplicate: bool
     differs: bool = False
     partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfOrder:
+    """A record that was not appended, for its producer's newest in the space is not the one that it follows.
+
+    `newest` is that sequence, `FIRST` where none is known: none came, or all were forgotten.
+    """
+
+    newest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +142,8 @@ class RetentionPolicy:
 class EventWriter(Protocol):
     """What a log is to those who append to it. One process appends."""
 
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
-        """Append records, all or none; they are durable and visible on return.
+    def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
+        """Append records, all that are in order or none; they are durable and visible on return.
 
         The log chooses each one's partition: a producer's records of a space are all in one. No records at
         all are as good a question whether the log can be written as any.
@@ -131,6 +151,9 @@ class EventWriter(Protocol):
         A repeat of a (space, producer, sequence) gives the first one's place, with ``duplicate=True``, and
         appends nothing. Repeats are recognised among the last 1,000 sequences of a producer in a space, for
         as long as `RetentionPolicy.producers_ms` says.
+
+        One that ``follows`` another is held against its producer's newest, those before it in the same call
+        included. A repeat is one whatever it follows.
 
         Raises
         ------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fieldfare.filters import compile_filter
+from fieldfare.filters.help import explain
 from fieldfare.filters.help.column_types import ColumnType, misfits
 from fieldfare.model import Path
 
@@ -83,6 +84,35 @@ def said_of(text: str) -> list[tuple[str, str]]:
         ("NULLIF(squawk, 1000) = 'x'", "squawk has strings, and is never compared with a number", "'1000'"),
         ("CAST(ts AS BIGINT) > 5", "BIGINT never has a value here: ts has timestamps", "INTERVAL '1' SECOND"),
         ("CAST(late AS INT) = 1", "INT never has a value here: late has booleans", "CASE WHEN late THEN 1"),
+        ("tags[-1] = 5", "ELEMENT_AT(tags, -1) has strings, and is never compared with a number", "= '5'"),
+        ("legs[-1].km = 'x'", "ELEMENT_AT(ELEMENT_AT(legs, -1), 'km') has numbers", ""),
+        ("ANY leg IN legs SATISFIES (leg.stops[-1] = 5)", "ELEMENT_AT(leg.stops, -1) has strings", "= '5'"),
+        ("COALESCE(price, 0) = 'x'", "COALESCE(price, 0) has numbers, and is never compared", ""),
+        ("CASE WHEN late THEN squawk END > 5", "END has strings, and is never compared", "NUMBER(CASE"),
+        ("NULLIF(squawk, '') + 1 > 5", "arithmetic needs numbers, and NULLIF(squawk, '') has strings", ""),
+        ("CAST(price AS STRING) = 5", "STRING(price) has strings, and is never compared", "= '5'"),
+        ("price + 1 = squawk", "price + 1 has numbers and squawk has strings", "write NUMBER(squawk)"),
+        ("GREATEST(price, squawk) > 5", "price has numbers and squawk has strings", "NUMBER(squawk)"),
+        (
+            "LEAST(day, ts) > '2017'",
+            "day has dates and ts has timestamps",
+            "TIMESTAMP(day) and TIMESTAMP(ts)",
+        ),
+        ("CARDINALITY(squawk) = 4", "CARDINALITY needs an array, and squawk has strings", "LENGTH(squawk)"),
+        ("price[-1] = 4", "ELEMENT_AT needs an array, and price has numbers", ""),
+        (
+            "ts LIKE '2017-07-28 09%'",
+            "has timestamps, which LIKE sees as texts such as 2017-07-28T09",
+            "DATE",
+        ),
+        ("day NOT LIKE '%T%'", "day has dates, which LIKE sees as texts such as 2017-07-28", "DATE '...'"),
+        ("CAST(ts AS STRING) LIKE '% 09:%'", "STRING(ts) has timestamps, which LIKE", "TIMESTAMP '...'"),
+        (
+            "CAST(ts AS STRING) = '2017-07-28 09:00:00'",
+            "written otherwise",
+            "write ts = TIMESTAMP '2017-07-2",
+        ),
+        ("day > '2017-07'", "day has dates, which '2017-07' is not", ""),
         ("CAST(tags AS STRING) = 'x'", "STRING never has a value here: tags has arrays", "ELEMENT_AT"),
     ],
 )
@@ -105,6 +135,10 @@ def test_what_does_not_fit_is_said(text: str, message: str, hint: str) -> None:
         "'5' = ANY(tags) AND CARDINALITY(tags) = 2 AND tags[0] = 'x' AND ELEMENT_AT(tags, 1) = 'x'",
         "ANY leg IN legs SATISFIES (leg.km > 5 AND '7' = ANY(leg.stops)) AND EXISTS(wind) AND raw IS NULL",
         "late AND (NOT late OR late IS TRUE) AND CASE WHEN late THEN price ELSE 5 END > 3 AND other",
+        "day >= '2017-07' AND day < '2018' AND ts >= '2017-07' AND ts LIKE '%T09:%+00:00'",
+        "tags[-1] = 'x' AND legs[-1].km > 5 AND CARDINALITY(wind) > 1 AND COALESCE(squawk, '0') = '1000'",
+        "CASE WHEN late THEN price END > 5 AND COALESCE(price, squawk) = 5 AND GREATEST(price, 3, other) > 4",
+        "CASE WHEN late THEN NULL ELSE price END > 5 AND CAST(day AS STRING) = '2017-07-28' AND 5 = 5",
         "CAST(late AS STRING) = 'true' AND CAST(price AS BOOLEAN) AND CAST(squawk AS INT) = 5",
     ],
 )
@@ -123,3 +157,68 @@ def test_what_fits_is_not(text: str) -> None:
 )
 def test_what_does_not_fit_has_a_name_that_the_text_has(text: str, path: Path) -> None:
     assert [found.path for found in misfits(compile_filter(text).expression, TYPES.get)] == [path]
+
+
+SAMPLE = [
+    {
+        "data": {
+            "squawk": "1000",
+            "ts": "2017-07-28T09:00:00+00:00",
+            "day": "2017-07-28",
+            "n": 5,
+            "tags": ["a"],
+        }
+    },
+    {"data": {"squawk": None, "ts": "2017-07-28T09:00:00.5+00:00", "n": 7.5, "tags": [], "mixed": 1}},
+    {
+        "data": {
+            "squawk": "77A0",
+            "legs": [{"km": 5}, {"km": 9}],
+            "local": "2017-07-28T09:00:00",
+            "mixed": "x",
+        }
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data.squawk + 1 > 5", "in the sample arithmetic needs numbers, and data.squawk has strings"),
+        ("5 = ANY(data.tags)", "in the sample each element has strings, and is never compared with a number"),
+        ("ANY leg IN data.legs SATISFIES (leg.km > 'x')", "in the sample leg.km has numbers"),
+        (
+            "data.ts > '2017-07-28'",
+            "in the sample data.ts has timestamps, and this text is written otherwise",
+        ),
+        ("data.ts < data.local", "has timestamps and data.local has timestamps without a time zone"),
+        ("data.day LIKE '%:%'", "in the sample data.day has dates, which LIKE sees as texts such as"),
+        ("LENGTH(data.n) = 1", "in the sample LENGTH needs strings, and data.n has numbers"),
+    ],
+)
+def test_a_sample_of_events_tells_the_types_too(text: str, message: str) -> None:
+    cautions = explain(compile_filter(text), SAMPLE).cautions
+    assert [caution for caution in cautions if message in caution.message]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data.squawk > 'x' AND data.n > 5 AND data.mixed = 5 AND data.ts >= '2017-07' AND data.day < '2018'",
+        "data.ts > TIMESTAMP '2017-07-28T00:00:00Z' AND data.mixed + 1 > 5 AND 'a' = ANY(data.tags)",
+        "ANY leg IN data.legs SATISFIES (leg.km > 5)",
+    ],
+)
+def test_what_fits_a_sample_is_not_said_to_be_odd(text: str) -> None:
+    assert not [
+        caution
+        for caution in explain(compile_filter(text), SAMPLE).cautions
+        if caution.message.startswith("in the sample")
+    ]
+
+
+def test_what_a_sample_has_said_once_is_not_said_twice() -> None:
+    for text in ("data.squawk = 1000", "data.ts <= '2017-07-28 09:00:00'"):
+        assert len(explain(compile_filter(text), SAMPLE).cautions) == 1
+    cesql = compile_filter("LENGTH(n) = 1", "cesql")
+    assert not explain(cesql, [{"n": 5}]).cautions

@@ -39,6 +39,10 @@ def demo(
         str | None,
         typer.Option(metavar="URL", help="Where the cluster's machines read the index; see serve."),
     ] = None,
+    encrypted: Annotated[
+        bool,
+        typer.Option("--encrypted", help="Publish and subscribe in a space that the service cannot read."),
+    ] = False,
 ) -> None:
     """Match a year of real departures against 100,000 travellers' alerts, and check every word.
 
@@ -53,6 +57,7 @@ def demo(
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise typer.BadParameter(f"{data} exists and is not an empty directory; the demo needs a new one")
     try:
+        from fieldfare.cli.demo.scenario import DemoSettings
         from fieldfare.cli.demo.service import ServicePlaces
         from fieldfare.cli.demo.story import tell
     except ImportError as error:
@@ -61,4 +66,5 @@ def demo(
         )
         raise typer.Exit(1) from None
     places = ServicePlaces(data, port, log, master, index_store)
-    raise typer.Exit(tell(events, alerts, subscribers, places))
+    settings = DemoSettings(events, alerts, subscribers, encrypted=encrypted)
+    raise typer.Exit(tell(settings, places))

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfare.cli.demo.check import Positions, as_positions
+from fieldfare.cli.demo.sealed import SpaceAccess
 from fieldfare.client import AsyncClient, Message
 
 REPORT_EVERY_S = 0.1
@@ -61,12 +62,17 @@ _NOTHING = Deliveries(np.empty(0, np.uint16), np.empty(0, np.int64), np.empty(0,
 class Followers:
     """Follows subscriptions in another process from entering to leaving the context."""
 
-    def __init__(self, url: str, ids: Sequence[str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        ids: Sequence[str],
+        access: SpaceAccess = SpaceAccess(),  # noqa: B008
+    ) -> None:
         # A fresh interpreter: forking a process with threads is not safe.
         spawn = multiprocessing.get_context("spawn")
         self._here, there = spawn.Pipe()
         self._process = spawn.Process(
-            target=_run, args=(url, list(ids), there), name="followers", daemon=True
+            target=_run, args=(url, list(ids), access, there), name="followers", daemon=True
         )
         self._there = there
         self._reports: deque[Deliveries] = deque()
@@ -150,11 +156,11 @@ class _Report:
         return taken
 
 
-def _run(url: str, ids: Sequence[str], pipe: Connection) -> None:
+def _run(url: str, ids: Sequence[str], access: SpaceAccess, pipe: Connection) -> None:
     # Ctrl-C reaches the whole terminal; the demo's own process ends this one in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        asyncio.run(_follow_all(url, ids, pipe))
+        asyncio.run(_follow_all(url, ids, access, pipe))
     except Exception as error:  # The demo's process must hear of it, whatever it is.
         try:
             pipe.send(f"{type(error).__name__}: {error}")
@@ -162,11 +168,11 @@ def _run(url: str, ids: Sequence[str], pipe: Connection) -> None:
             pass
 
 
-async def _follow_all(url: str, ids: Sequence[str], pipe: Connection) -> None:
+async def _follow_all(url: str, ids: Sequence[str], access: SpaceAccess, pipe: Connection) -> None:
     report = _Report()
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), ended.set)
-    async with AsyncClient(url) as client:
+    async with AsyncClient(url, access.space, encryption=access.encryption()) as client:
         tasks = [asyncio.create_task(_follow(client, id, i, report)) for i, id in enumerate(ids)]
         tasks.append(asyncio.create_task(_send_reports(report, pipe)))
         waiter = asyncio.create_task(ended.wait())
@@ -192,6 +198,7 @@ async def _follow(client: AsyncClient, id: str, follower: int, report: _Report) 
         try:
             async for message in messages:
                 report.note(follower, message)
+                _ = message.raw  # decrypted, where it is encrypted
                 received.append(message)
         finally:
             acker.cancel()

@@ -26,9 +26,10 @@ from fieldfare.cli.demo.flights import encode_departures, read_departures
 from fieldfare.cli.demo.followers import Followers
 from fieldfare.cli.demo.memory import MemoryMeter
 from fieldfare.cli.demo.replay import Replay, Replayed
+from fieldfare.cli.demo.sealed import Seen, SpaceAccess, left_out, make_access, what_was_seen
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import AsyncClient, Client, NewSubscription
-from fieldfare.model import DEFAULT_SPACE
+from fieldfare.client.encrypting import PLAINLY
 from fieldfare.storage import open_registry
 
 BULK_ALERTS = 2_500
@@ -51,6 +52,8 @@ class DemoSettings:
         How many other filters are compared with the naive evaluator at the end.
     seed
         What the alerts and the sample are drawn from.
+    encrypted
+        Whether the service is not to read any of it.
     """
 
     events: int | None = None
@@ -58,6 +61,7 @@ class DemoSettings:
     subscribers: int = 40
     sample: int = 60
     seed: int = SEED
+    encrypted: bool = False
 
 
 class Demo:
@@ -71,6 +75,13 @@ class Demo:
         Where it says how far it is.
     places
         Where the service is to be. Its log has one partition, its directory holds nothing yet.
+
+    Attributes
+    ----------
+    access
+        The space of the alerts, and its key; from `prepare` on.
+    left_out
+        Alerts that cannot be encrypted, one of each family, and why.
     """
 
     def __init__(
@@ -83,6 +94,9 @@ class Demo:
         self._display = display
         self._places = places
         self._stack = ExitStack()
+        self.access = SpaceAccess()
+        self._encryption = PLAINLY
+        self.left_out: dict[str, tuple[Alert, str]] = {}
 
     def __enter__(self) -> Demo:
         with ExitStack() as stack:
@@ -107,15 +121,33 @@ class Demo:
             self._events_path = self._scratch / "events.arrow"
             write_events(events, self._events_path)
             self.events = open_events(self._events_path)
+        if self.settings.encrypted:
+            with self._display.step("make a key, and ask which alerts can be encrypted"):
+                self._make_key()
         with self._display.step("wait for the service to be ready"):
             self.service.wait_until_ready()
+
+    def _make_key(self) -> None:
+        self.access = make_access(self._scratch)
+        self._encryption = self.access.encryption()
+        self.left_out = left_out([*self.followed, *self.others], self._encryption)
+        self.followed, self.others = (
+            [alert for alert in alerts if alert.family not in self.left_out]
+            for alerts in (self.followed, self.others)
+        )
 
     def register(self) -> None:
         """Store all alerts, and wait until the index holds them."""
         alerts = [*self.followed, *self.others]
+        if self.settings.encrypted:
+            with Client(self.service.url) as admin:
+                admin.create_space(self.access.space, encrypted=self._encryption)
+        how = "encrypt and register" if self.settings.encrypted else "register"
         with (
-            Client(self.service.url, timeout_s=TIMEOUT_S) as client,
-            self._display.step("register the travellers' alerts", len(alerts)) as advance,
+            Client(
+                self.service.url, self.access.space, timeout_s=TIMEOUT_S, encryption=self._encryption
+            ) as client,
+            self._display.step(f"{how} the travellers' alerts", len(alerts)) as advance,
         ):
             for start in range(0, len(alerts), BULK_ALERTS):
                 piece = alerts[start : start + BULK_ALERTS]
@@ -124,10 +156,19 @@ class Demo:
         with self._display.step("wait until the index holds them"):
             self.service.wait_until_indexed()
 
+    @property
+    def alerts(self) -> int:
+        """How many stand."""
+        return len(self.followed) + len(self.others)
+
+    def what_was_seen(self) -> Seen:
+        """What the service has of what it could not read."""
+        return what_was_seen(self.service.folder, self.others[0] if self.others else self.followed[0])
+
     def replay(self) -> Replayed:
         """Connect the subscribers, publish all events, and wait until they are matched and delivered."""
         ids = [alert.id for alert in self.followed]
-        with Followers(self.service.url, ids) as followers:
+        with Followers(self.service.url, ids, self.access) as followers:
             with self._display.step(f"connect {len(ids)} subscribers"):
                 self.service.wait_until_connected(len(ids))
             with self._display.replay("replay the departures of 2013") as show:
@@ -135,7 +176,8 @@ class Demo:
         return self.replayed
 
     async def _replay(self, followers: Followers, show: Show) -> Replayed:
-        async with AsyncClient(self.service.url, timeout_s=TIMEOUT_S) as client:
+        access = self.service.url, self.access.space, TIMEOUT_S
+        async with AsyncClient(*access, encryption=self._encryption) as client:
             return await Replay(client, self.events, followers, show).run(self._expected_deliveries)
 
     def check(self) -> tuple[list[Difference], int]:
@@ -179,7 +221,7 @@ class Demo:
         """Return the subscriptions' numbers, by which the match log knows them."""
         registry = open_registry(self.service.folder.registry_url)
         try:
-            found = [registry.get(DEFAULT_SPACE, alert.id) for alert in alerts]
+            found = [registry.get(self.access.space, alert.id) for alert in alerts]
         finally:
             registry.close()
         return [subscription.number for subscription in found if subscription is not None]

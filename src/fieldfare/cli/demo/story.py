@@ -11,11 +11,15 @@ from fieldfare.cli.demo.figures import latency_ms
 from fieldfare.cli.demo.flights import FlightsMissingError
 from fieldfare.cli.demo.replay import Stalled
 from fieldfare.cli.demo.scenario import Demo, DemoSettings
+from fieldfare.cli.demo.sealed import PLAIN_WORDS, cut_texts
 from fieldfare.cli.demo.service import ServiceFailed, ServicePlaces
+from fieldfare.cli.space_keys import BANNER
 from fieldfare.client import FieldfareError
 from fieldfare.storage.errors import StorageError
 
 DIFFERENCES_SHOWN = 10
+LEFT_OUT_SHOWN = 3
+SHOWN_CHARACTERS = 170
 
 WHERE_NEXT = """\
 Where to look next:
@@ -26,11 +30,10 @@ Where to look next:
   README.md, ARCHITECTURE.md, examples/     the 30-line client, the path of an event, Spark jobs"""
 
 
-def tell(events: int | None, alerts: int, subscribers: int, places: ServicePlaces) -> int:
+def tell(settings: DemoSettings, places: ServicePlaces) -> int:
     """Run the demo; return the exit code: 0 if all is equal, 1 if not or if it failed, 130 on Ctrl-C."""
     display = make_display(sys.stdout)
     try:
-        settings = DemoSettings(events, alerts, subscribers)
         return 0 if _tell(settings, display, places) else 1
     except (FieldfareError, FlightsMissingError, ServiceFailed, Stalled, StorageError, OSError) as error:
         display.say(f"the demo failed: {error}")
@@ -45,10 +48,13 @@ def _tell(settings: DemoSettings, display: Display, places: ServicePlaces) -> bo
     with Demo(settings, display, places) as demo:
         demo.prepare()
         display.say(
-            f"{len(demo.events):,} departures, {settings.alerts:,} alerts; the service: {demo.service.url}"
+            f"{len(demo.events):,} departures, {demo.alerts:,} alerts; the service: {demo.service.url}"
         )
         for alert in demo.others[:3]:
             display.say(f"  for instance  {alert.filter}")
+        if settings.encrypted:
+            display.say(BANNER)
+            _say_left_out(demo, display)
         demo.register()
         demo.replay()
         differences, checked = demo.check()
@@ -56,15 +62,48 @@ def _tell(settings: DemoSettings, display: Display, places: ServicePlaces) -> bo
         display.table("In figures", _summary(demo, time.monotonic() - started_s))
         with display.step("stop the service"):
             demo.service.stop()
+        unread = not settings.encrypted or _show_seen(demo, display)
     display.say(WHERE_NEXT)
-    return not differences
+    return unread and not differences
+
+
+def _say_left_out(demo: Demo, display: Display) -> None:
+    display.say(
+        f"{demo.settings.alerts - demo.alerts:,} more alerts are left out:"
+        " they ask for what cannot be encrypted, such as"
+    )
+    for alert, reason in list(demo.left_out.values())[:LEFT_OUT_SHOWN]:
+        display.say(f"  {alert.filter}\n    {reason.partition(';')[0]}")
+
+
+def _show_seen(demo: Demo, display: Display) -> bool:
+    """Show what the service has of it all; whether nothing in its files could be read."""
+    with display.step("search all files of the service for what was published"):
+        seen = demo.what_was_seen()
+    words = ", ".join(word.decode() for word in PLAIN_WORDS)
+    searched = f"{seen.files} files, {seen.size_bytes / 1e6:,.0f} MB, searched for {words}"
+    rows = [
+        ("an event as published", demo.events[0].as_py().decode()),
+        ("the same in its log", cut_texts(seen.event)),
+        ("an alert as written", seen.alert.filter),
+        ("the same in its registry", cut_texts(seen.filter)),
+    ]
+    display.say("What the service had of it")
+    for name, value in rows:
+        display.say(
+            f"  {name:<24}  {value[:SHOWN_CHARACTERS]}{'...' if len(value) > SHOWN_CHARACTERS else ''}"
+        )
+    found = ": in none of them" if not seen.plain else ":\n    " + "\n    ".join(seen.plain)
+    display.say(f"  {'its files':<24}  {searched}{found}")
+    return not seen.plain
 
 
 def _verdict(demo: Demo, differences: list[Difference], checked: int) -> str:
     if not differences:
         return (
             f"EQUAL: what was delivered to {len(demo.followed)} subscribers and what the match log holds for "
-            f"{checked} filters is exactly what a naive evaluator finds in all {len(demo.events):,} events."
+            f"{checked} filters is exactly what a naive evaluator finds in all {len(demo.events):,} events"
+            f"{', which it read in plain' if demo.settings.encrypted else ''}."
         )
     shown = "\n".join(f"  {difference}" for difference in differences[:DIFFERENCES_SHOWN])
     more = len(differences) - DIFFERENCES_SHOWN
@@ -78,7 +117,7 @@ def _summary(demo: Demo, took_s: float) -> list[tuple[str, str]]:
     p50, p99 = (latency_text(latency_ms(replayed.latencies_s, share)) for share in (0.5, 0.99))
     return [
         ("events", f"{len(replayed.positions):,}"),
-        ("alerts", f"{demo.settings.alerts:,}"),
+        ("alerts", f"{demo.alerts:,}"),
         ("matches", f"{replayed.matches:,}"),
         ("events a second, first publish to last match", f"{replayed.events_per_s:,.0f}"),
         ("delivered live", f"{len(replayed.deliveries):,}"),

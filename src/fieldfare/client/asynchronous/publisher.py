@@ -44,7 +44,7 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, plain_only
+from fieldfare.client.encrypting import PLAINLY, TABLE_IS_PLAIN, Encryption, plain_only
 from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
 from fieldfare.client.protocol import ApiCall, PublishAnswer
@@ -65,8 +65,8 @@ class AsyncPublisher:
 
     An event whose future has resolved is durable. A request that fails in passing (connection errors,
     timeouts, 429, 5xx) is repeated with the same producer id and sequence until ``retry.deadline_s``, so
-    it is in the log at most once. With ``max_in_flight=1`` (the default) events are in the log in the order
-    of the calls that published them; see `BatchSettings.max_in_flight` for more.
+    it is in the log at most once. Events are in the log in the order of the calls that published them,
+    also while several requests are under way at the same time (`BatchSettings.max_in_flight`).
     In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
 
     With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
@@ -232,7 +232,7 @@ class AsyncPublisher:
             This publisher has an outbox.
         """
         self._dispatch.require_no_outbox()
-        plain_only(self._encryption, "a table is not encrypted: publish its rows with publish_many")
+        plain_only(self._encryption, TABLE_IS_PLAIN)
         pieces = TablePieces(events, max_events, datetime.now(UTC))
         if not pieces.size:
             return []
@@ -293,6 +293,7 @@ class AsyncPublisher:
             in_time = await self._progress.wait_for(self._dispatch.is_idle, timeout_s)
             if not in_time:
                 self._stopping.set()
+                self._progress.fire()
             rest = self._dispatch.take_rest()
             self._work.fire()
         fail_runs(rest, self._dispatch.make_closing_error())
@@ -377,11 +378,13 @@ class AsyncPublisher:
                 try:
                     if self._dispatch.outbox is not None:
                         await off_the_loop(delivery.make_durable)
-                    answer = await self._perform(delivery.call)
+                    with self._guard:
+                        call = delivery.begin(time.monotonic())
+                    answer = await self._perform(call)
                 except Exception as error:  # Whatever it is, the futures must hear of it.
                     wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
                     if wait_s is not None:
-                        await self._stopping.wait(wait_s)
+                        await self._rest(delivery, wait_s)
                 else:
                     delivery.succeed(answer)
         except Cancelled:
@@ -392,3 +395,11 @@ class AsyncPublisher:
                 delivery.close(time.monotonic())
                 self._progress.fire()
                 self._work.fire()  # Several workers may wait for a request to end.
+
+    async def _rest(self, delivery: BatchDelivery, wait_s: float) -> None:
+        """Wait before the next attempt; one that came early only until there is something new ahead of it."""
+        if not delivery.is_early:
+            await self._stopping.wait(wait_s)
+            return
+        with self._guard:
+            await self._progress.wait_for(lambda: delivery.may_go_on() or self._stopping.is_set(), wait_s)

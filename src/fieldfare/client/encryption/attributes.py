@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +14,8 @@ from fieldfare.model import Path
 
 STEPS_MAX = 1 << 40
 """More steps no key's precision would bear."""
+FARTHEST = 1.7e308
+"""No value is farther from zero: arithmetic with one of a thousand million digits would not end."""
 MISSING = -1
 """The place of an attribute that an event does not have."""
 
@@ -56,10 +57,14 @@ class NumberAttribute:
     step: Fraction
     path: Path = field(init=False, compare=False)
     steps: int = field(init=False, compare=False)
+    _grid: tuple[int, int, int] = field(init=False, compare=False, repr=False)
+    """a, b and c for which the place of n / m is (n a - m b) / (m c), all of them whole."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", path_of(self.name))
         object.__setattr__(self, "steps", int((self.high - self.low) / self.step) if self.step else 0)
+        (low, low_of), (step, step_of) = self.low.as_integer_ratio(), self.step.as_integer_ratio()
+        object.__setattr__(self, "_grid", (low_of * step_of, low * step_of, low_of * step))
 
     @classmethod
     def of(cls, name: str, low: Any, high: Any, step: Any) -> NumberAttribute:
@@ -79,17 +84,20 @@ class NumberAttribute:
         """The place of an event's value on the grid; EncryptionError if it has none."""
         if (
             isinstance(value, bool)
-            or not isinstance(value, int | float | Decimal)
-            or not math.isfinite(value)
+            or not isinstance(value, (int, float, Decimal))
+            or not -FARTHEST <= value <= FARTHEST
         ):
-            raise EncryptionError(f"{self.name} is declared as a number, and this is {str(value)[:40]!r}")
-        places = (Fraction(exact_number(value)) - self.low) / self.step
-        if places.denominator != 1 or not 0 <= places <= self.steps:
+            raise EncryptionError(f"{self.name} is declared as a number, and this is {_cut(value)!r}")
+        exact = value if isinstance(value, int) else exact_number(value)
+        value_is, value_of = exact.as_integer_ratio()
+        times, less, steps_of = self._grid
+        place, rest = divmod(value_is * times - value_of * less, value_of * steps_of)
+        if rest or not 0 <= place <= self.steps:
             raise EncryptionError(
                 f"{self.name} is {value}, which is not from {_shown(self.low)} to {_shown(self.high)}"
                 f" in steps of {_shown(self.step)}"
             )
-        return int(places)
+        return place
 
     def intervals(self, numbers: Ranges) -> list[tuple[int, int]]:
         """The places that lie in a set of numbers, as runs of first and last."""
@@ -104,6 +112,13 @@ class NumberAttribute:
         pairs = zip(bounds[::2], bounds[1::2], strict=True)
         clipped = ((max(0, first), min(end - 1, self.steps)) for first, end in pairs)
         return [(first, last) for first, last in clipped if first <= last]
+
+
+def _cut(value: Any) -> str:
+    try:
+        return str(value)[:40]
+    except ValueError:  # Python writes no number of so many digits
+        return "a number of very many digits"
 
 
 def _shown(value: Fraction) -> str:

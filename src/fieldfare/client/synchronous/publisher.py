@@ -33,7 +33,7 @@ from fieldfare.client.dispatch import (
     encode_events,
 )
 from fieldfare.client.encoding import Publishable, encode_event
-from fieldfare.client.encrypting import PLAINLY, Encryption, plain_only
+from fieldfare.client.encrypting import PLAINLY, TABLE_IS_PLAIN, Encryption, plain_only
 from fieldfare.client.errors import ClientClosed, OutboxError, QueueFull
 from fieldfare.client.outbox import Outbox, OutboxSettings
 from fieldfare.client.protocol import ApiCall, PublishAnswer
@@ -66,8 +66,8 @@ class Publisher:
 
     An event whose future has resolved is durable. A request that fails in passing (connection errors,
     timeouts, 429, 5xx) is repeated with the same producer id and sequence until ``retry.deadline_s``, so
-    it is in the log at most once. With ``max_in_flight=1`` (the default) events are in the log in the order
-    of the calls that published them; see `BatchSettings.max_in_flight` for more.
+    it is in the log at most once. Events are in the log in the order of the calls that published them,
+    also while several requests are under way at the same time (`BatchSettings.max_in_flight`).
     In an asyncio program it belongs to one event loop; else it is safe to use from several threads.
 
     With an outbox there is no deadline: events wait on disk, also for the next publisher that opens the
@@ -233,7 +233,7 @@ class Publisher:
             This publisher has an outbox.
         """
         self._dispatch.require_no_outbox()
-        plain_only(self._encryption, "a table is not encrypted: publish its rows with publish_many")
+        plain_only(self._encryption, TABLE_IS_PLAIN)
         pieces = TablePieces(events, max_events, datetime.now(UTC))
         if not pieces.size:
             return []
@@ -294,6 +294,7 @@ class Publisher:
             in_time = self._progress.wait_for(self._dispatch.is_idle, timeout_s)
             if not in_time:
                 self._stopping.set()
+                self._progress.fire()
             rest = self._dispatch.take_rest()
             self._work.fire()
         fail_runs(rest, self._dispatch.make_closing_error())
@@ -378,11 +379,13 @@ class Publisher:
                 try:
                     if self._dispatch.outbox is not None:
                         off_the_loop(delivery.make_durable)
-                    answer = self._perform(delivery.call)
+                    with self._guard:
+                        call = delivery.begin(time.monotonic())
+                    answer = self._perform(call)
                 except Exception as error:  # Whatever it is, the futures must hear of it.
                     wait_s = delivery.fail(error, time.monotonic(), self._stopping.is_set())
                     if wait_s is not None:
-                        self._stopping.wait(wait_s)
+                        self._rest(delivery, wait_s)
                 else:
                     delivery.succeed(answer)
         except Cancelled:
@@ -393,3 +396,11 @@ class Publisher:
                 delivery.close(time.monotonic())
                 self._progress.fire()
                 self._work.fire()  # Several workers may wait for a request to end.
+
+    def _rest(self, delivery: BatchDelivery, wait_s: float) -> None:
+        """Wait before the next attempt; one that came early only until there is something new ahead of it."""
+        if not delivery.is_early:
+            self._stopping.wait(wait_s)
+            return
+        with self._guard:
+            self._progress.wait_for(lambda: delivery.may_go_on() or self._stopping.is_set(), wait_s)

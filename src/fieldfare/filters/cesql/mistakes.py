@@ -20,7 +20,11 @@ _OF_SQL = {
     "IS": "CESQL has no NULL: write EXISTS subject, or NOT EXISTS subject",
     "ILIKE": "CESQL has no ILIKE: write LOWER(type) LIKE 'a%'",
     "ESCAPE": r"CESQL has no ESCAPE: write \% and \_ in the pattern",
+    **dict.fromkeys(
+        ("MATCHES", "REGEXP", "RLIKE"), "CESQL has no regular expressions: write LIKE with % and _"
+    ),
 }
+_FEW_FUNCTIONS = "CESQL has few functions; the dialect sql has more"
 
 
 def shown(token: CesqlToken) -> str:
@@ -82,7 +86,7 @@ def missing_operand(tokens: Sequence[CesqlToken], index: int, *, inside: bool) -
 def unknown_function(token: CesqlToken) -> Mistake:
     """For a name with a parenthesis after it that is no function."""
     guess = nearest(token.text, BUILTINS)
-    hint = f"did you mean {guess}?" if guess else f"the functions are: {', '.join(BUILTINS)}"
+    hint = f"did you mean {guess}?" if guess else _FEW_FUNCTIONS
     if token.text.upper() == "CAST":
         hint = "write INT(value), BOOL(value) or STRING(value)"
     return Mistake(token.start, token.end, f"there is no function {token.text.upper()}", hint)

@@ -33,6 +33,7 @@ from fieldfare.filters.expression import (
     OrElse,
     Quantified,
     parts_of,
+    walk,
 )
 from fieldfare.filters.functions import FUNCTIONS, Type
 from fieldfare.filters.functions.numbers import number_of
@@ -64,6 +65,19 @@ _FORMS = {
     ColumnType.TIMESTAMP_NTZ: re.compile(r"[0-9-]{10}T[0-9:]{8}(\.[0-9]*[1-9])?"),
 }
 """How a filter sees the values: texts in these forms, and no other, are in order as they are."""
+_BEGINNING = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
+"""A year, a month or a day: all times in it, and nothing before it, begin with it or come later as texts."""
+_NEVER_IN = {
+    ColumnType.DATE: re.compile(r"[^0-9-]"),
+    ColumnType.TIMESTAMP: re.compile(r"[^0-9T:.+-]"),
+    ColumnType.TIMESTAMP_NTZ: re.compile(r"[^0-9T:.-]"),
+}
+"""Characters that no such text has."""
+
+
+def form_of(text: str) -> ColumnType:
+    """The type of which a text is in the form that its values have; STRING for any other."""
+    return next((kind for kind, form in _FORMS.items() if form.fullmatch(text)), ColumnType.STRING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +100,22 @@ def misfits(e: Expression, type_of: TypeOf) -> list[Misfit]:
     type_of
         The type of the column, or of the part of one, that a path names; None if nothing is known of it.
     """
-    columns = _Columns(type_of, {})
-    return list(dict.fromkeys([*_condition(e, columns), *_found_in(e, columns)]))
+    found = [*_condition(e, _Columns(type_of, {}))]
+    for part, columns in _parts(e, _Columns(type_of, {})):
+        find = _FINDERS.get(type(part))
+        if find is not None:
+            found += find(part, columns)
+    return list(dict.fromkeys(found))
+
+
+def parts_of_elements(e: Expression, type_of: TypeOf) -> list[tuple[Path, Path]]:
+    """What a filter reads inside of elements: the array that its text names, and a path; 0 is any one."""
+    found = [
+        columns.paths(part)
+        for part, columns in _parts(e, _Columns(type_of, {}))
+        if not isinstance(part, Attribute)
+    ]
+    return list(dict.fromkeys(paths for paths in found if paths is not None))
 
 
 class _Columns(NamedTuple):
@@ -104,13 +132,41 @@ class _Columns(NamedTuple):
 
     def column(self, e: Expression) -> tuple[Path, ColumnType] | None:
         """The column that a part of a filter reads, as the text names it, and what it has, if known."""
-        known = self._paths(e)
-        kind = self.type_of(known[1]) if known is not None else None
-        return None if known is None or kind is None else (known[0], kind)
+        kind = self._kind(e)
+        if kind is None:
+            return None
+        names = (paths[0] for part in walk(e) if (paths := self.paths(part)) is not None)
+        name = next(names, None)
+        return None if name is None else (name, kind)
 
-    def _paths(self, e: Expression) -> tuple[Path, Path] | None:
+    def _computed(self, e: Expression) -> ColumnType | None:
+        """What something computed has."""
+        if isinstance(e, Arithmetic | Negate):
+            return ColumnType.NUMBER
+        if not isinstance(e, Call) or e.function.startswith("CESQL_"):
+            return None
+        if e.function in _CHOSEN:
+            values = [value for value in _CHOSEN[e.function](e.operands) if value != Literal(None)]
+            kinds = {self._kind(value) for value in values}
+            return kinds.pop() if len(kinds) == 1 else None
+        if e.function == "STRING" and (kind := self._kind(e.operands[0])) in _TIMES:
+            return kind
+        return _OF_TYPE.get(FUNCTIONS[e.function].result)
+
+    def _kind(self, e: Expression) -> ColumnType | None:
+        if isinstance(e, Literal):
+            return None if e.value is None else _OF_TYPE[_type_of(e.value)]
+        known = self.paths(e)
+        return self._computed(e) if known is None else self.type_of(known[1])
+
+    def paths(self, e: Expression) -> tuple[Path, Path] | None:
+        """Of an attribute, or a part of an element: the path that the text names, and the column's."""
         if isinstance(e, Attribute):
             return e.path, e.path
+        if isinstance(e, Call) and e.function == "ELEMENT_AT" and isinstance(e.operands[1], Literal):
+            known, key = self.paths(e.operands[0]), e.operands[1].value
+            if known is not None and isinstance(key, int | str):
+                return known[0], (*known[1], key if isinstance(key, str) else 0)
         if not isinstance(e, Element) or e.variable not in self.elements:
             return None
         array, element = self.elements[e.variable]
@@ -119,22 +175,31 @@ class _Columns(NamedTuple):
     def within(self, e: Quantified) -> _Columns:
         """The same for a quantifier's condition."""
         elements = {name: paths for name, paths in self.elements.items() if name != e.variable}
-        known = self._paths(e.array)
+        known = self.paths(e.array)
         if known is not None:  # a value that is no array counts as its only element
             array, path = known
             elements[e.variable] = array, (*path, 0) if self.type_of(path) is ColumnType.ARRAY else path
         return self._replace(elements=elements)
 
 
-def _found_in(e: Expression, columns: _Columns) -> Iterator[Misfit]:
-    find = _FINDERS.get(type(e))
-    if find is not None:
-        yield from find(e, columns)
-    if isinstance(e, Quantified):
-        columns = columns.within(e)
-        yield from _condition(e.condition, columns)
+_CHOSEN: dict[str, Callable[[tuple[Expression, ...]], tuple[Expression, ...]]] = {
+    **dict.fromkeys(("COALESCE", "GREATEST", "LEAST"), lambda operands: operands),
+    "CASE": lambda operands: (*operands[1::2], operands[-1]),
+    "NULLIF": lambda operands: operands[:1],
+}
+"""Functions that give one of some values: which these are."""
+
+
+def _parts(e: Expression, columns: _Columns) -> Iterator[tuple[Expression, _Columns]]:
+    """All parts, each with what is known where it stands."""
+    yield e, columns
+    inner = columns.within(e) if isinstance(e, Quantified) else columns
     for part in parts_of(e):
-        yield from _found_in(part, columns)
+        yield from _parts(part, inner)
+
+
+def _quantified(e: Quantified, columns: _Columns) -> Iterator[Misfit]:
+    yield from _condition(e.condition, columns.within(e))
 
 
 def _named(e: Expression) -> str:
@@ -168,6 +233,7 @@ def _compared(operator: str, left: Expression, right: Expression, columns: _Colu
     if isinstance(left, Literal):
         left, right = right, left
         operator = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operator, operator)
+    left, right = _without_cast(left, columns), _without_cast(right, columns)
     column, other = columns.column(left), columns.column(right)
     if column is None:
         return
@@ -181,6 +247,14 @@ def _compared(operator: str, left: Expression, right: Expression, columns: _Colu
         if kind not in _TIMES and other[1] not in _TIMES:
             hint = _cast(left, right, kind)
         yield Misfit(path, f"{_named(left)} has {kind.value} and {_named(right)} has {other[1].value}", hint)
+
+
+def _without_cast(e: Expression, columns: _Columns) -> Expression:
+    """A column of times in the place of its texts, which it is compared as."""
+    if isinstance(e, Call) and e.function == "STRING":
+        column = columns.column(e)
+        return e.operands[0] if column is not None and column[1] in _TIMES else e
+    return e
 
 
 def _between(e: Between, columns: _Columns) -> Iterator[Misfit]:
@@ -202,9 +276,7 @@ def _with_constant(
     written_so = "write {} in the place of " + constant
     if name == written(column):
         written_so = f"write {name} {operator} {{}}"
-    given = (
-        Type.BOOLEAN if isinstance(value, bool) else Type.STRING if isinstance(value, str) else Type.NUMBER
-    )
+    given = _type_of(value)
     if kind in _TIMES:
         if given is Type.STRING and _is_in_order(operator, kind, value):
             return
@@ -214,7 +286,7 @@ def _with_constant(
             return
         example = "DATE '2026-01-31'" if kind is ColumnType.DATE else "TIMESTAMP '2026-01-31T12:00:00Z'"
         yield Misfit(path, f"{name} has {kind.value}, which {constant} is not", written_so.format(example))
-    elif kind in _NEVER_EQUAL or _CONSTANTS[kind] is not given:
+    elif kind in _NEVER_EQUAL or _OF_TYPE[given] is not kind:
         hint = _NEVER_EQUAL.get(kind, "").format(name=name, constant=constant)
         if kind is ColumnType.STRING and given is Type.NUMBER:
             hint = written_so.format(f"'{constant}'")
@@ -232,25 +304,40 @@ _NEVER_EQUAL = {
     ColumnType.OBJECT: "compare one of its fields, as in {name}.field",
     ColumnType.OTHER: "",
 }
-_CONSTANTS = {
-    ColumnType.NUMBER: Type.NUMBER,
-    ColumnType.STRING: Type.STRING,
-    ColumnType.BOOLEAN: Type.BOOLEAN,
+_OF_TYPE = {
+    Type.NUMBER: ColumnType.NUMBER,
+    Type.STRING: ColumnType.STRING,
+    Type.BOOLEAN: ColumnType.BOOLEAN,
 }
+
+
+def _type_of(value: Any) -> Type:
+    return Type.BOOLEAN if isinstance(value, bool) else Type.STRING if isinstance(value, str) else Type.NUMBER
 
 
 def _is_in_order(operator: str, kind: ColumnType, text: str) -> bool:
     """Whether a comparison with a text is as one with the moment that it writes."""
-    if timestamp(text) is None:
-        return False
     if _FORMS[kind].fullmatch(text):
-        return True
-    # No timestamp is a date alone, and all of a day begin with it.
-    return operator in ("<", ">=") and _FORMS[ColumnType.DATE].fullmatch(text) is not None
+        return timestamp(text) is not None
+    if operator not in ("<", ">=") or not _BEGINNING.fullmatch(text):
+        return False
+    return timestamp(text + "0001-01-01"[len(text) :]) is not None
 
 
 def _like(e: Like, columns: _Columns) -> Iterator[Misfit]:
     yield from _needing(e.operand, Type.STRING, "LIKE", columns)
+    column = columns.column(e.operand)
+    never = _NEVER_IN.get(column[1]) if column is not None else None
+    found = [never.search(part) for part in e.pattern if isinstance(part, str)] if never is not None else []
+    if column is not None and any(found):
+        path, kind = column
+        example = {
+            ColumnType.DATE: "2017-07-28",
+            ColumnType.TIMESTAMP: "2017-07-28T09:00:00+00:00",
+            ColumnType.TIMESTAMP_NTZ: "2017-07-28T09:00:00",
+        }[kind]
+        message = f"{_named(e.operand)} has {kind.value}, which LIKE sees as texts such as {example}"
+        yield Misfit(path, message, "compare it with TIMESTAMP '...' or DATE '...'")
 
 
 def _calculation(e: Arithmetic | Negate, columns: _Columns) -> Iterator[Misfit]:
@@ -262,6 +349,11 @@ def _call(e: Call, columns: _Columns) -> Iterator[Misfit]:
     if e.function in ("EQUAL_NULL", "NULLIF"):
         left, right = e.operands
         yield from _compared("=", left, right, columns)
+    if e.function in ("GREATEST", "LEAST"):
+        for other in e.operands[1:]:
+            yield from _compared("and", e.operands[0], other, columns)
+    if e.function in ("CARDINALITY", "ELEMENT_AT"):
+        yield from _looked_into(e, columns)
     if e.function == "CASE":
         for condition in e.operands[:-1:2]:
             yield from _condition(condition, columns)
@@ -271,6 +363,16 @@ def _call(e: Call, columns: _Columns) -> Iterator[Misfit]:
         return
     for place, operand in enumerate(e.operands):
         yield from _needing(operand, FUNCTIONS[e.function].parameter(place).type, e.function, columns)
+
+
+def _looked_into(e: Call, columns: _Columns) -> Iterator[Misfit]:
+    """What needs arrays or objects."""
+    column = columns.column(e.operands[0])
+    if column is not None and column[1] not in (ColumnType.ARRAY, ColumnType.OBJECT):
+        name = _named(e.operands[0])
+        counted = column[1] is ColumnType.STRING and e.function == "CARDINALITY"
+        hint = f"write LENGTH({name}) for the length of a text" if counted else ""
+        yield Misfit(column[0], f"{e.function} needs an array, and {name} has {column[1].value}", hint)
 
 
 _CASTS = ("BIGINT", "INT", "DECIMAL", "NUMBER", "STRING", "BOOLEAN")
@@ -338,6 +440,7 @@ _FINDERS: dict[type, Callable[[Any, _Columns], Iterator[Misfit]]] = {
     Arithmetic: _calculation,
     Negate: _calculation,
     Call: _call,
+    Quantified: _quantified,
     **dict.fromkeys((And, Or, AndThen, OrElse), _conditions),
     **dict.fromkeys((Not, IsTruth), _tested),
 }

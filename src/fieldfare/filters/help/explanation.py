@@ -22,7 +22,7 @@ from fieldfare.filters.expression import (
 from fieldfare.filters.filter import Filter
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.help.cautions import Caution, always, cautions_of
-from fieldfare.filters.help.sampling import Sample, sample_cautions
+from fieldfare.filters.help.sampling import Sample, misfit_cautions, sample_cautions
 from fieldfare.filters.help.statements import Statement, state, written
 from fieldfare.filters.help.text import MAX_SHOWN_PARTS, percent, shown
 from fieldfare.filters.help.value_words import describe_needle, describe_values
@@ -153,6 +153,8 @@ def explain(filter: Filter, events: Sequence[Mapping[str, Any]] | None = None) -
     figures, uses = None, tuple(_use(conjunction) for conjunction in conjunctions)
     if sample is not None:
         found += sample_cautions(e, filter.paths, sample)
+        if filter.dialect == "sql":
+            found += misfit_cautions(e, sample, found)
         figures, uses = _figures(filter, conjunctions, sample)
     called = dict.fromkeys(part.function for part in walk(e) if isinstance(part, Call))
     functions = [(FUNCTIONS[name].signature, FUNCTIONS[name].summary) for name in called]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from fieldfare.filters import values as sets
@@ -12,12 +13,13 @@ from fieldfare.filters.derived import value_getter
 from fieldfare.filters.evaluator import event_getter
 from fieldfare.filters.expression import Attribute, Expression, Literal, walk
 from fieldfare.filters.help.cautions import Caution
+from fieldfare.filters.help.column_types import ColumnType, form_of, misfits
 from fieldfare.filters.help.statements import written
 from fieldfare.filters.help.value_words import one_of
 from fieldfare.filters.needles import Needle
 from fieldfare.filters.predicate_sets import SETS
 from fieldfare.filters.sql.paths import format_path
-from fieldfare.filters.values import ABSENT, ValueSet, atom_of
+from fieldfare.filters.values import ABSENT, ValueSet, atom_of, is_array
 from fieldfare.model import Path
 
 Event = Mapping[str, Any]
@@ -27,6 +29,12 @@ MAX_EVENTS_FOR_NAMES = 100
 
 MAX_NAMES = 2_000
 MAX_NAME_DEPTH = 8
+
+MAX_ELEMENTS = 32
+"""So many elements of an array tell what its elements are."""
+
+MAX_VALUES = 10_000
+"""So many values of elements tell what they are."""
 
 MAX_PREDICATES = 200
 """So many predicates are held against the sample."""
@@ -45,6 +53,7 @@ class Sample:
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
         self._columns: dict[Path, list[Any]] = {}
+        self._types: dict[Path, ColumnType | None] = {}
 
     def column(self, path: Path) -> list[Any]:
         """The values of an attribute or a derived column, event by event; ABSENT where it is missing."""
@@ -60,6 +69,17 @@ class Sample:
             value in values and all(needle.is_in(value) for needle in needles) for value in self.column(path)
         ]
 
+    def type_of(self, path: Path) -> ColumnType | None:
+        """What all values of an attribute are; None if several things, or nothing. 0 is any element."""
+        if path not in self._types:
+            whole = next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))
+            values = self.column(path[:whole])
+            for step in path[whole:]:
+                values = list(islice((i for value in values for i in _inside(value, step)), MAX_VALUES))
+            kinds = {_column_type(value) for value in values if value is not ABSENT and value is not None}
+            self._types[path] = kinds.pop() if len(kinds) == 1 else None
+        return self._types[path]
+
     def names(self) -> list[str]:
         """The attributes that the first events have, as text."""
         found: dict[str, None] = {}
@@ -69,6 +89,21 @@ class Sample:
                     return list(found)
                 found[format_path(path)] = None
         return list(found)
+
+
+def _inside(value: Any, step: str | int) -> Iterable[Any]:
+    if isinstance(step, int):
+        return value[:MAX_ELEMENTS] if is_array(value) else ()
+    return (value[step],) if isinstance(value, Mapping) and step in value else ()
+
+
+def _column_type(value: Any) -> ColumnType:
+    if isinstance(value, str):
+        return form_of(value)
+    if is_array(value):
+        return ColumnType.ARRAY
+    kinds = {sets.TRUE: ColumnType.BOOLEAN, sets.FALSE: ColumnType.BOOLEAN, sets.OTHER: ColumnType.OBJECT}
+    return kinds.get(atom_of(value), ColumnType.NUMBER)
 
 
 def _paths_in(value: Any, path: Path) -> Iterable[Path]:
@@ -95,6 +130,16 @@ def sample_cautions(e: Expression, paths: Iterable[Path], sample: Sample) -> lis
     for part in list(dict.fromkeys(predicates))[:MAX_PREDICATES]:
         found += _type_caution(part, sample)
     return found
+
+
+def misfit_cautions(e: Expression, sample: Sample, said: Sequence[Caution]) -> list[Caution]:
+    """What in a filter of the dialect sql does not fit the types that the sample has, and is not said yet."""
+    texts = " ".join(caution.message + caution.hint for caution in said)
+    return [
+        Caution(f"in the sample {found.message}", found.hint)
+        for found in misfits(e, sample.type_of)[:MAX_PREDICATES]
+        if not (found.hint and found.hint in texts) and f"have {format_path(found.path)}: it is " not in texts
+    ]
 
 
 def _type_caution(part: Any, sample: Sample) -> list[Caution]:

@@ -104,6 +104,7 @@ _INK = re.compile(r"[^\n]")
 
 _OPERATORS = ("<=>", "<=", ">=", "<>", "=", "<", ">", "-", "||", *"(),+*/%.[]")
 
+_INSIDE = "write data.a.b for what is inside of an object"
 _MISTAKES = {
     "==": ("'==' is not an operator", "write = to test for equality", "="),
     "&&": ("'&&' is not an operator", "write AND", "AND"),
@@ -111,9 +112,14 @@ _MISTAKES = {
     ";": ("unexpected ';'", "a filter is one condition, without ; at its end", "wrong"),
     "~": ("'~' is not an operator", "there are no regular expressions; write LIKE with % and _", "wrong"),
     "::": ("'::' is not an operator", "write CAST(data.a AS BIGINT), or DATE '2026-01-31'", "wrong"),
-    "->": ("'->' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
-    "->>": ("'->>' is not an operator", "write data.a.b for what is inside of an object", "wrong"),
-    "^": ("'^' is not an operator", "there are + - * / %", "wrong"),
+    "->": (
+        "'->' is not an operator",
+        _INSIDE + ", ANY item IN data.items SATISFIES (...) for elements",
+        "wrong",
+    ),
+    "->>": ("'->>' is not an operator", _INSIDE, "wrong"),
+    "@": ("'@' is not an operator", "write 'red' = ANY(data.tags) for what an array has", "wrong"),
+    "^": ("'^' is not an operator", "there are + - * / %; write data.a * data.a for a square", "wrong"),
     "&": ("'&' is not an operator", "write AND; bits have no operators", "wrong"),
     "|": ("'|' is not an operator", "write OR, or || to join strings", "wrong"),
     "?": ("unexpected '?'", "a filter has no parameters; write the value itself", "wrong"),
@@ -202,7 +208,7 @@ def _mistake(text: str, word: str, start: int) -> tuple[Problem, str]:
     if word[0] == "`":
         hint = 'put double quotes around an odd name: "odd name"'
         return problem_at(text, start, start + 1, "'`' is not a quote here", hint), "quoted"
-    if word[0] in "$:@" and word != "::":
+    if word[0] in "$:@" and word not in ("::", "@"):
         return problem_at(text, start, end, f"unexpected {word[:40]!r}", _PARAMETER), "path"
     message, hint, kind = _MISTAKES.get(word, (f"unexpected character {word!r}", "", "wrong"))
     return problem_at(text, start, end, message, hint), kind

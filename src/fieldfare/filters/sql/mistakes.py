@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fieldfare.filters.errors import Mistake, nearest
-from fieldfare.filters.expression import Expression, Literal
+from fieldfare.filters.expression import Arithmetic, Expression, Literal
 from fieldfare.filters.functions import FUNCTIONS, Type
 from fieldfare.filters.functions.times import timestamp
 from fieldfare.filters.sql.lexer import KEYWORDS, Token
@@ -37,10 +37,12 @@ _NO_CLOCK = "a filter knows no current time; compare with attributes of the even
 _NO_PATTERN = "there are no regular expressions; write LIKE with % and _"
 _NO_STATEMENT = "a filter is only the condition, without SELECT or WHERE"
 _CASE = "write CASE WHEN data.a > 5 THEN 1 ELSE 0 END"
-_EACH = "write ANY item IN data.items SATISFIES (item > 5)"
+EACH = "write ANY item IN data.items SATISFIES (item > 5)"
+_EVERY = "write ALL item IN data.items SATISFIES (item > 5)"
 _JOINED = "an array is looked into by ANY and ALL; it is not made into another value"
 _MONTHS = "a month has no fixed length; add days, as in time + INTERVAL '30' DAY"
 _ONE_EVENT = "a filter sees one event, and computes with its values only"
+_NO_FORMAT = "a time is read as 2026-01-31T12:00:00Z and in no other format; publish it so"
 _NOT_EXACT = "numbers are exact, which this is not; publish the result as an attribute"
 _TEXTS = "texts are compared by LIKE, SUBSTRING, REPLACE and POSITION; publish any other as an attribute"
 _NOT_HERE = {
@@ -54,16 +56,17 @@ _NOT_HERE = {
         ("ARRAY_HAS", "ARRAY_POSITION", "LIST_CONTAINS"), "write ARRAY_CONTAINS(data.tags, 'red')"
     ),
     **dict.fromkeys(("ARRAY_LENGTH", "LIST_LENGTH", "JSON_ARRAY_LENGTH"), "write CARDINALITY(data.tags)"),
-    **dict.fromkeys(("ARRAYS_OVERLAP", "FILTER", "FORALL", "TRANSFORM", "UNNEST", "EXPLODE"), _EACH),
+    **dict.fromkeys(("ANY_MATCH", "ARRAYS_OVERLAP", "FILTER", "LIST_FILTER", "TRANSFORM"), EACH),
+    **dict.fromkeys(("EXPLODE", "UNNEST"), EACH),
+    **dict.fromkeys(("ALL_MATCH", "EVERY", "FORALL"), _EVERY),
     **dict.fromkeys(("CHARINDEX", "INSTR", "LOCATE", "STRPOS"), "write POSITION('x' IN data.name)"),
     "CONCAT_WS": "write CONCAT with the text between, or data.a || '-' || data.b",
     **dict.fromkeys(("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"), _NO_CLOCK),
     **dict.fromkeys(("LOCALTIME", "LOCALTIMESTAMP", "GETDATE", "NOW", "SYSDATE"), _NO_CLOCK),
     "DATE_PART": "write HOUR(time), WEEKDAY(time), YEAR(time) and so on",
     **dict.fromkeys(("DATE_FORMAT", "TO_CHAR", "STRFTIME"), "write YEAR(time) = 2026 AND MONTH(time) = 1"),
-    **dict.fromkeys(
-        ("DATE_TRUNC", "TRUNC"), "write DATE(time) for the day; for parts of it HOUR(time) and so on"
-    ),
+    "DATE_TRUNC": "write DATE(time) for the day; for parts of it HOUR(time) and so on",
+    **dict.fromkeys(("TRUNC", "TRUNCATE"), "write BIGINT(data.a) for a number, DATE(time) for the day"),
     "DAYOFMONTH": "write DAY(time), which counts from the month's first",
     "DAYOFYEAR": "write MONTH(time) = 3 AND DAY(time) BETWEEN 1 AND 15",
     **dict.fromkeys(("DAYOFWEEK", "ISODOW"), "write WEEKDAY(time): 1 is Monday, 7 is Sunday"),
@@ -76,6 +79,9 @@ _NOT_HERE = {
     "ISNAN": "NaN is no number here; write data.a IS NULL, or compare",
     "ISNOTNULL": "write data.a IS NOT NULL",
     "ISNULL": "write data.a IS NULL",
+    **dict.fromkeys(
+        ("MAP_CONTAINS_KEY", "MAP_KEYS"), "write EXISTS(data.names.x) for what has a member of this name"
+    ),
     "MAX": "a filter sees one event; the greatest of several values is GREATEST(data.a, data.b)",
     "MIN": "a filter sees one event; the least of several values is LEAST(data.a, data.b)",
     **dict.fromkeys(("AVG", "COUNT", "LAG", "LEAD", "RANK", "ROW_NUMBER", "SUM"), _ONE_EVENT),
@@ -84,6 +90,8 @@ _NOT_HERE = {
     **dict.fromkeys(
         ("MONTHS_BETWEEN", "AGE"), "a month has no fixed length; DATEDIFF(end, start) counts days"
     ),
+    "NONE_MATCH": "write NOT ANY item IN data.items SATISFIES (item > 5)",
+    "NULLIFZERO": "write NULLIF(data.a, 0)",
     "QUARTER": "write MONTH(time) BETWEEN 4 AND 6",
     **dict.fromkeys(("RAND", "RANDOM", "UUID"), "whether an event matches depends on it and the filter only"),
     **dict.fromkeys(("WEEK", "WEEKOFYEAR"), "write time >= DATE '2026-03-02' AND time < DATE '2026-03-09'"),
@@ -94,6 +102,8 @@ _NOT_HERE = {
     "SMALLINT": "write INT(...)",
     "SPLIT": "write LIKE, or POSITION and SUBSTRING",
     "SPLIT_PART": "write LIKE, or POSITION and SUBSTRING",
+    "STRCMP": "compare the texts with =, < and >",
+    "STR_TO_DATE": _NO_FORMAT,
     "SQRT": "compare the square, as in data.a * data.a + data.b * data.b < 25",
     "TIMESTAMPADD": "write time + INTERVAL '3' HOUR",
     "TIMESTAMPDIFF": "write (time - data.placed) / INTERVAL '1' HOUR > 3",
@@ -102,8 +112,10 @@ _NOT_HERE = {
     **dict.fromkeys(
         ("TO_UNIXTIME", "UNIX_TIMESTAMP", "TO_UNIX_TIMESTAMP"), "write TIMESTAMP(time) and compare it"
     ),
+    "TYPEOF": "write NUMBER(data.a) = data.a for a number, data.a LIKE '%' for a string",
     "VALUES": NO_SUBQUERY,
     "XOR": "write (data.a = 1) <> (data.b = 2)",
+    "ZEROIFNULL": "write COALESCE(data.a, 0)",
 }
 """What to write instead of functions that SQL has and filters have not."""
 
@@ -120,6 +132,7 @@ _NO_OPERATORS = {
     "ISNULL": "write IS NULL",
     "MOD": "write %, as in data.a % 2",
     "NOTNULL": "write IS NOT NULL",
+    **dict.fromkeys(("OVER", "FILTER"), _ONE_EVENT),
     "OVERLAPS": "write data.start < data.stop_2 AND data.start_2 < data.stop",
     **dict.fromkeys(("STARTS", "STARTSWITH"), "write STARTS_WITH(data.name, 'x')"),
     "WHEN": "write CASE WHEN data.a > 5 THEN 1 END, or what is tested in parentheses: CASE (-data.a) WHEN 5",
@@ -130,6 +143,7 @@ _NO_OPERATORS = {
 
 _TYPES = "the types are BIGINT, INT, DOUBLE, DECIMAL, STRING, BOOLEAN, TIMESTAMP and DATE"
 ARITIES = {
+    "TIMESTAMP": _NO_FORMAT,
     "DATEDIFF": "DATEDIFF(end, start) counts days; for hours write (time - data.placed) / INTERVAL '1' HOUR",
 }
 """What to write instead of a call with too few values or too many, where the signature does not say it."""
@@ -267,7 +281,8 @@ def conversion_hint(wanted: Type, operand: Expression) -> str:
             return "write TIME '09:30' for a time of day, INTERVAL '5' MINUTE for a length of time"
         return "write TIMESTAMP before it" if timestamp(text) is not None else _TIMESTAMP
     if wanted is Type.TIMESTAMP:
-        return _TIMESTAMP
+        is_moved = isinstance(operand, Arithmetic) and operand.operator in ("+", "-")
+        return "write time + INTERVAL '1' DAY to add days" if is_moved else _TIMESTAMP
     if wanted is Type.INTERVAL:
         return "write INTERVAL '5' MINUTE, or INTERVAL(...) around a number of seconds"
     if wanted is Type.NUMBER and isinstance(text, str):

@@ -204,7 +204,8 @@ class Operands(TokenCursor):
         if with_parentheses:
             if self.kind not in (")", "end"):
                 message = f"EXISTS takes the name of an attribute, found {shown(self.token())} after it"
-                raise self.mistake(self.index, message, "write IS NOT NULL to test a value")
+                hint = mistakes.EACH if self.kind == "," else "write IS NOT NULL to test a value"
+                raise self.mistake(self.index, message, hint)
             self.close(opening)
         self.type = Type.BOOLEAN
         return Exists(operand)

@@ -28,7 +28,8 @@ HEADERS = "fieldfare.headers"
 
 _ONCE = (
     *("authorization", "content-type", "content-encoding", "host", "origin"),
-    *("fieldfare-producer", "fieldfare-sequence", "fieldfare-deliver-after", "fieldfare-deliver-at"),
+    *("fieldfare-producer", "fieldfare-sequence", "fieldfare-follows"),
+    *("fieldfare-deliver-after", "fieldfare-deliver-at"),
 )
 _NO_FOREIGN_PAGE = frozenset((None, b"none", b"same-origin"))
 _ESCAPE = re.compile(rb"%(?:[0-9A-Fa-f]{2})?")

@@ -70,6 +70,13 @@ _EVENTS = path(
                 "The producer's own number of this request, increasing.",
             ),
             parameter(
+                "Fieldfare-Follows",
+                "header",
+                integer(minimum=-1),
+                "The number of the producer's request before this one, -1 where there is none: it is appended"
+                " only behind that, and waits for it for a moment.",
+            ),
+            parameter(
                 "Content-Encoding",
                 "header",
                 string(enum=["identity", "gzip", "zstd"]),
@@ -83,7 +90,10 @@ _EVENTS = path(
             "202": KEPT,
             "207": answer("Some events were refused; the others were appended.", ref("PartlyAppended")),
             "400": problem("No event was appended."),
-            "409": problem("The producer has sent something else under this sequence number."),
+            "409": problem(
+                "The producer has sent something else under this sequence number; or what this request is to"
+                " follow is not its newest, which `newest` names; or that is a later one than this."
+            ),
             "429": problem("Publishers must wait: see Retry-After."),
             "507": problem("The space keeps as many bytes of events as it may."),
         },

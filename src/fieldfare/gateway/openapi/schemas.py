@@ -314,7 +314,9 @@ SCHEMAS: Json = {
                 "description": "The events are matched against the subscriptions as of this revision.",
             },
             "duplicate": {"type": "boolean", "description": "A repeat: the first one's place."},
-        }
+            "follows": integer("As Fieldfare-Follows said, where it was said."),
+        },
+        ["partition", "offset", "count", "stamp", "duplicate"],
     ),
     "PartlyAppended": record(
         {
@@ -324,9 +326,11 @@ SCHEMAS: Json = {
             "count": integer(),
             "stamp": integer(),
             "duplicate": {"type": "boolean"},
+            "follows": integer(),
             "accepted": array(record({"index": integer(), "position": POSITION})),
             "refused": array(ref("Refused")),
-        }
+        },
+        ["title", "partition", "offset", "count", "stamp", "duplicate", "accepted", "refused"],
     ),
     "Space": record(
         {

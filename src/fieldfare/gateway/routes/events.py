@@ -28,10 +28,10 @@ from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.text import count_bytes
-from fieldfare.gateway.writer import Writer, WriterOverloaded
+from fieldfare.gateway.writer import RecordOutOfOrder, Writer, WriterOverloaded
 from fieldfare.model import space_name
 from fieldfare.storage.delayed import Kept
-from fieldfare.storage.event_log import Appended, NewRecord
+from fieldfare.storage.event_log import FIRST, Appended, NewRecord
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -50,6 +50,9 @@ INLINE_MOST_PARTS = 24_000
 ANSWER_INLINE_EVENTS = 1_000
 
 REFUSED_SHOWN = 1_000
+
+_PASSING = frozenset((429, 503, 507))
+"""Who is told so sends the same again."""
 
 _TOO_LARGE = f"Send fewer events at once. {events.CLAIM_CHECK}"
 
@@ -74,8 +77,11 @@ class EventRoutes:
         name = request.path_params["space"]
         try:
             space = self.subscriptions.check_space(name)
-            producer, sequence = _producer_of(request)
+            sender = _sender_of(request)
             due_ms = due_of(request, time.time_ns() // 1_000_000, self.delay_max_s)
+            if due_ms is not None and sender.follows is not None:
+                detail = "Events for later follow nothing: Fieldfare-Follows is for events of now."
+                raise HttpProblem(400, "bad-header", detail)
             self.load.check()
             self.quotas.check(space, time.monotonic())
             self.quotas.check_room(space, "stored_event_bytes")
@@ -84,6 +90,17 @@ class EventRoutes:
             await self.quotas.hold(refused)
             await drain(request, 0)
             raise
+        try:
+            return await self._publish(request, space, sender, kind, due_ms)
+        except HttpProblem as refused:
+            if sender.producer is not None and sender.sequence is not None and refused.status not in _PASSING:
+                self.writer.refused(space, sender.producer, sender.sequence)
+            raise
+
+    async def _publish(
+        self, request: Request, space: str, sender: _Sender, kind: str, due_ms: int | None
+    ) -> Response:
+        name = request.path_params["space"]
         body = await self.bodies.read(request, way_out=_TOO_LARGE)
         try:
             decoded = await self._decode(kind, request, body)
@@ -108,7 +125,15 @@ class EventRoutes:
         now_s = time.monotonic()
         self.quotas.spend(space, now_s, events_per_s=decoded.count, bytes_per_s=size_bytes)
         now_ms = time.time_ns() // 1_000_000
-        record = NewRecord(space, decoded.payload, decoded.count, producer, sequence, now_ms)
+        record = NewRecord(
+            space,
+            decoded.payload,
+            decoded.count,
+            sender.producer,
+            sender.sequence,
+            now_ms,
+            follows=sender.follows,
+        )
         with self.quotas.storing(space, size_bytes) as stored:
             if due_ms is not None:
                 kept = await self._keep(record, due_ms)
@@ -117,8 +142,8 @@ class EventRoutes:
             place = await self._append(record)
             stored.is_kept = not place.duplicate
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
-            return await asyncio.to_thread(_answer, decoded, place)
-        return _answer(decoded, place)
+            return await asyncio.to_thread(_answer, decoded, place, sender.follows)
+        return _answer(decoded, place, sender.follows)
 
     async def _keep(self, record: NewRecord, due_ms: int) -> Kept:
         """Have a record wait for its time."""
@@ -137,6 +162,8 @@ class EventRoutes:
             place = await self.writer.append(record)
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
+        except RecordOutOfOrder as found:
+            raise _out_of_order(record, found.newest) from None
         if place.differs:
             raise _sequence_used(record)
         if place.duplicate:
@@ -167,6 +194,22 @@ def _sequence_used(record: NewRecord) -> HttpProblem:
     return HttpProblem(409, "sequence-used", detail)
 
 
+def _out_of_order(record: NewRecord, newest: int) -> HttpProblem:
+    assert record.sequence is not None
+    if newest > record.sequence:
+        detail = (
+            f"Number {record.sequence} of the producer {record.producer!r} would come behind its number"
+            f" {newest} in the space {space_name(record.space)!r}. Nothing was appended."
+        )
+        return HttpProblem(409, "sequence-passed", detail, newest=newest)
+    known = "none of its numbers is known" if newest == FIRST else f"its newest number is {newest}"
+    detail = (
+        f"Number {record.sequence} of the producer {record.producer!r} is to follow {record.follows}, and"
+        f" {known} in the space {space_name(record.space)!r}. Nothing was appended."
+    )
+    return HttpProblem(409, "out-of-order", detail, newest=newest)
+
+
 def _judged(decoded: DecodedEvents) -> dict[str, Any]:
     """Of events published for later, those that are not taken, where there are any."""
     if not decoded.refused:
@@ -177,11 +220,24 @@ def _judged(decoded: DecodedEvents) -> dict[str, Any]:
     }
 
 
-def _producer_of(request: Request) -> tuple[str | None, int | None]:
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Who publishes, the number of this request, and which of its own it follows."""
+
+    producer: str | None = None
+    sequence: int | None = None
+    follows: int | None = None
+
+
+def _sender_of(request: Request) -> _Sender:
     producer = header(request, b"fieldfare-producer")
     sequence = header(request, b"fieldfare-sequence")
+    follows = header(request, b"fieldfare-follows")
     if producer is None and sequence is None:
-        return None, None
+        if follows is not None:
+            detail = "Fieldfare-Follows needs Fieldfare-Producer and Fieldfare-Sequence."
+            raise HttpProblem(400, "bad-header", detail)
+        return _Sender()
     if producer is None or sequence is None:
         raise HttpProblem(
             400, "bad-header", "Fieldfare-Producer and Fieldfare-Sequence go together: both, or neither."
@@ -190,7 +246,15 @@ def _producer_of(request: Request) -> tuple[str | None, int | None]:
         raise HttpProblem(400, "bad-header", "Fieldfare-Producer has 1 to 128 characters.")
     if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= 18):
         raise HttpProblem(400, "bad-header", "Fieldfare-Sequence is a whole number of at most 18 digits.")
-    return producer, int(sequence)
+    if follows is None:
+        return _Sender(producer, int(sequence))
+    if follows != str(FIRST) and not (follows.isascii() and follows.isdigit() and len(follows) <= 18):
+        raise HttpProblem(
+            400, "bad-header", f"Fieldfare-Follows is a sequence number, or {FIRST} where none came before."
+        )
+    if int(follows) >= int(sequence):
+        raise HttpProblem(400, "bad-header", "Fieldfare-Follows is less than Fieldfare-Sequence.")
+    return _Sender(producer, int(sequence), int(follows))
 
 
 def _kind_of(request: Request) -> str:
@@ -274,7 +338,7 @@ def _nothing_taken(decoded: DecodedEvents) -> HttpProblem:
     )
 
 
-def _answer(decoded: DecodedEvents, place: Appended) -> Response:
+def _answer(decoded: DecodedEvents, place: Appended, follows: int | None) -> Response:
     document: dict[str, Any] = {
         "partition": place.partition,
         "offset": place.offset,
@@ -282,6 +346,8 @@ def _answer(decoded: DecodedEvents, place: Appended) -> Response:
         "stamp": place.stamp,
         "duplicate": place.duplicate,
     }
+    if follows is not None:
+        document["follows"] = follows  # Who keeps requests under way knows by this that order is kept.
     if not decoded.refused:
         return json_response(document)
     document = {

@@ -1,12 +1,11 @@
 """Vectors of events against rows of filters: float32 screens a group at a time, float64 decides.
 
-A *group* is 16 alternatives beside 4 events, one bit for each pair. Their first rows are multiplied at once;
-pairs whose product is surely not positive go; and so on, until none is left or all rows were passed. Pairs
-of which all products were surely positive match; what is left lies within the error, and is decided::
+A *group* is 16 alternatives. Their first rows are multiplied with all events, four at a time; events that are
+surely not on the positive side of any go, and so on with what is left and the next rows. Alternatives of a
+group are alike (`index._learnt`), so few events are left soon. Pairs of which all products were surely
+positive match; what lies within the error is decided::
 
     lanes  float32[groups, rows, D, 16]     rows  float64[alternatives, rows, D]
-
-Chunks of groups that fit into the second cache see all events before the next chunk.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fieldfare.matching.compiled import compiled, lowest_bit
 LANES = 16
 EVENTS = 4
 CHUNK_BYTES = 1 << 18
-"""Rows that are looked at together, for all events."""
+"""Rows for whose matches with all events there must be room."""
 NEGLIGIBLE = 2.0**-60
 """Numbers below this are taken for zero before they are screened."""
 
@@ -52,32 +51,46 @@ def without_negligible(numbers: Any) -> Any:
     return np.where(np.abs(numbers) < NEGLIGIBLE, 0.0, numbers)
 
 
-def _screen(lanes: Any, row: int, events: Any, event: int, dimensions: int, floor: Any, sure: Any) -> Any:
+def _screen(
+    lanes: Any, row: int, events: Any, where: Any, first: int, dimensions: int, floor: Any, sure: Any
+) -> Any:
     """The pairs of 16 rows and 4 events whose product is above `floor`: bit ``16 * event + row``.
 
-    In the word `sure` those bits are cleared whose product is not above ``-floor``.
+    The events begin at ``where[first : first + 4]``. `sure` gets the bits whose product is above ``-floor``.
     """
     mask = above = 0
     for e in range(EVENTS):
         for lane in range(LANES):
             product = np.float32(0)
             for d in range(dimensions):
-                product += lanes[row + d * LANES + lane] * events[event + e * dimensions + d]
+                product += lanes[row + d * LANES + lane] * events[where[first + e] + d]
             mask |= int(product > floor) << (LANES * e + lane)
             above |= int(product > -floor) << (LANES * e + lane)
-    sure[0] &= np.uint64(above)
+    sure[0] = np.uint64(above)
     return np.uint64(mask)
 
 
 def _screen_typing(
-    _context: Any, lanes: Any, row: Any, events: Any, event: Any, dimensions: Any, floor: Any, sure: Any
+    _context: Any,
+    lanes: Any,
+    row: Any,
+    events: Any,
+    where: Any,
+    first: Any,
+    dimensions: Any,
+    floor: Any,
+    sure: Any,
 ) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes_data, events_data, sure_data = (
+        lanes_data, events_data, where_data, sure_data = (
             context.make_array(signature.args[i])(context, builder, value=arguments[i]).data
-            for i in (0, 2, 6)
+            for i in (0, 2, 3, 7)
         )
-        _, row, _, event, dimensions, floor, _ = arguments
+        _, row, _, _, first, dimensions, floor, _ = arguments
+        starts = [
+            builder.load(builder.gep(where_data, [builder.add(first, ir.Constant(_I64, e))]))
+            for e in range(EVENTS)
+        ]
         kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
         multiply_add = cgutils.get_or_insert_function(builder.module, kind, "llvm.fmuladd.v16f32")
         zero = ir.Constant(_FLOATS, [0.0] * LANES)
@@ -91,8 +104,7 @@ def _screen_typing(
             )
             coefficients.align = 4
             for e in range(EVENTS):
-                offset = builder.add(builder.mul(dimensions, ir.Constant(_I64, e)), loop.index)
-                number = builder.load(builder.gep(events_data, [builder.add(event, offset)]))
+                number = builder.load(builder.gep(events_data, [builder.add(starts[e], loop.index)]))
                 added = builder.call(
                     multiply_add, [coefficients, _everywhere(builder, number), builder.load(sums[e])]
                 )
@@ -105,11 +117,11 @@ def _screen_typing(
                 bits = builder.zext(builder.bitcast(above, _LANE_MASK), _I64)
                 mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * e)))
             masks.append(mask)
-        builder.store(builder.and_(builder.load(sure_data), masks[1]), sure_data)
+        builder.store(masks[1], sure_data)
         return masks[0]
 
     i64 = types.int64
-    return types.uint64(lanes, i64, events, i64, i64, types.float32, sure), generate
+    return types.uint64(lanes, i64, events, where, i64, i64, types.float32, sure), generate
 
 
 def _everywhere(builder: Any, value: Any) -> Any:
@@ -181,27 +193,25 @@ def scan(
     size = depth * dimensions * LANES
     chunk = max(1, CHUNK_BYTES // (4 * size))
     events = len(numbers)
-    sure = np.empty(1, np.uint64)
+    every = np.arange(events + EVENTS) * dimensions
+    every[events:] = events * dimensions
+    left = np.empty(events + EVENTS, np.int64)
+    where = np.empty(events + EVENTS, np.int64)
     while group < groups:
         end = min(groups, group + chunk)
         if len(pairs) - found < (end - group) * LANES * events:
             break
-        for e in range(0, events, EVENTS):
-            for g in range(group, end):
-                sure[0] = ~np.uint64(0)
-                alive = screen(lanes, g * size, events32, e * dimensions, dimensions, floor, sure)
-                for r in range(1, depth):
-                    if alive == 0:
-                        break
-                    row = g * size + r * dimensions * LANES
-                    alive &= screen(lanes, row, events32, e * dimensions, dimensions, floor, sure)
+        for g in range(group, end):
+            count = _pass_rows(lanes, g * size, depth, dimensions, events32, every, where, left, floor)
+            for i in range(count):
+                event, sure, alive = left[i] >> 32, left[i] >> LANES, left[i] & 0xFFFF
                 while alive != 0:
-                    bit = lowest_bit(alive)
-                    alive &= alive - np.uint64(1)
-                    event, alternative = e + (bit >> 4), g * LANES + (bit & 15)
-                    if (sure[0] >> np.uint64(bit)) & np.uint64(1) == 0:
-                        # What fills up lanes and events is zero, and so never sure.
-                        if event >= events or alternative >= len(place):
+                    bit = lowest_bit(np.uint64(alive))
+                    alive &= alive - 1
+                    alternative = g * LANES + bit
+                    if (sure >> bit) & 1 == 0:
+                        # What fills up lanes is zero, and so never sure.
+                        if alternative >= len(place):
                             continue
                         first = alternative * depth
                         if not are_positive(rows, first, first + depth, events64[event]):
@@ -210,6 +220,42 @@ def scan(
                     found += 1
         group = end
     return group, found
+
+
+@compiled
+def _pass_rows(
+    lanes: Any,
+    first_row: int,
+    depth: int,
+    dimensions: int,
+    events32: Any,
+    every: Any,
+    where: Any,
+    left: Any,
+    floor: float,
+) -> int:
+    """Of all events those that are left when the rows of a group were passed; how many.
+
+    `left` gets of each its number, the alternatives whose products were surely positive so far, and those it
+    may match: 32 bits, 16 and 16. In `where` is where it begins.
+    """
+    sure = np.empty(1, np.uint64)
+    starts, count = every, len(every) - EVENTS
+    for r in range(depth):
+        row, kept = first_row + r * dimensions * LANES, 0
+        for e in range(0, count, EVENTS):
+            mask = np.int64(screen(lanes, row, events32, starts, e, dimensions, floor, sure))
+            above = np.int64(sure[0])
+            for i in range(e, min(e + EVENTS, count)):
+                shift = LANES * (i - e)
+                passed = ((above >> shift) & 0xFFFF) << LANES | (mask >> shift) & 0xFFFF
+                state = i << 32 | passed if r == 0 else left[i] & (-1 << 32 | passed)
+                where[kept] = starts[i]
+                left[kept] = state
+                kept += (state & 0xFFFF) != 0
+        starts, count = where, kept
+        where[count : count + EVENTS] = every[-1]
+    return count
 
 
 @compiled

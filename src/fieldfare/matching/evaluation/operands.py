@@ -12,7 +12,7 @@ from fieldfare.filters.expression import Scalar
 from fieldfare.matching.evaluation.kinds import KIND_RATIO
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import FALSE, TRUE, UNKNOWN
-from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Key, Truths, Values, View
+from fieldfare.matching.evaluation.view import NO_TEXT, NO_WORDS, Key, Truths, Values, View, readable
 from fieldfare.matching.events.columns import (
     KIND_EXACT,
     KIND_FALSE,
@@ -96,7 +96,7 @@ def joined(first: Values, second: Values) -> Values:
     words = np.concatenate((first.words, second.words + behind))
     seconds = np.concatenate((first.seconds, second.seconds))
     text = np.concatenate((first.text, second.text))
-    return Values(frozen(kinds), frozen(words), frozen(seconds), text, 1)
+    return filled(kinds, words, seconds, text)
 
 
 def _cell(value: int | Decimal | None) -> tuple[int, int, int]:
@@ -146,7 +146,7 @@ class ComputedOperand:
 
 def filled(kinds: Any, words: Any, seconds: Any = NO_WORDS, text: Any = NO_TEXT, step: int = 1) -> Values:
     """New values, from now on read-only."""
-    return Values(frozen(kinds), frozen(words), frozen(seconds), text, step)
+    return Values(frozen(kinds), frozen(words), frozen(seconds), readable(text), step)
 
 
 class TruthOperand:

@@ -137,8 +137,10 @@ class PlainIndex:
     def find(self, columns: ColumnBatch, start: int, end: int, most: int) -> Candidates:
         """See ``library.FilterIndex``."""
         cells = self.locate(columns, start, end)
-        by_event = np.empty(cells.shape[::-1], np.int32)
-        kernels.by_events(cells, by_event)
+        by_event = cells.reshape(1, -1)
+        if end - start > 1:
+            by_event = np.empty(cells.shape[::-1], np.int32)
+            kernels.by_events(cells, by_event)
         access, tiles, rows = self.groups.access, self.groups.tiles, self.groups.rows
         tile_ends = np.zeros(max(1, len(tiles.row_start)) - 1, np.int64)
         pairs, count = np.empty((self._pairs_room, 2), np.int32), 0
@@ -214,7 +216,9 @@ class PlainIndex:
         kinds, words = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
         for a, path in enumerate(self.indexed_paths):
             column = columns.columns.get(path)
-            if column is not None:
+            if column is not None and end - start == 1:
+                kinds[a, 0], words[a, 0] = column.kinds[start], column.words[start]
+            elif column is not None:
                 kinds[a] = column.kinds[start:end]
                 words[a] = column.words[start:end]
         cells = np.empty(shape, np.int32)

@@ -18,6 +18,7 @@ from fieldfare.planning.cuts import AUTO, CutSettings
 from fieldfare.runtimes.indexer.following import run_indexer
 from fieldfare.runtimes.process.locks import LockTimeoutError
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
+from fieldfare.runtimes.process.without_pandas import leave_out_pandas
 from fieldfare.storage.errors import FormatError
 from fieldfare.storage.folder import DataFolder
 
@@ -75,4 +76,5 @@ def half_of_memory() -> int:
 
 
 if __name__ == "__main__":
+    leave_out_pandas()
     sys.exit(main())

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from fieldfare.filters import Filter, FilterError, format_path
 from fieldfare.filters.errors import Mistake, Problem, problem_at
-from fieldfare.filters.help.column_types import ColumnType, misfits
+from fieldfare.filters.help.column_types import ColumnType, misfits, parts_of_elements
 from fieldfare.filters.sql.lexer import tokens_of
 from fieldfare.filters.sql.mistakes import shortened
 from fieldfare.filters.sql.paths import read_path
@@ -103,7 +103,14 @@ def check_attributes(compiled: Filter, schema: StructType) -> None:
         if not can_have(schema, path)
     ]
     if compiled.dialect == "sql":
-        for found in misfits(compiled.expression, lambda path: column_type(schema, path)):
+
+        def type_of(path: Path) -> ColumnType | None:
+            return column_type(schema, path)
+
+        for array, path in parts_of_elements(compiled.expression, type_of):
+            if can_have(schema, path[:-1]) and not can_have(schema, path):
+                problems.append(_problem_of_element(compiled, array, path, schema))
+        for found in misfits(compiled.expression, type_of):
             start, end = place_of(compiled.text, found.path)
             problems.append(problem_at(compiled.text, start, end, found.message, found.hint))
     if problems:
@@ -122,6 +129,15 @@ def _problem(compiled: Filter, path: Path, schema: StructType) -> Problem:
         hint = f"the events have {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
     start, end = place_of(compiled.text, path)
     return problem_at(compiled.text, start, end, f"the events have no attribute {shortened(name)}", hint)
+
+
+def _problem_of_element(compiled: Filter, array: Path, path: Path, schema: StructType) -> Problem:
+    kind = _type_at(schema, path[:-1])
+    names = kind.names if isinstance(kind, StructType) else []
+    hint = f"there is {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else ""
+    start, end = place_of(compiled.text, array)
+    message = f"no element of {shortened(format_path(array))} has {shortened(str(path[-1]))}"
+    return problem_at(compiled.text, start, end, message, hint)
 
 
 def place_of(text: str, path: Path) -> tuple[int, int]:

@@ -10,6 +10,9 @@ from fieldfare.model import Offsets
 from fieldfare.storage import EventReader
 from fieldfare.storage.event_log import ends_of
 
+BOUNDS_TASKS = 2
+"""For so many tasks, or fewer, a batch holds at most what its settings say."""
+
 Offset = dict[str, Any]
 """Where a batch ends, as Spark keeps it: ``ends`` by partition, and its ``manifest``."""
 
@@ -31,7 +34,8 @@ class MicroBatchSettings:
     split_bytes : int
         A batch of more than this is matched by `tasks` tasks, a smaller one by one.
     tasks : int
-        How many tasks a large batch is split into: as many as there are cores.
+        How many tasks a large batch is split into: as many as there are cores. For each beyond `BOUNDS_TASKS`
+        a batch may hold more, so that it takes as long: planning one costs the same, whatever it holds.
     matchers : int
         At how many matchers it is matched: with several, its ranges say how events go there.
     """
@@ -71,10 +75,10 @@ def ends_of_batch(
         The partitions' ends, if they were just read.
     """
     ends = ends_of(log) if ends is None else ends
-    share = max(1, sum(end > start for start, end in zip(starts, ends, strict=True)))
+    parts = BOUNDS_TASKS * max(1, sum(end > start for start, end in zip(starts, ends, strict=True)))
+    tasks = max(BOUNDS_TASKS, settings.tasks)
+    max_bytes, max_events = (most * tasks // parts for most in (settings.max_bytes, settings.max_events))
     return tuple(
-        partition.bound(start, settings.max_bytes // share, settings.max_events // share)
-        if end > start
-        else start
+        partition.bound(start, max_bytes, max_events) if end > start else start
         for partition, start, end in zip(log.partitions, starts, ends, strict=True)
     )

@@ -31,6 +31,8 @@ SETTLED_S = 2.0
 """So long no executor more must have come before the first batch is planned for those that are there."""
 LOST_S = 10.0
 """So long a cluster may give no executor at all before the application is begun anew."""
+LOST_ELSEWHERE_S = 120.0
+"""The same on YARN and Kubernetes, which know the application: they start other executors, in their time."""
 MORE_S = 5.0
 """So long there must be more slots than batches are planned for before the query is begun anew."""
 _LOOK_S = 0.2
@@ -113,6 +115,7 @@ class ExecutorSlots:
     def __init__(self, session: SparkSession, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._context = session.sparkContext
         self._is_cluster = is_cluster(self._context.master)
+        self._lost_s = LOST_S if self._context.master.startswith("spark://") else LOST_ELSEWHERE_S
         self._clock_s = clock_s
         self._there_s = clock_s()
         self._more_s: float | None = None
@@ -154,8 +157,8 @@ class ExecutorSlots:
         now_s = self._clock_s()
         if self.executors():
             self._there_s = now_s
-        elif now_s - self._there_s > LOST_S:
-            raise NoExecutorsError(f"the cluster gave this application no executor for {LOST_S:.0f} s")
+        elif now_s - self._there_s > self._lost_s:
+            raise NoExecutorsError(f"the cluster gave this application no executor for {self._lost_s:.0f} s")
         if int(self._context.defaultParallelism) <= self.planned:
             self._more_s = None
         elif self._more_s is None:

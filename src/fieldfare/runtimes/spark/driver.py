@@ -155,6 +155,7 @@ class Pipeline:
         keeper = WarmKeeper(session, self.folder, slots.planned, OpenSlices if matchers > 1 else OpenIndex)
         learner = Learner(self.folder) if matchers > 1 else None
         batches = replace(self.batches, tasks=slots.planned, matchers=matchers)
+        self.recovery.batches = batches
         try:
             query = start_query(session, self.folder, batches, forwarding=self.forwarding)
         except (Py4JJavaError, PySparkException) as refusal:  # Java lives, and says why not

@@ -71,7 +71,7 @@ class Recovery:
     log : EventReader
     match_log : MatchLog
     batches : BatchSettings
-        What a batch holds at most.
+        What a batch holds at most; told anew when it is planned for another number of tasks.
     clock_ms : callable
         Milliseconds since 1970.
     """
@@ -88,7 +88,7 @@ class Recovery:
         self._quarantine = Quarantine(folder.quarantine)
         self._log = log
         self._match_log = match_log
-        self._batches = batches
+        self.batches = batches
         self._clock_ms = clock_ms
         self._failures = 0
 
@@ -174,7 +174,7 @@ class Recovery:
     def _next_batch(self) -> tuple[Suspects, ...]:
         """All that a batch holds which begins where everything before is matched."""
         tips = tuple(self._tip(each.number) for each in self._log.partitions)
-        ends = ends_of_batch(self._log, tips, self._batches)
+        ends = ends_of_batch(self._log, tips, self.batches)
         both = enumerate(zip(tips, ends, strict=True))
         return tuple(Suspects(number, tip, end, end) for number, (tip, end) in both if end > tip)
 

@@ -159,6 +159,10 @@ def service_session(
     (scratch / "log4j2.properties").write_text(_LOG4J2.format(level=settings.log_level))
     if is_cluster(settings.master):
         os.environ["PYSPARK_PYTHON"] = worker_python(dict(settings.properties), scratch)
+        if settings.master == "yarn":
+            # Its containers have no Spark; ours is started from a folder without these, see below.
+            archives = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
+            os.environ.setdefault("PYSPARK_ARCHIVES_PATH", ",".join(map(str, archives)))
     else:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -16,38 +16,15 @@ import gc
 import os
 import sys
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
 from typing import Any
 
-import pyarrow as pa
 from numba.core.event import install_recorder
 from pyspark import daemon
 
+from fieldfare.runtimes.process.without_pandas import leave_out_pandas
+
 _BEGUN_ANEW = "FIELDFARE_DAEMON_BEGUN_ANEW"
 """Set in a daemon that has taken the place of one that compiled kernels."""
-
-
-def leave_out_pandas() -> None:
-    """Have pyarrow do without pandas, which it looks for once, with the first array that it makes.
-
-    It takes 45 MB, and no code of ours gives pyarrow anything of pandas. In a user's own session this must
-    not be done: there the next function in the same worker may be one that does.
-    """
-    if "pandas" not in sys.modules:
-        hidden = _NoPandas()
-        sys.meta_path.insert(0, hidden)
-        try:
-            pa.array([0])
-        finally:
-            sys.meta_path.remove(hidden)
-
-
-class _NoPandas(MetaPathFinder):
-    """Finds that there is none."""
-
-    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(f"{name} is left out")
 
 
 def preload() -> None:

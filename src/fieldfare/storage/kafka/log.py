@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fieldfare.model import Offsets
 from fieldfare.storage.errors import EventLogError
-from fieldfare.storage.event_log import Appended, NewRecord, RetentionPolicy
+from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder, RetentionPolicy
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.connections import KafkaConnections
 from fieldfare.storage.kafka.partition import KafkaPartition
@@ -50,7 +50,7 @@ class KafkaEventLog:
     def partitions(self) -> Sequence[KafkaPartition]:
         return self._partitions
 
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+    def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:
             record.check()
         with self._lock:

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from fieldfare.storage.event_log import Appended
+from fieldfare.storage.event_log import FIRST, Appended
 from fieldfare.storage.kafka.address import KafkaAddress
 
 REMEMBERED_SEQUENCES = 1_000
@@ -43,6 +43,7 @@ CREATE TABLE changed (space TEXT, producer TEXT, PRIMARY KEY (space, producer)) 
 """
 _FIND = """SELECT offset, count, stamp, partition, digest FROM sequences
     WHERE space = ? AND producer = ? AND sequence = ?"""
+_NEWEST = "SELECT max(sequence) FROM sequences WHERE space = ? AND producer = ?"
 _OF_PRODUCER = """SELECT sequence, partition, offset, count, stamp, digest FROM sequences
     WHERE space = ? AND producer = ? ORDER BY sequence"""
 _SURPLUS = """DELETE FROM sequences WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
@@ -88,6 +89,11 @@ class Repeats:
             return None
         offset, count, stamp, partition, first = row
         return Appended(offset, count, stamp, duplicate=True, differs=first != digest, partition=partition)
+
+    def newest(self, space: str, producer: str) -> int:
+        """The newest sequence that is known of a producer; `FIRST` when none is."""
+        (newest,) = self._table.execute(_NEWEST, (space, producer)).fetchone()
+        return FIRST if newest is None else int(newest)
 
     def add(self, space: str, producer: str, sequence: int, place: Appended, digest: bytes) -> None:
         """Remember one."""

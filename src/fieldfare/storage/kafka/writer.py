@@ -17,13 +17,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from zlib import crc32
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from fieldfare.storage.errors import EventLogError
-from fieldfare.storage.event_log import Appended, NewRecord
+from fieldfare.storage.event_log import FIRST, Appended, NewRecord, OutOfOrder
 from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
 from fieldfare.storage.kafka.partition import FORMAT, KafkaPartition, RecordHeader
 from fieldfare.storage.kafka.pieces import HEADER, cut, new_id
@@ -81,14 +82,15 @@ class KafkaWriter:
         self._aged = False
         self._turn = 0
 
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
-        """Append them, all or none."""
+    def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
+        """Append them, all that are in order or none."""
         with self._connections.explained():
             producer, repeats = self._ready()
         if not records:
             self._connections.bounds(0)
             return []
-        places: list[Callable[[], Appended]] = []
+        places: list[Callable[[], Appended | OutOfOrder]] = []
+        newest: dict[tuple[str, str], int] = {}
         stamp = repeats.as_of.stamp
         wanted: dict[object, _Wanted] = {}
         for record in records:
@@ -103,6 +105,13 @@ class KafkaWriter:
                 if key in wanted:
                     places.append(_repeat_of(wanted[key], digest))
                     continue
+                sender = (record.space, record.producer)
+                if record.follows is not None:
+                    known = max(repeats.newest(*sender), newest.get(sender, FIRST))
+                    if known != record.follows:
+                        places.append(partial(OutOfOrder, known))
+                        continue
+                newest[sender] = max(record.sequence, newest.get(sender, FIRST))
             if record.stamp < stamp:
                 raise EventLogError(
                     f"{self._connections.address}: a record of stamp {record.stamp} was to be appended behind"

@@ -14,8 +14,10 @@ from typing import Self
 from fieldfare.model import Offsets
 from fieldfare.storage.errors import DiskFullError, EventLogError, FormatError, TrimmedError
 from fieldfare.storage.event_log import (
+    FIRST,
     Appended,
     NewRecord,
+    OutOfOrder,
     Record,
     RetentionPolicy,
 )
@@ -79,6 +81,7 @@ _READ = f"""SELECT offset, space, count, payload, appended_ms, {_STAMP_AT.format
     FROM records WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?"""
 _REPEAT = f"""SELECT offset, count, {_STAMP_AT.format("offset")} FROM producers
     WHERE space = ? AND producer = ? AND sequence = ?"""
+_NEWEST = "SELECT max(sequence) FROM producers WHERE space = ? AND producer = ?"
 _LAST_STAMP = "SELECT coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIMIT 1), 0)"
 # The run that holds the first record at or after an offset, and all later ones.
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
@@ -126,7 +129,7 @@ class SqliteEventLog:
     def partitions(self) -> tuple[Self]:
         return (self,)
 
-    def append(self, records: Sequence[NewRecord]) -> list[Appended]:
+    def append(self, records: Sequence[NewRecord]) -> list[Appended | OutOfOrder]:
         for record in records:
             record.check()
         with self._explained(), self._connections.writing() as connection:
@@ -421,11 +424,13 @@ def _end(connection: sqlite3.Connection) -> int:
 _Row = tuple[int, str, int, int, int, int, bytes]
 
 
-def _place(connection: sqlite3.Connection, records: Sequence[NewRecord]) -> tuple[list[Appended], list[_Row]]:
+def _place(
+    connection: sqlite3.Connection, records: Sequence[NewRecord]
+) -> tuple[list[Appended | OutOfOrder], list[_Row]]:
     """Give every record its place, repeats the first one's; returns the rows to insert too."""
     end, events_end, bytes_end = connection.execute(_LAST).fetchone()
     stamp = connection.execute(_LAST_STAMP).fetchone()[0]
-    appended: list[Appended] = []
+    appended: list[Appended | OutOfOrder] = []
     rows: list[_Row] = []
     for record in records:
         if record.producer is not None:
@@ -436,6 +441,12 @@ def _place(connection: sqlite3.Connection, records: Sequence[NewRecord]) -> tupl
                 differs = not _is_same(connection, record, offset, rows)
                 appended.append(Appended(offset, count, first_stamp, duplicate=True, differs=differs))
                 continue
+            if record.follows is not None:
+                newest = connection.execute(_NEWEST, key[:2]).fetchone()[0]
+                newest = FIRST if newest is None else newest
+                if newest != record.follows:
+                    appended.append(OutOfOrder(newest))
+                    continue
             connection.execute("INSERT INTO producers VALUES (?, ?, ?, ?, ?)", (*key, end, record.count))
         if record.stamp != stamp:
             stamp = record.stamp

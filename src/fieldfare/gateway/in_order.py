@@ -1,0 +1,112 @@
+"""Records that arrive before the one that they follow wait for it, for a short time.
+
+A publisher that has several requests under way cannot say which of them arrives first.
+
+    append ──▶ appended, or a repeat ──▶ who follows it is tried
+         └──▶ out of order ──▶ waits for the one before it. When that was refused, or HOLD_S later, the
+                               publisher is told, and so are those that wait behind
+
+The log alone says what is in order; here is only who waits. What waits is a task on the event loop and its
+record: no thread, and no more records than `HELD_MAX`, of which each space has its share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from fieldfare.gateway.turns import SharedRoom
+from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder
+
+HOLD_S = 2.0
+"""So long one waits for the one before it. Up: a slower or lost packet costs no second sending; what will
+never be in order takes room for longer."""
+
+HELD_MAX = 1_000
+
+_Key = tuple[str, str, int]
+"""A space, a producer, and the sequence that somebody follows."""
+
+
+@dataclass(eq=False, slots=True)
+class _Behind:
+    """Who follows another one, from before it is tried: what it follows may be appended meanwhile."""
+
+    sequence: int
+    has_come: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class KeptInOrder:
+    """Appends records, each behind the one that it follows; used on one event loop.
+
+    Parameters
+    ----------
+    append
+        Tries to append one.
+    """
+
+    def __init__(self, append: Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]) -> None:
+        self._append = append
+        self._waiting: dict[_Key, list[_Behind]] = {}
+        self._room = SharedRoom(HELD_MAX)
+
+    async def append(self, record: NewRecord) -> Appended | OutOfOrder:
+        """Append one; OutOfOrder when the one that it follows has not come in time."""
+        if record.producer is None or record.sequence is None:
+            return await self._append(record)
+        if record.follows is None:
+            place = await self._append(record)
+        else:
+            key = (record.space, record.producer, record.follows)
+            place = await self._append_behind(key, record.sequence, record)
+        self._tell((record.space, record.producer, record.sequence), isinstance(place, Appended))
+        return place
+
+    def refused(self, space: str, producer: str, sequence: int) -> None:
+        """A request of this number was refused for good: nobody need wait for it."""
+        self._tell((space, producer, sequence), has_come=False)
+
+    async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended | OutOfOrder:
+        until_s = asyncio.get_running_loop().time() + HOLD_S
+        while True:
+            follower = _Behind(sequence)
+            self._waiting.setdefault(key, []).append(follower)
+            try:
+                place = await self._append(record)
+                if isinstance(place, Appended):
+                    return place
+                if place.newest > key[2]:  # Another one has followed that: this never will be in order.
+                    return place
+                if not await self._has_come(record.space, follower.has_come, until_s):
+                    return place
+            finally:
+                self._forget(key, follower)
+
+    async def _has_come(self, space: str, future: asyncio.Future[bool], until_s: float) -> bool:
+        if asyncio.get_running_loop().time() >= until_s or not self._room.fits(space, 1):
+            return False
+        self._room.take(space, 1)
+        try:
+            async with asyncio.timeout_at(until_s):
+                return await future
+        except TimeoutError:
+            return False
+        finally:
+            self._room.give_back(space, 1)
+
+    def _tell(self, key: _Key, has_come: bool) -> None:
+        """Have who follows it tried, or give up; and who follows that one: all go to disk together."""
+        space, producer, sequence = key
+        ahead = [sequence]
+        while ahead:
+            for follower in self._waiting.get((space, producer, ahead.pop()), ()):
+                if not follower.has_come.done():
+                    follower.has_come.set_result(has_come)
+                    ahead.append(follower.sequence)
+
+    def _forget(self, key: _Key, follower: _Behind) -> None:
+        others = self._waiting[key]
+        others.remove(follower)
+        if not others:
+            del self._waiting[key]

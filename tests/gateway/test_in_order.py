@@ -1,0 +1,195 @@
+"""Requests of one producer that are under way together: in the log in order, however they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import pytest
+from gateway_support import EVENTS, LINES, encode, event, run, running
+from test_publish_http import problem, stored
+
+from fieldfare.gateway import in_order
+from fieldfare.gateway.in_order import KeptInOrder
+from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder
+
+
+def sent_as(sequence: int, follows: int | None, producer: str = "p") -> dict[str, str]:
+    headers = LINES | {"fieldfare-producer": producer, "fieldfare-sequence": str(sequence)}
+    return headers if follows is None else headers | {"fieldfare-follows": str(follows)}
+
+
+async def post(r: Any, sequence: int, follows: int | None, producer: str = "p") -> Any:
+    body = encode(event(sequence)) + b"\n"
+    return await r.client.post(EVENTS, content=body, headers=sent_as(sequence, follows, producer))
+
+
+def ids(r: Any) -> list[int]:
+    return [int(each["id"]) for record in stored(r.gateway) for each in record]
+
+
+def test_requests_that_overtake_each_other_are_appended_in_order(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            chance = random.Random(7)
+            for start in range(0, 200, 20):
+                sequences = list(range(start, start + 20))
+                chance.shuffle(sequences)
+                answers = await asyncio.gather(*(post(r, n, n - 1) for n in sequences))
+                assert [answer.status_code for answer in answers] == [200] * 20
+                assert [answer.json()["follows"] for answer in answers] == [n - 1 for n in sequences]
+            assert ids(r) == list(range(200))
+            assert not r.gateway.writer._in_order._waiting and not r.gateway.writer.queued_bytes
+
+    run(work)
+
+
+def test_one_whose_predecessor_does_not_come_is_refused_after_a_moment(tmp_path, monkeypatch):
+    """The client gave the one before it up, or another process uses its name: nothing waits for ever."""
+    monkeypatch.setattr(in_order, "HOLD_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            told = problem(await post(r, 5, 4), 409)
+            assert told["type"].endswith("out-of-order") and told["newest"] == -1
+            assert "none of its numbers is known" in told["detail"]
+            assert (await post(r, 3, None)).status_code == 200, "who says nothing of order is taken as before"
+            told = problem(await post(r, 5, 4), 409)
+            assert told["newest"] == 3 and "its newest number is 3" in told["detail"]
+            assert (await post(r, 5, 3)).status_code == 200
+            told = problem(await post(r, 4, 3), 409)
+            assert told["type"].endswith("sequence-passed") and told["newest"] == 5
+            again = (await post(r, 5, 4)).json()
+            assert again["duplicate"] is True, "a repeat is one, whatever it follows"
+            assert ids(r) == [3, 5]
+
+    run(work)
+
+
+def test_one_that_never_can_be_in_order_is_told_at_once(tmp_path, monkeypatch):
+    """The one before it was given up by its publisher, and has arrived all the same."""
+    monkeypatch.setattr(in_order, "HOLD_S", 60.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for sequence in range(3):
+                assert (await post(r, sequence, sequence - 1)).status_code == 200
+            told = problem(await post(r, 3, 1), 409)
+            assert told["type"].endswith("out-of-order") and told["newest"] == 2
+
+    run(work)
+
+
+def test_nobody_waits_for_a_request_that_was_refused_for_good(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_order, "HOLD_S", 60.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            behind = [asyncio.create_task(post(r, n, n - 1)) for n in (8, 9)]
+            while len(r.gateway.writer._in_order._waiting) < 2:
+                await asyncio.sleep(0)
+            refused = await r.client.post(EVENTS, content=b"{oops\n", headers=sent_as(7, -1))
+            assert refused.status_code == 400
+            for answer in await asyncio.gather(*behind):
+                assert problem(answer, 409)["newest"] == -1
+
+    run(work)
+
+
+def test_a_request_whose_events_are_refused_in_part_is_followed_like_any(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            body = encode(event(0)) + b"\n{oops\n"
+            answer = await r.client.post(EVENTS, content=body, headers=sent_as(0, -1))
+            assert answer.status_code == 207 and answer.json()["follows"] == -1
+            assert (await post(r, 1, 0)).status_code == 200
+            assert ids(r) == [0, 1]
+
+    run(work)
+
+
+def test_of_two_processes_with_one_name_each_number_is_taken_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_order, "HOLD_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+
+            async def go(x: int) -> list[int]:
+                statuses = []
+                for n in range(5):
+                    body = encode(event(n, {"x": x})) + b"\n"
+                    answer = await r.client.post(EVENTS, content=body, headers=sent_as(n, n - 1))
+                    statuses.append(answer.status_code)
+                return statuses
+
+            one, other = await asyncio.gather(go(1), go(2))
+            assert ids(r) == list(range(5))
+            assert all({a, b} == {200, 409} for a, b in zip(one, other, strict=True))
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"fieldfare-follows": "1"},
+        sent_as(3, 3),
+        sent_as(3, 4),
+        sent_as(3, -2),
+        sent_as(3, None) | {"fieldfare-follows": "x"},
+        sent_as(3, None) | {"fieldfare-follows": "1" * 19},
+        sent_as(3, None) | {"fieldfare-follows": "²"},
+        sent_as(3, 2) | {"fieldfare-deliver-after": "1"},
+    ],
+)
+def test_what_cannot_be_followed_is_refused(tmp_path, headers):
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            encoded = [(name.encode(), value.encode("latin-1")) for name, value in (LINES | headers).items()]
+            answer = await r.client.post(EVENTS, content=encode(event()) + b"\n", headers=encoded)
+            assert problem(answer, 400)["type"].endswith("bad-header")
+            assert r.gateway.log.end() == 0
+
+    run(work)
+
+
+def test_who_waits_takes_room_in_front_of_the_log_and_no_more_than_there_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_order, "HOLD_S", 0.3)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            waiting = [asyncio.create_task(post(r, n, n - 1, f"p{n}")) for n in range(10, 20)]
+            while len(r.gateway.writer._in_order._waiting) < 10:
+                await asyncio.sleep(0)
+            assert r.gateway.writer.queued_bytes > 0
+            assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {409}
+            assert r.gateway.writer.queued_bytes == 0
+
+    run(work)
+
+
+def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch):
+    """Whoever sends thousands that nothing comes before holds no memory for them."""
+    monkeypatch.setattr(in_order, "HELD_MAX", 3)
+
+    async def work() -> None:
+        async def append(record: NewRecord) -> Appended | OutOfOrder:
+            await asyncio.sleep(0)
+            return OutOfOrder(-1)
+
+        waiting = KeptInOrder(append)
+        records = [NewRecord("s", b"{}\n", 1, f"p{n}", 9, follows=8) for n in range(10)]
+        tasks = [asyncio.create_task(waiting.append(record)) for record in records]
+        begun_s = time.monotonic()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+        assert sum(task.done() for task in tasks) == 7
+        assert time.monotonic() - begun_s < in_order.HOLD_S
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not waiting._waiting and not waiting._room.total
+
+    run(work)
