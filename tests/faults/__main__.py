@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from contextlib import nullcontext
@@ -12,7 +13,8 @@ HERE = Path(__file__).parent
 for folder in (HERE, HERE.parent, HERE.parent / "pipeline", HERE.parent / "scenarios"):
     sys.path.append(str(folder))
 
-from trials import run_trials  # noqa: E402 - found on the path above
+from side_by_side import run_side_by_side  # noqa: E402 - found on the path above
+from trials import ACCIDENTS, DECK, KAFKA_DECK, only, run_trials  # noqa: E402
 
 from fieldfare_lab.kafka_broker import KafkaBroker  # noqa: E402
 
@@ -24,10 +26,28 @@ def main() -> int:
     parser.add_argument(
         "--kafka", action="store_true", help="with the logs in Kafka, whose broker suffers too"
     )
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(ACCIDENTS), metavar="ACCIDENT", help="none but such accidents"
+    )
+    parser.add_argument(
+        "--lanes", type=int, default=1, help="so many services at once, each on its share of the cores"
+    )
     options = parser.parse_args()
+    if options.kafka and options.lanes > 1:
+        parser.error("--lanes: with --kafka there is one broker, whose accidents would befall all")
+    if not 1 <= options.lanes <= len(os.sched_getaffinity(0)):
+        parser.error(f"--lanes: there are {len(os.sched_getaffinity(0))} cores, and each lane needs one")
+    deck = KAFKA_DECK if options.kafka else DECK
+    if options.only:
+        deck = only(deck, options.only)
+        if not deck:
+            parser.error(f"--only: {' '.join(options.only)} is for --kafka")
     print(f"seed {options.seed}")
-    with KafkaBroker() if options.kafka else nullcontext() as broker:
-        report = run_trials(options.seed, options.seconds, broker)
+    if options.lanes > 1:
+        report = run_side_by_side(options.lanes, options.seed, options.seconds, deck)
+    else:
+        with KafkaBroker() if options.kafka else nullcontext() as broker:
+            report = run_trials(options.seed, options.seconds, deck, broker)
     for said in report.said:
         print(said)
     print(report.line())

@@ -6,7 +6,6 @@ have come to whoever it matched; then the next trial begins on an empty disk.
 
 from __future__ import annotations
 
-import itertools
 import json
 import resource
 import shutil
@@ -16,8 +15,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -53,6 +52,19 @@ class Report:
     broken: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
 
+    def __add__(self, other: Report) -> Report:
+        """Both reports as one; its seed is the first one's."""
+        return Report(
+            self.seed,
+            self.trials + other.trials,
+            self.operations + other.operations,
+            self.deliveries + other.deliveries,
+            self.kills + other.kills,
+            self.accidents + other.accidents,
+            self.broken + other.broken,
+            self.said + other.said,
+        )
+
     def line(self) -> str:
         """The report as one line of JSON."""
         broken = {kind: self.broken[kind] for kind in KINDS}
@@ -69,7 +81,7 @@ class Trial:
     played
         The service under its load.
     disk, folder
-        Where its data lies, and where what rules the accidents does.
+        Where its data lies, if it has a disk of its own, and where what rules the accidents does.
     wire
         Between it and its clients.
     report
@@ -81,7 +93,7 @@ class Trial:
     def __init__(
         self,
         played: Scene,
-        disk: LossyDisk,
+        disk: LossyDisk | None,
         folder: Path,
         wire: Wire,
         report: Report,
@@ -126,11 +138,12 @@ class Trial:
 
     def power(self, kind: str) -> None:
         """The power fails: what was not synced may be gone."""
-        played = self.played
+        played, disk = self.played, self.disk
+        assert disk is not None
         played.service.freeze()
-        after = self.disk.fail()
+        after = disk.fail()
         played.service.kill()
-        self.disk.drop_old()
+        disk.drop_old()
         played.data = after / "data"
         self.report.kills += 1
         played.restart()
@@ -253,6 +266,19 @@ DECK = (
 KAFKA_DECK = (*DECK, *(f"strand {kind}" for kind in ("killed", "hung") for _ in range(4)))
 """The same where the logs are in Kafka."""
 
+NEEDS_DISK = {"power", "full"}
+
+
+def kind_of(name: str) -> str:
+    """The kind of an accident, of which a deck may have several."""
+    return name.partition(" ")[0]
+
+
+def only(deck: tuple[str, ...], kinds: Collection[str]) -> tuple[str, ...]:
+    """Of a deck what is of some kinds, again and again until a trial is about as long as it was."""
+    chosen = tuple(name for name in deck if kind_of(name) in kinds)
+    return chosen * -(-len(deck) // max(1, len(chosen)))
+
 
 def find_compiler() -> str | None:
     """A compiler of C, if there is one."""
@@ -278,7 +304,7 @@ def run_trial(
     until_s: float = float("inf"),
     broker: KafkaBroker | None = None,
 ) -> None:
-    """One trial in a folder of its own; what it breaks goes into the report."""
+    """One trial in a folder of its own, with one accident at least; what it breaks goes into the report."""
     report.trials += 1
     names = list(deck)
     Random(seed).shuffle(names)
@@ -291,6 +317,7 @@ def run_trial(
         environment |= hit | {"LD_PRELOAD": str(library)}
     else:
         names = [name for name in names if name != "failing"]
+    apart = not NEEDS_DISK.isdisjoint(map(kind_of, names))
     if broker is not None:
         environment["FIELDFARE_LOG"] = f"kafka://{broker.address}/trial-{seed}?partitions=1"
     options = {**BUSY, "retention_bytes": 32 * MIB, "disk_free_min_bytes": 0, "pipeline_stall_s": 20}
@@ -298,9 +325,9 @@ def run_trial(
     name = "the start"
     try:
         with (
-            lossy_disk(folder, DISK_BYTES) as disk,
+            lossy_disk(folder, DISK_BYTES) if apart else nullcontext() as disk,
             scene(
-                disk.at / "data",
+                (folder / "mounted" if disk is None else disk.at) / "data",
                 seed,
                 LOAD,
                 wire=wire,
@@ -312,8 +339,10 @@ def run_trial(
             try:
                 trial = Trial(played, disk, folder, wire, report, broker)
                 played.load.flow(20, READY_S)
-                for name in itertools.takewhile(lambda _: time.monotonic() < until_s, names):
-                    print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
+                for place, name in enumerate(names):
+                    if place and time.monotonic() >= until_s:
+                        break
+                    print(f"{time.strftime('%H:%M:%S')} {seed} {name}", flush=True)
                     trial.suffer(name)
                 name = "the end"
             finally:
@@ -329,9 +358,10 @@ def run_trial(
         wire.close()
 
 
-def run_trials(seed: int, seconds: float, broker: KafkaBroker | None = None) -> Report:
+def run_trials(
+    seed: int, seconds: float, deck: tuple[str, ...] = DECK, broker: KafkaBroker | None = None
+) -> Report:
     """Trials for so long, or a little longer: the last one comes to its end."""
-    deck = DECK if broker is None else KAFKA_DECK
     report = Report(seed)
     until_s = time.monotonic() + seconds
     at = 0
