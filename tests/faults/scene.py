@@ -56,8 +56,9 @@ class Scene:
         self.over = False
         """The service has said that it cannot go on, as it should."""
 
-    def restart(self, *, ready: bool = True) -> None:
-        """Start the service again, after it was stopped or killed."""
+    def restart(self, *, ready: bool = True, **options: Any) -> None:
+        """Start the service again, after it was stopped or killed; from now on with other options."""
+        self._options |= options
         self.service = RunningService(self.data, **self._options)
         self.load.move(self.service)
         if ready:

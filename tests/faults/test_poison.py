@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from accidents import HOOKS, readiness
 from scene import BUSY, Scene, scene
 from service_support import Api, cloud_event, until
+
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
 pytestmark = pytest.mark.service
 
@@ -23,6 +26,12 @@ def hooks(tmp_path: Path) -> tuple[dict[str, str], Path, Path]:
     poison, clock = tmp_path / "poison.txt", tmp_path / "clock.txt"
     clock.write_text("0")
     return {"FAULT_POISON": str(poison), "FAULT_CLOCK": str(clock), "PYTHONPATH": str(HOOKS)}, poison, clock
+
+
+def broker() -> KafkaBroker:
+    if (reason := why_no_broker()) is not None:
+        pytest.skip(reason)
+    return KafkaBroker()
 
 
 def publish_sour(played: Scene) -> int:
@@ -72,12 +81,31 @@ def test_a_record_that_makes_matching_raise_and_a_clock_that_jumps_hold_nobody_u
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_record_that_no_task_survives_holds_nobody_up(tmp_path: Path, how: str) -> None:
-    """Also one that ends its process (a fault in a library); and after the bug is mended."""
+@pytest.mark.parametrize(
+    ("how", "matchers", "log"),
+    [
+        *(("raise", 1, "sqlite"), ("kill", 1, "sqlite"), ("raise", 2, "sqlite"), ("kill", 2, "sqlite")),
+        *(("raise", 1, "kafka"), ("kill", 2, "kafka")),
+    ],
+)
+def test_a_record_that_no_task_survives_holds_nobody_up(
+    tmp_path: Path, how: str, matchers: int, log: str
+) -> None:
+    """Also one that ends its process (a fault in a library), where it is read or at a matcher that it was
+    sent to; and after the bug is mended."""
     environment, poison, _ = hooks(tmp_path)
     poison.write_text(f"{SOUR}\n{how}")
-    with scene(tmp_path / "data", 132, environment=environment, **BUSY) as played:
+    held = {"partitioning": "hash", "matchers": matchers}
+    with nullcontext() if log == "sqlite" else broker() as keeps:
+        if keeps is not None:
+            held["log"] = f"kafka://{keeps.address}/events?partitions=1"
+        check_that_it_holds_nobody_up(tmp_path / "data", environment, poison, held)
+
+
+def check_that_it_holds_nobody_up(
+    data: Path, environment: dict[str, str], poison: Path, held: dict[str, object]
+) -> None:
+    with scene(data, 132, environment=environment, **BUSY, **held) as played:
         for _ in range(2):
             played.load.flow(played.random.randrange(50, 200))
             offset = publish_sour(played)

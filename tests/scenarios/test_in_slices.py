@@ -8,10 +8,11 @@ import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from replay import RegistryWatcher, compare, versions_of, wait_matched
-from service_support import Api, RunningService, running_service, until
+from service_support import Api, RunningService, cloud_event, running_service, until
 from test_validity import SPACES, change_under_load, check_answers
 
 from fieldfare.partitioning import AttributeSpace
@@ -86,3 +87,58 @@ def test_events_meet_the_subscriptions_of_their_moment_while_slices_are_cut_anew
     assert any(load[1] > 0 for load in measured["default"]["loads"]), "nothing was measured"
     said = folder.log_of("indexer").read_text()
     assert len(re.findall(r"space default is cut anew: \d+ slices, AttributeSpace", said)) >= 1
+
+
+def quotes(random: Random, low: float, high: float) -> list[dict[str, object]]:
+    """Events of one attribute, fewer than a measurement takes."""
+    return [cloud_event(str(n), {"x": round(random.uniform(low, high), 3)}) for n in range(3_000)]
+
+
+def ranges(random: Random, low: float, high: float, width: float) -> dict[str, str]:
+    lows = [round(random.uniform(low, high), 3) for _ in range(50)]
+    return {f"s{high}-{n}": f"data.x BETWEEN {first} AND {first + width}" for n, first in enumerate(lows)}
+
+
+@pytest.mark.slow
+def test_a_space_is_cut_anew_by_itself_when_its_events_drift_to_one_matcher(tmp_path: Path) -> None:
+    """All of a sudden every quote is of a few shares, which one matcher has: the service shares them out.
+
+    Meanwhile subscriptions are replaced, and the processes in which tasks run die.
+    """
+    random = Random(71)
+    print("seed 71")
+    with running_service(tmp_path / "data", partitioning="single_attribute", matchers=2) as service:
+        api, folder = Api(service.url), service.folder
+        watcher = RegistryWatcher(folder)
+        api.publish("default", quotes(random, 0, 1000))  # what the first cut is planned with
+        filters = {**ranges(random, 0, 1000, 5), **ranges(random, 0, 9, 1)}
+        api.put_all("default", filters)
+        until(lambda: isinstance(newest(folder).spaces["default"].partitioning, AttributeSpace), 120)
+        names = sorted(filters)
+
+        def observe(low: float, high: float) -> int:
+            """Publish, and replace some; gives how often it was measured what matchers search."""
+            for name in random.sample(names, 3):
+                api.put("default", name, filters[random.choice(names)])
+            api.publish("default", quotes(random, low, high))
+            wait_matched(folder)
+            return int(read_beat(folder.slices).get("spaces", {}).get("default", {}).get("number", 0))
+
+        until(lambda: observe(0, 1000) >= 2, 120)
+        cut = newest(folder).spaces["default"].partitioning
+        stop = threading.Event()
+        killer = threading.Thread(target=kill_workers, args=(service, stop))
+        killer.start()
+        try:
+            until(lambda: observe(0, 10) and newest(folder).spaces["default"].partitioning != cut, 240)
+        finally:
+            stop.set()
+            killer.join()
+        anew = newest(folder).spaces["default"].partitioning
+        assert isinstance(anew, AttributeSpace)
+        observe(0, 10)
+        changes = watcher.changes()
+    comparison = compare(folder, versions_of(changes))
+    print(comparison, anew.axes)
+    assert comparison.differences == []
+    assert comparison.matches > comparison.events
