@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,8 @@ from real_gateway import RealGateway
 
 from fieldfare import AsyncClient, Client, DeliverySettings, Message
 from fieldfare.client import ClientClosed, SubscriptionDeleted
+from fieldfare.client.synchronous import processing
+from fieldfare.client.synchronous.concurrency import on_signals
 from fieldfare.client.synchronous.subscriber import Subscriber
 
 pytestmark = pytest.mark.long
@@ -407,6 +409,25 @@ def test_sigterm_lets_what_is_being_handled_come_to_its_end(
     assert out.splitlines() == ["done 0", "ended"]
     assert process.returncode == 0
     assert left(client, id) == [(n, 2) for n in range(1, COUNT)]
+
+
+def test_signals_are_heard_before_the_first_message_is_begun(
+    client: Client, id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came in between would end the program in the middle of a message."""
+    working: list[str] = []
+
+    def heard(signals: Iterable[signal.Signals], call: Callable[[], None]) -> Callable[[], None]:
+        names = (thread.name for thread in threading.enumerate())
+        working.extend(
+            name for name in names if name.startswith(("fieldfare-handlers", "fieldfare-processing"))
+        )
+        return on_signals(signals, call)
+
+    monkeypatch.setattr(processing, "on_signals", heard)
+    with client.subscribe(id) as messages:
+        messages.process(lambda message: messages.close())
+    assert working == []
 
 
 def test_settings_of_the_subscription_say_when_what_failed_comes_again(client: Client, id: str) -> None:

@@ -68,12 +68,12 @@ class AsyncProcessing:
         """Until `drain`, or the subscriber's end; raises what ended it."""
         handlers = AsyncWorkers("fieldfare-handlers")
         helpers = AsyncWorkers("fieldfare-processing")
-        helpers.start(self._take_in)
-        helpers.start(self._extend)
-        for _ in range(self._concurrency):
-            handlers.start(self._handle_some)
-        take_back = on_signals(signals, self.drain)
+        take_back = on_signals(signals, self.drain)  # before a message is begun that one would cut off
         try:
+            helpers.start(self._take_in)
+            helpers.start(self._extend)
+            for _ in range(self._concurrency):
+                handlers.start(self._handle_some)
             await handlers.end(None)
         finally:
             take_back()

@@ -69,12 +69,12 @@ class Processing:
         """Until `drain`, or the subscriber's end; raises what ended it."""
         handlers = Workers("fieldfare-handlers")
         helpers = Workers("fieldfare-processing")
-        helpers.start(self._take_in)
-        helpers.start(self._extend)
-        for _ in range(self._concurrency):
-            handlers.start(self._handle_some)
-        take_back = on_signals(signals, self.drain)
+        take_back = on_signals(signals, self.drain)  # before a message is begun that one would cut off
         try:
+            helpers.start(self._take_in)
+            helpers.start(self._extend)
+            for _ in range(self._concurrency):
+                handlers.start(self._handle_some)
             handlers.end(None)
         finally:
             take_back()
