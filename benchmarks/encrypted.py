@@ -10,9 +10,9 @@ filterings_per_s, notifications_per_s
     write blocks of the match log. Median of three runs of 20,000 events, after one that warms up. Goals: 500
     and 5 million. (Paper: 42.2 and 0.42 million on 96 cores.)
 p50_ms, p75_ms, p99_ms
-    From the append to the block that is there to be read, at half of that load (or ``--events-per-s``), records
-    of 10 events, for 20 seconds, after 5 in which the query starts and its backlog goes. Goal for p75: 150.
-    (Paper: 247.)
+    From the append to the block that is there to be read, at half of that load or ``--events-per-s``, in
+    records of 10 events, for 20 seconds, after 5 in which the query starts and its backlog goes. Goal for
+    p75: 150. (Paper: 247.)
 wrong
     Of a sample of events: matches that are missing or too many, beside the plain numbers. Goal: 0.
 seal_filter_us, seal_event_us
