@@ -57,14 +57,14 @@ from typing import Any
 import httpx
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
-from fieldfare.client import Client, NewSubscription
+from fieldfare.client import Client
 from fieldfare.partitioning.encoding import kind_of
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.event_log import ends_of
 from fieldfare.storage.folder import DataFolder
 from fieldfare_lab.cpu_group import why_no_groups
-from fieldfare_lab.feeding import Feed, Reader
+from fieldfare_lab.feeding import Feed, Reader, subscribe_ranges
 from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
@@ -79,7 +79,6 @@ RECORD_EVENTS = 2_000
 RECORDS = 50
 """So many different ones; they are published again and again."""
 PUBLISHERS = 2
-BULK = 5_000
 WARM_EVENTS, WARM_TURNS = 400_000, 2
 PARTITIONS = 6
 CUT_WITHIN_S = 150.0
@@ -89,22 +88,6 @@ HELD_MAX_S = 50.0
 LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
 DEMO_TURNS = 2
-
-
-def subscribe(url: str, count: int) -> None:
-    """Ranges on four attributes, as in BlueDove's workload: an event of four matches 0.4 %."""
-    random = Random(1)
-    with Client(url, timeout_s=120.0) as client:
-        client.create_subscription("data.n >= 0", "all")
-        for first in range(0, count, BULK):
-            some = []
-            for number in range(first, min(first + BULK, count)):
-                lows = [random.randrange(DOMAIN - WIDTH) for _ in range(ATTRIBUTES)]
-                text = " AND ".join(
-                    f"data.a{i} BETWEEN {low} AND {low + WIDTH}" for i, low in enumerate(lows)
-                )
-                some.append(NewSubscription(text, f"s{number}"))
-            client.create_subscriptions(some)
 
 
 def draw_records() -> list[bytes]:
@@ -239,7 +222,7 @@ class Run:
         url, store = self.service.url, open_index_store(self.service.folder.index_url)
         self.records = draw_records()
         publish(url, self.records, WARM_EVENTS)  # A plan of how to cut a space looks at its events.
-        subscribe(url, subscriptions)
+        subscribe_ranges(url, 0, subscriptions, ATTRIBUTES, DOMAIN, WIDTH)
         self.service.wait_until_indexed()
 
         def is_cut() -> bool:

@@ -51,17 +51,15 @@ import numpy as np
 from elastic_runs import RESULTS
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
-from fieldfare.client import Client, NewSubscription
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
-from fieldfare_lab.feeding import Reader
+from fieldfare_lab.feeding import Reader, subscribe_ranges
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 WORKERS, MATCHERS, MOVES = 3, 8, 25
 NAME = "table_1_on_spark"
 COLUMNS = (12_500, 50_000, 62_500)
 ATTRIBUTES, DOMAIN, WIDTH = 4, 1000, 100
-BULK = 5_000
 PAUSE_S, AFTER_S, EVENT_S = 1.5, 0.5, 0.05
 WITHIN_S = 240.0
 
@@ -94,23 +92,6 @@ class Publisher(threading.Thread):
     def stop(self) -> None:
         self._enough.set()
         self.join(60)
-
-
-def subscribe(url: str, first: int, count: int) -> None:
-    """Ranges on four attributes."""
-    random = Random(first)
-    with Client(url, timeout_s=120.0) as client:
-        if not first:
-            client.create_subscription("data.n >= 0", "all")
-        for start in range(first, count, BULK):
-            some = []
-            for number in range(start, min(start + BULK, count)):
-                lows = [random.randrange(DOMAIN - WIDTH) for _ in range(ATTRIBUTES)]
-                text = " AND ".join(
-                    f"data.a{i} BETWEEN {low} AND {low + WIDTH}" for i, low in enumerate(lows)
-                )
-                some.append(NewSubscription(text, f"s{number}"))
-            client.create_subscriptions(some)
 
 
 class Moving:
@@ -222,7 +203,7 @@ def measure(columns: list[int], moves: int) -> list[dict[str, Any]]:
         service.wait_until_ready()
         moving, stored = Moving(service), 0
         for subscriptions in columns:
-            subscribe(service.url, stored, MATCHERS * subscriptions)
+            subscribe_ranges(service.url, stored, MATCHERS * subscriptions, ATTRIBUTES, DOMAIN, WIDTH)
             stored = MATCHERS * subscriptions
             service.wait_until_indexed()
             moving.wait(moving.is_settled)

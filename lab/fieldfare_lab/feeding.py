@@ -1,13 +1,18 @@
-"""A publisher that loses nothing and a subscriber that notes everything, for services that lose processes."""
+"""Who uses a service that loses processes: many subscriptions, a publisher that loses nothing, a reader."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from random import Random
 from typing import Any
 
 import httpx
+
+from fieldfare.client import Client, NewSubscription
+
+BULK = 5_000
 
 
 class Feed(threading.Thread):
@@ -90,3 +95,20 @@ class Reader(threading.Thread):
         """The longest time between two moments in which nothing came."""
         times = sorted(when for each in self.came.values() for _, when in each if from_s <= when <= to_s)
         return max(b - a for a, b in zip([from_s, *times], [*times, to_s], strict=True))
+
+
+def subscribe_ranges(url: str, first: int, count: int, attributes: int, domain: int, width: int) -> None:
+    """Have subscriptions to ranges, from the first up to as many; with the very first, one to everything."""
+    random = Random(first)
+    with Client(url, timeout_s=120.0) as client:
+        if not first:
+            client.create_subscription("data.n >= 0", "all")
+        for start in range(first, count, BULK):
+            some = []
+            for number in range(start, min(start + BULK, count)):
+                lows = [random.randrange(domain - width) for _ in range(attributes)]
+                text = " AND ".join(
+                    f"data.a{i} BETWEEN {low} AND {low + width}" for i, low in enumerate(lows)
+                )
+                some.append(NewSubscription(text, f"s{number}"))
+            client.create_subscriptions(some)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,5 @@ def test_who_reads_misses_nothing_while_spaces_are_cut_anew_and_everybody_dies_o
             assert any(struck), "it was cut before anybody could be struck"
             played.service.wait_ready()
             played.load.flow(100, 240)
-            deadline_s = time.monotonic() + CUT_WITHIN_S
-            while matchers(played) != wanted:
-                assert time.monotonic() < deadline_s, "the space is not cut as it is to be"
-                time.sleep(0.1)
+            until(lambda n=wanted: matchers(played) == n, CUT_WITHIN_S, why="(the space is cut)")
             played.load.flow(100, 240)

@@ -224,6 +224,39 @@ def test_what_is_no_vector_matches_nothing() -> None:
     assert found == [[]] * len(data) + [[0]]
 
 
+def test_rows_that_no_client_would_send_change_nobodys_answers() -> None:
+    """Of any lengths, the same again, mostly zeros: they lie in groups with other members' rows."""
+    random, size = np.random.default_rng(31), 12
+
+    def drawn(count: int) -> Any:
+        vectors = random.standard_normal((count, size))
+        vectors[1::4] *= 10.0 ** random.integers(-29, 29, (len(vectors[1::4]), 1))
+        vectors[2::4] *= 10.0 ** random.uniform(-12, 12, (len(vectors[2::4]), size))
+        vectors[3::4, 1:] = 0
+        return vectors[random.integers(0, count, count)]
+
+    def sent(vector: Any) -> str:
+        return base64.b64encode(vector.tobytes()).decode()
+
+    filters, events = [drawn(int(random.integers(1, 6))) for _ in range(300)], drawn(400)
+    texts = (json.dumps({"any": [{"e": 1, "r": [*map(sent, rows)]}], "c": ""}) for rows in filters)
+    index = Index([build_part(entry(n, text) for n, text in enumerate(texts))])
+    lines = b"".join(json.dumps({"data": {"e": 1, "v": sent(each)}}).encode() + b"\n" for each in events)
+    columns = decode_json_lines(memoryview(lines), len(events), list(index.paths))
+    found = index.match(columns, np.full(len(events), 1 << 40, np.int64)).lists()
+
+    def unit(vectors: Any) -> Any:
+        return vectors / np.abs(vectors).max(axis=1, keepdims=True)
+
+    products = [unit(events) @ unit(rows).T for rows in filters]
+    sure = [(np.abs(each) > 1e-12).all(axis=1) for each in products]
+    expected = [(each > 0).all(axis=1) for each in products]
+    for at, numbers in enumerate(found):
+        matched = set(numbers)
+        assert all((n in matched) == expected[n][at] for n in range(len(filters)) if sure[n][at])
+    assert sum(map(len, found)) > 5_000
+
+
 def test_many_epochs_of_a_hostile_member_are_neither_files_nor_searched(tmp_path: Path) -> None:
     """Whoever may subscribe may name any epochs: what the events have none of costs nothing."""
     key = SpaceKey.generate({"data.a": (0, 10, 1)})

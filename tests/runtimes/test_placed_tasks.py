@@ -65,13 +65,7 @@ def test_each_event_meets_each_slice_once_however_matchers_are_placed(random: Ra
     with tempfile.TemporaryDirectory() as root:
         life = PlacedLife(Path(root), random)
         try:
-            for _ in range(3):
-                life.go_on()
-                start = len(life.records)
-                life.publish()
-                life.go_on()
-                life.match(start, len(life.records))
-            life.check()
+            life.run()
         finally:
             life.log.close()
             tasks._caches.clear()

@@ -139,6 +139,16 @@ class Life:
         random.shuffle(found)
         assert len(list(WriteBlocks(self.folder)(iter(found)))) == 1
 
+    def run(self) -> None:
+        """A few batches, between which anything may happen, and whether all met what they must."""
+        for _ in range(3):
+            self.go_on()
+            start = len(self.records)
+            self.publish()
+            self.go_on()
+            self.match(start, len(self.records))
+        self.check()
+
     def check(self) -> None:
         log = open_match_log(self.folder.matches_url).partition(0)
         lists: list[list[int]] = []
@@ -164,13 +174,7 @@ def test_events_meet_what_they_must_whatever_happens_between_tasks(random: Rando
     with tempfile.TemporaryDirectory() as root:
         life = Life(Path(root), random)
         try:
-            for _ in range(3):
-                life.go_on()
-                start = len(life.records)
-                life.publish()
-                life.go_on()
-                life.match(start, len(life.records))
-            life.check()
+            life.run()
         finally:
             life.log.close()
             tasks._caches.clear()
