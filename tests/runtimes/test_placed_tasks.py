@@ -19,18 +19,20 @@ from fieldfare.runtimes.spark.elastic.placed import (
     MatchPlaced,
     OpenPlaced,
     PlacedTask,
+    WritePlaced,
     match_placed,
     open_placed,
+    place_tasks,
 )
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread import tasks
 from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
-from fieldfare.runtimes.spark.spread.tasks import Spread, WriteBlocks
+from fieldfare.runtimes.spark.spread.tasks import Spread
 
 
-def rows_of(task: PlacedTask) -> list[pa.RecordBatch]:
+def rows_of(task: PlacedTask) -> list[str]:
     """A task as Spark hands it in."""
-    return [pa.record_batch({"value": [msgspec.json.encode(task).decode()]})]
+    return [msgspec.json.encode(task).decode()]
 
 
 class PlacedLife(Life):
@@ -46,17 +48,19 @@ class PlacedLife(Life):
         groups: list[list[int]] = [[] for _ in range(random.randrange(1, matchers + 1))]
         for matcher in range(matchers):
             random.choice(groups).append(matcher)
-        found: list[pa.RecordBatch] = []
+        found: list[tuple[bytes, bytes]] = []
         for group in filter(None, groups):
             self.go_on()
-            task = PlacedTask(tuple(group), (RecordRange(0, start, end, manifest.number, routing),))
+            rows = rows_of(PlacedTask(tuple(group)))
             if random.random() < 0.3:
-                list(OpenPlaced(self.folder, manifest.number, matchers)(iter(rows_of(task))))
-            runs = [list(MatchPlaced(self.folder, spread)(iter(rows_of(task)))) for _ in range(2)]
-            found += random.choice(runs)
+                list(OpenPlaced(self.folder, manifest.number, matchers)(rows))
+            ranges = (RecordRange(0, start, end, manifest.number, routing),)
+            runs = [list(MatchPlaced(self.folder, spread, ranges)(rows)) for _ in range(2)]
+            run = random.choice(runs)
+            found += zip(run[::2], run[1::2], strict=True)
         random.shuffle(found)
-        assert len({row["exit"][0].as_py() for row in found}) == 1
-        assert len(list(WriteBlocks(self.folder)(iter(found)))) == 1
+        assert len({exit for exit, _ in found}) == 1
+        assert len(list(WritePlaced(self.folder)(row for _, row in found))) == 1
 
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
@@ -78,11 +82,12 @@ def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
     manifest = life.store.newest()
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
-    task = PlacedTask((0, 1), (RecordRange(0, 0, len(life.records), manifest.number, routing),))
+    ranges = (RecordRange(0, 0, len(life.records), manifest.number, routing),)
     processor = tasks.Processor()
-    found = list(MatchPlaced(life.folder, Spread(2, 1))(iter(rows_of(task))))
+    found = list(MatchPlaced(life.folder, Spread(2, 1), ranges)(rows_of(PlacedTask((0, 1)))))
     most_s = processor.taken_s()
-    work = [each for row in found for some in row["work"].to_pylist() for each in some or ()]
+    read = [pa.ipc.read_record_batch(pa.py_buffer(row), tasks.FINDINGS) for row in found[1::2]]
+    work = [each for row in read for some in row["work"].to_pylist() for each in some or ()]
     assert {each["executor"] for each in work} <= {Path.cwd().name}
     assert 0 <= sum(each["cpu_s"] for each in work) <= most_s
     life.log.close()
@@ -97,9 +102,10 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
     ranges = (RecordRange(0, 0, len(life.records), manifest.number, routing),)
-    places = [PlacedTask((0, 2), ranges, "executor_127.0.0.1_7"), PlacedTask((1,), ranges)]
-    assert len(open_placed(session, life.folder, manifest.number, 3, places)) == 2
-    summaries = match_placed(session, life.folder, Spread(3, 2), places)
+    places = [PlacedTask((0, 2), "executor_127.0.0.1_7"), PlacedTask((1,))]
+    rows = place_tasks(session, places)
+    assert len(open_placed(rows, life.folder, manifest.number, 3)) == 2
+    summaries = match_placed(rows, life.folder, Spread(3, 2), ranges)
     assert [(each["start"], each["end"]) for each in summaries] == [(0, len(life.records))]
     assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
     life.check()

@@ -20,7 +20,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
-from fieldfare.runtimes.spark.elastic.placed import match_placed
+from fieldfare.runtimes.spark.elastic.placed import PlacedTask, match_placed, place_tasks
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread.learning import Learner, work_of
@@ -55,6 +55,8 @@ class PlacedQuery:
         self._matchers, self._forwarding = settings.matchers, forwarding
         self._learner = learner
         self.control = ElasticControl(session, folder, elastic, settings.matchers)
+        self._tasks: list[PlacedTask] = []
+        self._rows = place_tasks(session, self._tasks)
         self._batch = 0
         self._message = "Initializing"
         self._error: BaseException | None = None
@@ -115,8 +117,10 @@ class PlacedQuery:
         # Each matcher reads all of it; who writes it are as many as would have read it.
         spread = Spread(self._matchers, len(pieces), self._forwarding)
         started_s = time.monotonic()
-        tasks = self.control.tasks(ranges)
-        summaries = match_placed(self._session, self._tasks_folder, spread, tasks)
+        tasks = self.control.tasks()
+        if tasks != self._tasks:
+            self._tasks, self._rows = tasks, place_tasks(self._session, tasks)
+        summaries = match_placed(self._rows, self._tasks_folder, spread, ranges)
         work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
         self.control.worked(manifest, tasks, work)
         try:
