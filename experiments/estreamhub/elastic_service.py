@@ -114,10 +114,10 @@ class ElasticScene:
 
 
 @contextmanager
-def elastic_scene(bounds: str, **settings: str) -> Iterator[ElasticScene]:
-    """A standalone cluster of three workers of a core each, and a service with eight matchers on it."""
+def elastic_scene(bounds: str, matchers: int = MATCHERS, **settings: str) -> Iterator[ElasticScene]:
+    """A standalone cluster of three workers of a core each, and a service with some matchers on it."""
     os.environ |= {
-        "FIELDFARE_MATCHERS": str(MATCHERS),
+        "FIELDFARE_MATCHERS": str(matchers),
         "FIELDFARE_PARTITIONING": "hash",
         "FIELDFARE_ELASTIC": bounds,
         **settings,
