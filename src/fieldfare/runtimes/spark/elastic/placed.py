@@ -8,19 +8,22 @@ anyway, and keeps what AP would send it. Where a task really runs changes nothin
 
 A batch is a job of the driver's, and what a job costs beside its work is what its events wait for. So these
 are plain RDDs of whole buffers: a DataFrame is analysed, planned and explained for each batch, and its rows
-are taken apart on their way. Where slices are changes seldom, so the rows that say it are made but then.
+are taken apart on their way. And they are the same from batch to batch as long as slices stay where they are:
+each object that this process has Java make costs it half a millisecond. What a batch is goes as a property of
+its job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import RDD
-from pyspark.serializers import NoOpSerializer, UTF8Deserializer, pack_long
+from pyspark import RDD, TaskContext
+from pyspark.core.rdd import _wrap_function
+from pyspark.serializers import CPickleSerializer, NoOpSerializer, UTF8Deserializer, pack_long
 from pyspark.sql import SparkSession
 
 from fieldfare.runtimes.spark.range_task import RecordRange
@@ -35,6 +38,15 @@ from fieldfare.runtimes.spark.spread.tasks import (
     open_matchers,
 )
 from fieldfare.storage.folder import DataFolder
+
+BATCH = "fieldfare.batch"
+
+
+class PlacedBatch(msgspec.Struct, frozen=True):
+    """What all tasks of a job have to match, and in how many it is written: JSON in the property `BATCH`."""
+
+    ranges: tuple[RecordRange, ...]
+    exits: int
 
 
 class PlacedTask(msgspec.Struct, frozen=True):
@@ -63,25 +75,38 @@ def place_tasks(session: SparkSession, tasks: Sequence[PlacedTask]) -> RDD[str]:
     return RDD(placed.toJavaRDD(), context, UTF8Deserializer())
 
 
-def match_placed(
-    tasks: RDD[str], folder: DataFolder, spread: Spread, ranges: Iterable[RecordRange]
-) -> list[dict[str, Any]]:
-    """Match ranges of the log: the tasks write its match log, and give rows of ``SUMMARY``.
+class PlacedMatching:
+    """Matches batches in the same tasks, as long as these stay where they are.
 
     Parameters
     ----------
     tasks
-        Of `place_tasks`, with each matcher in one of them.
+        With each matcher in one of them.
     """
-    context: Any = tasks.context
-    found: Any = tasks.mapPartitions(MatchPlaced(folder, spread, tuple(ranges)))
-    # As `RDD.partitionBy`, which gathers rows by the dozen: these are of any size, and go one by one.
-    found._bypass_serializer = True
-    pairs = context._jvm.PairwiseRDD(found._jrdd.rdd()).asJavaPairRDD()
-    sent = pairs.partitionBy(context._jvm.PythonPartitioner(spread.exits, 0))
-    arrived: RDD[bytes] = RDD(context._jvm.PythonRDD.valueOfPair(sent), context, NoOpSerializer())
-    written: list[dict[str, Any]] = arrived.mapPartitions(WritePlaced(folder)).collect()
-    return written
+
+    def __init__(
+        self, session: SparkSession, folder: DataFolder, spread: Spread, tasks: Sequence[PlacedTask]
+    ) -> None:
+        context: Any = session.sparkContext
+        jvm = context._jvm
+        found: Any = place_tasks(session, tasks).mapPartitions(MatchPlaced(folder, spread))
+        # As `RDD.partitionBy`, which gathers rows by the dozen: these are of any size, and go one by one.
+        found._bypass_serializer = True
+        self._found = jvm.PairwiseRDD(found._jrdd.rdd()).asJavaPairRDD()
+        self._write = _wrap_function(context, WritePlaced(folder), NoOpSerializer(), CPickleSerializer())
+        self._context, self._new_partitioner, self._python = context, jvm.PythonPartitioner, jvm.PythonRDD
+
+    def match(self, ranges: Iterable[RecordRange], exits: int) -> list[dict[str, Any]]:
+        """Match ranges of the log: the tasks write its match log, and give rows of ``SUMMARY``.
+
+        So many tasks write it.
+        """
+        batch = PlacedBatch(tuple(ranges), exits)
+        self._context.setLocalProperty(BATCH, msgspec.json.encode(batch).decode())
+        # Shuffled anew each time: Spark takes what is shuffled once for done.
+        sent = self._python.valueOfPair(self._found.partitionBy(self._new_partitioner(exits, 0)))
+        written = self._python(sent.rdd(), self._write, False, False).asJavaRDD()
+        return list(RDD(written, self._context, CPickleSerializer()).collect())
 
 
 def open_placed(tasks: RDD[str], folder: DataFolder, manifest: int, matchers: int) -> list[str]:
@@ -97,28 +122,36 @@ def _tasks_of(rows: Iterable[str]) -> Iterator[PlacedTask]:
 
 @dataclass(frozen=True, slots=True)
 class MatchPlaced:
-    """AP and M of some matchers: what they match of ranges of the log; before each row the task of its EP."""
+    """AP and M of some matchers: what they match of a batch; before each row the task of its EP."""
 
     folder: DataFolder
     spread: Spread
-    ranges: tuple[RecordRange, ...]
 
     def __call__(self, rows: Iterable[str]) -> Iterator[bytes]:
+        context = TaskContext.get()
+        said = context.getLocalProperty(BATCH) if context is not None else None
+        if said is None:
+            raise RuntimeError("nobody says what this task is to match")
         for task in _tasks_of(rows):
-            ranges = pa.RecordBatch.from_pylist([asdict(each) for each in self.ranges], RANGES)
-            read = Dispatch(self.folder, self.spread, frozenset(task.matchers))
-            for found in MatchConsignments(self.folder)(read(iter([ranges]))):
-                yield pack_long(found.column("exit")[0].as_py())
-                yield found.serialize().to_pybytes()
+            yield from self.found(task, msgspec.json.decode(said, type=PlacedBatch))
+
+    def found(self, task: PlacedTask, batch: PlacedBatch) -> Iterator[bytes]:
+        """What one task finds."""
+        ranges = pa.RecordBatch.from_pylist([asdict(each) for each in batch.ranges], RANGES)
+        spread = replace(self.spread, exits=batch.exits)
+        read = Dispatch(self.folder, spread, frozenset(task.matchers))
+        for found in MatchConsignments(self.folder)(read(iter([ranges]))):
+            yield pack_long(found.column("exit")[0].as_py())
+            yield found.serialize().to_pybytes()
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlaced:
-    """EP: writes the blocks that something was found in, by whichever matcher."""
+    """EP: writes the blocks that something was found in, by whichever matcher; a function of a whole task."""
 
     folder: DataFolder
 
-    def __call__(self, found: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    def __call__(self, _task: int, found: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         findings = (pa.ipc.read_record_batch(pa.py_buffer(each), FINDINGS) for each in found)
         for written in WriteBlocks(self.folder)(findings):
             yield from written.to_pylist()
