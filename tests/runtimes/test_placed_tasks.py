@@ -8,8 +8,10 @@ from random import Random
 
 import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from test_spread_life import Life
 from tests.doses import drawn
@@ -25,6 +27,7 @@ from fieldfare.runtimes.spark.elastic.placed import (
     open_placed,
     place_tasks,
 )
+from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread import tasks
 from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
@@ -109,4 +112,7 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
         assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
         start = end
     life.check()
+    with pytest.raises(Py4JJavaError) as failed:
+        matching.match([RecordRange(0, start, start + 9, manifest.number, routing)], 1)
+    assert reason(failed.value).endswith(f"the log ends before record {start + 9}, which is to be matched")
     life.log.close()
