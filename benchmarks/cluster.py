@@ -26,7 +26,8 @@ worker_gap_s
 lost, doubled
     Messages that did not come then, or twice. Goal: 0.
 runs, cores
-    What each core did while it was measured (busy, as a share), and how much of a core each worker took.
+    What each core did while it was measured (busy, as a share), and how much of a core each worker took, and
+    each of the service's own processes.
 kafka_ratio
     The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
     SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
@@ -48,13 +49,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
 import httpx
+from service import family_of
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
@@ -188,6 +190,23 @@ def core_times() -> list[tuple[float, float]]:
     return found
 
 
+def service_times(service: Service) -> dict[str, float]:
+    """Seconds of processor time that each of a service's processes took so far, with all that it started."""
+    tick_s, found = 1 / os.sysconf("SC_CLK_TCK"), {}
+    with Client(service.url) as client:
+        pids = {"gateway": int(client.stats()["pid"])}
+    for name in ("indexer", "pipeline"):
+        pids[name] = int(read_beat(service.folder.heartbeat_of(name))["pid"])
+    for name, pid in pids.items():
+        ticks = 0
+        for each in family_of(pid):
+            with suppress(FileNotFoundError):
+                fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        found[name] = ticks * tick_s
+    return found
+
+
 class Run:
     """A service on a cluster of so many workers, from its start to its end."""
 
@@ -243,7 +262,11 @@ class Run:
         starts = wait_matched(folder)
         with held_back(self.service):
             publish(self.service.url, self.records, events)
-            used_s, cores = [group.used_s() for group in groups], core_times()
+            used_s, cores, own_s = (
+                [group.used_s() for group in groups],
+                core_times(),
+                service_times(self.service),
+            )
         began_ms = time.time() * 1000
         ends = wait_matched(folder)
         looked_s = time.time() - began_ms / 1000
@@ -252,11 +275,16 @@ class Run:
             round((busy - before) / max(1.0, total - total_before), 2)
             for (busy, total), (before, total_before) in zip(core_times(), cores, strict=True)
         ]
+        service_busy = {
+            name: round((now_s - own_s[name]) / looked_s, 2)
+            for name, now_s in service_times(self.service).items()
+        }
         took_s = (last_matched_ms(folder, starts, ends) - began_ms) / 1000
         return {
             "events_per_s": round(events // RECORD_EVENTS * RECORD_EVENTS / took_s),
             "took_s": round(took_s, 2),
             "workers_busy": [round(each / looked_s, 2) for each in used_s],
+            "service_busy": service_busy,
             "cores_busy": cores_busy,
         }
 
