@@ -32,9 +32,9 @@ kafka_ratio
     The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
     SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
 machine_cores, cpu_limit, events, subscriptions
-    What was measured. With a smaller `--cpu-limit` the service itself has what is left of the cores, as it has a
-    machine of its own in a real cluster. `cpu_limit` is null where control groups cannot be made: then nothing is limited, and
-    `scaling` says little.
+    What was measured. With a smaller `--cpu-limit` the service itself has what is left of the cores, as it
+    has a machine of its own in a real cluster. `cpu_limit` is null where control groups cannot be made: then
+    nothing is limited, and `scaling` says little.
 """
 
 from __future__ import annotations
