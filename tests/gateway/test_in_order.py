@@ -193,3 +193,35 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
         assert not waiting._waiting and not waiting._room.total
 
     run(work)
+
+
+def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, monkeypatch):
+    """Five requests under way over a bad path: each that overtook another one paid for each attempt."""
+    monkeypatch.setattr(in_order, "HOLD_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path, quota_events_per_s=0.001, quota_bytes_per_s=1e9) as r:
+            await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 3})
+            for _ in range(5):
+                assert problem(await post(r, 1, 0), 409)["newest"] == -1
+            assert (await post(r, 0, -1)).status_code == 200
+            assert (await post(r, 1, 0)).status_code == 200
+            await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 0.001})
+            assert (await post(r, 2, 1)).status_code == 200
+            for _ in range(2):
+                # Who breaks a rule has paid: what he sends is work for the log.
+                body = encode(event("other")) + b"\n"
+                answer = await r.client.post(EVENTS, content=body, headers=sent_as(2, 1))
+                assert answer.status_code in (409, 429)
+            assert problem(answer, 429)["quota"] == "events_per_s"
+
+    run(work)
+
+
+def test_what_found_no_room_pays_nothing(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path, quota_events_per_s=1, quota_stored_event_bytes=10) as r:
+            for _ in range(3):
+                assert (await post(r, 0, None)).status_code == 507, "and not 429: nothing was published"
+
+    run(work)
