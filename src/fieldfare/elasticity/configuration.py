@@ -50,7 +50,8 @@ class Configuration:
     moves
         What waits; the first is the next.
     leaving
-        Hosts that are released when nothing is on them or on its way to them.
+        Hosts that are released when nothing is on them or on its way to them; they stay when moves that were
+        to empty them were undone.
     released
         Hosts that are given back, but perhaps not gone yet.
     """
