@@ -146,6 +146,7 @@ class Engine:
                 self._later(0.0, "manager", ConfigurationRead(self.kept))
             case KeepConfiguration(configuration):
                 assert self.kept is None or configuration.version >= self.kept.version
+                configuration.check()
                 self.kept = configuration
                 self._later(0.0, "hosts", HostsWanted(configuration.hosts))
                 self._later(0.0, "manager", ConfigurationKept(configuration.version))

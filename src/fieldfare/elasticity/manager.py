@@ -223,8 +223,10 @@ class Manager:
     def _prepared(self, sender: str, message: CopyPrepared, now: float) -> list[Effect]:
         """Step 2: from now on its inputs go to both."""
         move = self._next_move()
+        if move is None or (move.slice, move.to) != (message.slice, sender):
+            return []
         place = self.configuration.places[message.slice]
-        if move is None or (move.slice, move.to, place.epoch + 1) != (message.slice, sender, message.epoch):
+        if place.epoch + 1 != message.epoch:
             return []
         moves = self.configuration.moves[1:]
         moved = SlicePlace(place.host, place.epoch, to=sender)
