@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -191,6 +192,79 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert not waiting._waiting and not waiting._room.total
+
+    run(work)
+
+
+def log_of_one_producer() -> tuple[list[int], Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]]:
+    appended: list[int] = []
+
+    async def append(record: NewRecord) -> Appended | OutOfOrder:
+        await asyncio.sleep(0)
+        assert record.sequence is not None
+        if record.sequence in appended:
+            return Appended(0, 1, 0, duplicate=True)
+        newest = max(appended, default=-1)
+        if record.follows not in (None, newest):
+            return OutOfOrder(newest)
+        appended.append(record.sequence)
+        return Appended(0, 1, 0, duplicate=False)
+
+    return appended, append
+
+
+def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
+    """Two crowds of copies, one behind the other: all of the second were looked at for each of the first."""
+    looks = 0
+
+    class Looked(asyncio.Future):  # type: ignore[type-arg]
+        def done(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().done()
+
+    behind = in_order._Behind
+    monkeypatch.setattr(in_order, "_Behind", lambda sequence: behind(sequence, Looked()))
+
+    async def work() -> None:
+        appended, append = log_of_one_producer()
+        waiting = KeptInOrder(append)
+        numbers = [(5, 1)] * 200 + [(9, 5)] * 200
+        tasks = [
+            asyncio.create_task(waiting.append(NewRecord("s", b"{}\n", 1, "p", number, follows=before)))
+            for number, before in numbers
+        ]
+        while waiting._room.total < 400:
+            await asyncio.sleep(0)
+        await waiting.append(NewRecord("s", b"{}\n", 1, "p", 1))
+        places = await asyncio.gather(*tasks)
+        assert appended == [1, 5, 9] and all(isinstance(place, Appended) for place in places)
+        assert looks < 10 * 400
+        assert not waiting._waiting and not waiting._room.total
+
+    run(work)
+
+
+def test_one_whose_turn_came_while_it_was_tried_needs_no_room_to_wait(monkeypatch):
+    """The room for those who wait was full: it was refused, and what it follows was in the log."""
+    monkeypatch.setattr(in_order, "HELD_MAX", 0)
+
+    async def work() -> None:
+        appended, append = log_of_one_producer()
+        first = NewRecord("s", b"{}\n", 1, "p", 1)
+        is_first = True
+
+        async def overtaken(record: NewRecord) -> Appended | OutOfOrder:
+            nonlocal is_first
+            place = await append(record)
+            if record.sequence == 2 and is_first:
+                is_first = False
+                await waiting.append(first)
+            return place
+
+        waiting = KeptInOrder(overtaken)
+        place = await waiting.append(NewRecord("s", b"{}\n", 1, "p", 2, follows=1))
+        assert isinstance(place, Appended) and appended == [1, 2]
 
     run(work)
 
