@@ -198,6 +198,14 @@ class Ledger:
             if matches(event)
         }
 
+    def check_order(self) -> None:
+        """Every space's events stand in the log in the order in which its one publisher numbered them."""
+        newest: dict[str, int] = {}
+        for offset, (space, events, _) in sorted(self.records.items()):
+            numbers = [newest.get(space, -1), *(event["data"][NUMBER] for event in events)]
+            hold(numbers == sorted(numbers), "wrong", f"{space}: record {offset} stands behind a later one")
+            newest[space] = numbers[-1]
+
     def forget_from(self, end: int) -> None:
         """Somebody put back a log that ends there: what came later is gone, by no fault of the service."""
         with self.lock:

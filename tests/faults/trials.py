@@ -23,6 +23,7 @@ from random import Random
 from urllib.parse import urlsplit
 
 from accidents import HOOKS, MIB, LossyDisk, fill, frozen, lossy_disk, readiness, victims_of
+from bursts import burst, draw
 from ledger import Fault
 from load import LoadSettings
 from scene import BUSY, Scene, scene
@@ -41,13 +42,19 @@ PATH = "/v1/spaces/default/subscriptions/streamed"
 
 @dataclass
 class Report:
-    """What was done to services, and what they broke of what they promise."""
+    """What was done to services, and what they broke of what they promise.
+
+    Attributes
+    ----------
+    kills
+        How often ``kill -9`` ended processes of a kind; ``all`` of them when the power fails.
+    """
 
     seed: int
     trials: int = 0
     operations: int = 0
     deliveries: int = 0
-    kills: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
     accidents: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
@@ -68,9 +75,17 @@ class Report:
     def line(self) -> str:
         """The report as one line of JSON."""
         broken = {kind: self.broken[kind] for kind in KINDS}
-        counts = {"operations": self.operations, "kills": self.kills, "faults": self.accidents.total()}
+        counts = {
+            "operations": self.operations,
+            "kills": self.kills.total(),
+            "faults": self.accidents.total(),
+        }
         more = {"seed": self.seed, "trials": self.trials, "deliveries": self.deliveries}
-        return json.dumps(counts | broken | more | {"accidents": dict(sorted(self.accidents.items()))})
+        kinds = {
+            "killed": dict(sorted(self.kills.items())),
+            "accidents": dict(sorted(self.accidents.items())),
+        }
+        return json.dumps(counts | broken | more | kinds)
 
 
 class Trial:
@@ -112,8 +127,17 @@ class Trial:
         self.played.load.flow(self.random.randrange(1, 300), READY_S)
 
     def kill(self, kind: str) -> None:
-        self.report.kills += 1 + (kind in ("both", "starting"))
+        self.report.kills.update(SEVERAL.get(kind, (kind,)))
         self.played.strike(kind)
+
+    def burst(self, kind: str) -> None:
+        """Some kills, one upon the other; then all that is owed must come before anything else happens."""
+        played = self.played
+        burst(played, draw(self.random), self.report.kills)
+        until(lambda: readiness(played.service) == {}, READY_S, "(ready after a burst)")
+        played.load.struck()
+        played.load.settle()
+        played.load.resume()
 
     def hang(self, kind: str) -> None:
         """SIGSTOP for a while: sometimes long enough to be noticed."""
@@ -145,7 +169,7 @@ class Trial:
         played.service.kill()
         disk.drop_old()
         played.data = after / "data"
-        self.report.kills += 1
+        self.report.kills["all"] += 1
         played.restart()
 
     def full(self, kind: str) -> None:
@@ -249,15 +273,20 @@ def nonsense(random: Random) -> bytes:
 ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
     name: getattr(Trial, name)
     for name in (
-        *("kill", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files", "nonsense"),
+        *("kill", "burst", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files"),
+        "nonsense",
     )
 }
+
+SEVERAL = {"both": ("driver", "gateway"), "starting": ("driver", "driver")}
+"""Who is killed by accidents of two kills."""
 
 PROCESSES = ("gateway", "driver", "task", "source", "java", "indexer")
 DECK = (
     *(f"kill {kind}" for kind in (*PROCESSES, "snapshot", "both", "starting", "supervisor")),
     *("kill gateway", "kill gateway", "kill indexer", "kill task", "kill both"),
     *(f"hang {kind}" for kind in PROCESSES),
+    *("burst", "burst"),
     *("power", "power", "full", "failing", "failing", "clock", "cut", "slow", "nonsense"),
     *("files gateway", "files driver", "files indexer"),
 )
