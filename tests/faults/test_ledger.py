@@ -21,6 +21,22 @@ def test_records_in_the_order_of_their_numbers_are_in_order() -> None:
     ledger.check_order()
 
 
+def test_what_lies_behind_a_place_is_counted_in_the_order_of_offsets() -> None:
+    """Answers to requests under way together are heard in any order."""
+    ledger = Ledger()
+    for offset, size_bytes in ((5, 10), (2, 100), (9, 1_000), (7, 10_000)):
+        ledger.sending("a", numbered(offset))
+        ledger.acknowledge("a", offset, 0, numbered(offset), size_bytes)
+    assert [ledger.place_before(size) for size in (1_000, 1_001, 11_011, 20_000)] == [9, 7, 2, None]
+    ledger.waiting = {("a", "s"): {7: set()}, ("a", "t"): {2: set()}}
+    assert ledger.behind_bytes([("a", "s")]) == 11_000
+    assert ledger.behind_bytes([("a", "s"), ("a", "t")]) == 11_110
+    assert ledger.behind_bytes([("a", "nobody")]) == 0
+    ledger.forget_from(7)
+    assert ledger.place_before(100) == 2
+    assert ledger.behind_bytes([("a", "t")]) == 110
+
+
 @pytest.mark.parametrize("later", [[1, 2], [6, 5]])
 def test_a_record_behind_a_later_one_is_in_the_wrong_place(later: list[int]) -> None:
     ledger = Ledger()
