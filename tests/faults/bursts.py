@@ -22,7 +22,7 @@ PAUSE_MAX_S = 8.0
 """Between two strikes: mostly far less. A driver is ready within about as long."""
 
 TWO_AT_ONCE, ONE_OF_MANY, SUPERVISOR = 0.25, 0.5, 0.03
-"""The share of strikes that kill processes of two kinds; one task of several; the supervisor."""
+"""The share of strikes that kill processes of two kinds; one task of several; the supervisor first of all."""
 
 WEIGHTS = {"task": 4, "source": 3, "snapshot": 3, "gateway": 2, "indexer": 2, "driver": 1, "java": 1}
 """Who is struck how often. A driver's death ends its tasks and its source, and those are back last."""
@@ -63,7 +63,7 @@ def _draw_one(random: Random) -> Strike:
     one_of = random.randrange(100) if random.random() < ONE_OF_MANY else None
     pause_s = PAUSE_MAX_S * random.random() ** 3
     if random.random() < SUPERVISOR:
-        wanted, kinds = ("supervisor",), 1
+        wanted = ("supervisor", *wanted)
     return Strike(wanted, kinds, one_of, pause_s)
 
 
@@ -85,12 +85,12 @@ def burst(played: Scene, strikes: Sequence[Strike], killed: Counter[str]) -> Non
 
 
 def _victims(played: Scene, strike: Strike) -> dict[str, list[int]]:
-    if strike.wanted == ("supervisor",):
-        return {"supervisor": [played.service.process.pid]}
     victims: dict[str, list[int]] = {}
     for kind in strike.wanted:
         if len(victims) == strike.kinds:
             break
-        if found := present(played.service, kind):
+        service = played.service
+        found = [service.process.pid] if kind == "supervisor" else present(service, kind)
+        if found:
             victims[kind] = found if strike.one_of is None else [found[strike.one_of % len(found)]]
     return victims
