@@ -132,11 +132,17 @@ class Trial:
 
     def burst(self, kind: str) -> None:
         """Some kills, one upon the other; then all that is owed must come before anything else happens."""
-        played = self.played
+        played, kills, began_s = self.played, self.report.kills.total(), time.monotonic()
         burst(played, draw(self.random), self.report.kills)
+        struck_s = time.monotonic()
         until(lambda: readiness(played.service) == {}, READY_S, "(ready after a burst)")
         played.load.struck()
+        ready_s = time.monotonic()
         played.load.settle()
+        print(
+            f"{self.report.kills.total() - kills} kills in {struck_s - began_s:.1f} s, ready"
+            f" {ready_s - struck_s:.1f} s later, all delivered {time.monotonic() - ready_s:.1f} s after that"
+        )
         played.load.resume()
 
     def hang(self, kind: str) -> None:
