@@ -15,11 +15,11 @@ from accidents import kill, present
 from scene import Scene
 from service_support import is_running, until
 
-STRIKES = (5, 20)
+STRIKES = (5, 40)
 """How many a burst has, at least and at most."""
 
-PAUSE_MAX_S = 8.0
-"""Between two strikes: mostly far less. A driver is ready within about as long."""
+PAUSE_MAX_S = 6.0
+"""Between two strikes: mostly far less. A driver needs about as long until it is ready."""
 
 TWO_AT_ONCE, ONE_OF_MANY, SUPERVISOR = 0.25, 0.5, 0.03
 """The share of strikes that kill processes of two kinds; one task of several; the supervisor first of all."""
