@@ -18,6 +18,7 @@ from fieldfare.storage import open_index_copy, open_index_store
 from fieldfare.storage.addresses import AddressError, settle
 from fieldfare.storage.errors import ElsewhereError, IndexStoreError
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.shared import files
 from fieldfare.storage.shared.address import SharedAddress
 from fieldfare.storage.shared.cache import FileCache
 from fieldfare.storage.shared.files import SharedFiles
@@ -143,6 +144,16 @@ def test_a_copy_in_hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         hdfs.start_namenode()
         fifth = place.publish(5, a=b"one", c=b"three")
         assert place.machine.newest() == fifth and place.machine.path("c").read_bytes() == b"three"
+
+
+def test_what_hdfs_needs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AddressError, match="HADOOP_USER_NAME"):
+        settle(tmp_path / "data", None, "hdfs://me@127.0.0.1:9/in/it")
+    with pytest.raises(AddressError, match=r"hdfs://nobody/in/it/README: .*NameNode"):
+        settle(tmp_path / "data", None, "hdfs://nobody/in/it")
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    with pytest.raises(AddressError, match=r"pip install 'fieldfare\[hdfs\]'"):
+        settle(tmp_path / "data", None, "hdfs://127.0.0.1:9/in/it")
 
 
 def test_another_machine_opens_what_the_store_has(place: Place) -> None:
