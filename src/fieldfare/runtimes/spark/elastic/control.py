@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace as replace_fields
 from pyspark.sql import SparkSession
 
 from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
@@ -52,7 +53,7 @@ from fieldfare.elasticity.manager import (
     KeepConfiguration,
     ReadConfiguration,
 )
-from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, ReleaseHost
+from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, Pulse, ReleaseHost
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.cluster import tasks_folder
@@ -299,7 +300,14 @@ class ElasticControl:
         return self._settings.schedule.at(60 * here.tm_hour + here.tm_min)
 
     def _hand_in(self, name: str, message: object) -> None:
-        self._carry_out(name, self._machines[name].handle(message, time.monotonic()))
+        now = time.monotonic()
+        try:
+            effects = self._machines[name].handle(message, now)
+        except Exception:
+            if isinstance(message, Pulse):  # Each asks for the next: the machine would stand still for ever.
+                heappush(self._timers, (now + SAY_S, next(self._ticks), name, message))
+            raise
+        self._carry_out(name, effects)
 
     def _carry_out(self, name: str, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -324,12 +332,10 @@ class ElasticControl:
         is_done = not self._settings.dry_run
         _log.info("%s%s", wanted.reason, "" if is_done else " (dry run)")
         now_ms = time.time_ns() // 1_000_000
-        self._record.decisions.append(
-            Decision(
-                now_ms, wanted.reason, list(wanted.moves), wanted.new_hosts, list(wanted.released), is_done
-            )
+        decision = Decision(
+            now_ms, wanted.reason, list(wanted.moves), wanted.new_hosts, list(wanted.released), is_done
         )
-        self._record.keep(self._folder.elastic)
+        self._keep_record(replace_fields(self._record, decisions=[*self._record.decisions, decision]))
         if is_done:
             self._inbox.put(("manager", Received("enforcer", wanted)))
 
@@ -361,15 +367,17 @@ class ElasticControl:
         if before is not None and configuration.version <= before.version:
             self._inbox.put(("manager", ConfigurationRead(before)))
             return
-        self._record.configuration = configuration
-        self._record.moves += self._moves.look(before, configuration, time.time_ns() / 1e6)
-        try:
-            self._record.keep(self._folder.elastic)
-        except BaseException:
-            self._record.configuration = before
-            raise
+        moves = self._moves.look(before, configuration, time.time_ns() / 1e6)
+        self._keep_record(
+            replace_fields(self._record, configuration=configuration, moves=[*self._record.moves, *moves])
+        )
         self._inbox.put(("hosts", HostsWanted(configuration.hosts)))
         self._inbox.put(("manager", ConfigurationKept(configuration.version)))
+
+    def _keep_record(self, record: ElasticRecord) -> None:
+        """What is not on disk, as when that is full, was not decided."""
+        record.keep(self._folder.elastic)
+        self._record = record
 
     def _open(self, wanted: MapSlices) -> None:
         """Have slices mapped on an executor, and see that it was there that they were."""
@@ -390,7 +398,9 @@ class ElasticControl:
 
     def _take_wish(self) -> None:
         configuration = self._manager.configuration
-        if configuration.moves or configuration.moving or not self._folder.elastic_wishes.exists():
+        is_busy = configuration.moves or configuration.moving or not self._inbox.empty()
+        # The manager takes one request at a time, and one of the enforcer's may be on its way to it.
+        if is_busy or not self._folder.elastic_wishes.exists():
             return
         move = take_wish(self._folder)
         if move is not None:
