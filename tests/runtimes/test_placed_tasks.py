@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from test_spread_life import Life
 from tests.doses import drawn
@@ -112,7 +112,7 @@ def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, 
         assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
         start = end
     life.check()
-    with pytest.raises(Py4JJavaError) as failed:
+    with pytest.raises(PythonException) as failed:
         matching.match([RecordRange(0, start, start + 9, manifest.number, routing)], 1)
     assert reason(failed.value).endswith(f"the log ends before record {start + 9}, which is to be matched")
     life.log.close()
