@@ -213,10 +213,7 @@ def test_what_cannot_be_elastic_is_refused_before_anything_starts(
 
 
 def test_the_pipeline_is_told_all_of_it() -> None:
-    told = elastic_arguments("1..3", ["09:00-17:00=2..3"], True, MASTER, has_several=True)
+    told = elastic_arguments("1..3", ["09:00-17:00=2..3"], True, 60.0, MASTER, has_several=True)
     options = parse(["--data", "d", *told])
-    assert (options.elastic, options.elastic_schedule, options.elastic_dry_run) == (
-        "1..3",
-        ["09:00-17:00=2..3"],
-        True,
-    )
+    assert (options.elastic, options.elastic_schedule) == ("1..3", ["09:00-17:00=2..3"])
+    assert (options.elastic_dry_run, options.elastic_calm) == (True, 60.0)
