@@ -43,17 +43,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvloop
 from live import GatewayOnly, step_of
 from streams import SPARE_FILES, Arrivals, followed, name_of, open_stream, raise_open_files, rss_bytes_of
 
 from fieldfare.cli.demo.service import Service
-from fieldfare.client import AsyncClient, Client, NewSubscription
+from fieldfare.client import AsyncClient, BatchSettings, Client, NewSubscription
 
 BULK = 2_500
 WARM_S = 10.0
 SEEN_EVERY_S = 1.0
 ARRIVAL_WAIT_S = 20.0
 READ_ONE_IN = 10_000
+LINGER_MS = 20.0
+"""So long an event may wait in the publisher for others: 40 come in this time, and a request costs as much as
+many events."""
 NEVER, SELDOM = "never-read", "seldom-read"
 
 PUBLISHED_AT_ONCE, CONNECTIONS, PUBLISH_S, PUBLISH_RUNS = 500, 4, 4.0, 5
@@ -72,21 +76,22 @@ def register(url: str, subscriptions: int) -> None:
             )
 
 
-def streams_of(number: int | np.ndarray[Any, Any], streams: int) -> tuple[Any, Any]:
-    """The two streams that an event is for."""
-    one = number * step_of(streams) % streams
+def streams_of(number: int | np.ndarray[Any, Any], streams: int, step: int) -> tuple[Any, Any]:
+    """The two streams that an event is for; ``step`` is that of `step_of`."""
+    one = number * step % streams
     return one, (one + streams // 2) % streams
 
 
 async def publish(url: str, streams: int, events_per_s: int, count: int) -> float:
     """Single events, each when it is due; by how much the last one was late."""
-    async with AsyncClient(url) as client, client.publisher() as publisher:
+    step = step_of(streams)
+    async with AsyncClient(url) as client, client.publisher(BatchSettings(linger_ms=LINGER_MS)) as publisher:
         begin_s = time.monotonic()
         for number in range(count):
             due_s = begin_s + number / events_per_s
             if due_s > time.monotonic():
                 await asyncio.sleep(max(due_s - time.monotonic(), 0.002))
-            one, other = streams_of(number, streams)
+            one, other = streams_of(number, streams, step)
             data = {"one": one, "other": other, "number": number, "sent_s": due_s, "pad": PAD}
             publisher.publish({"source": "/service", "type": "t", "data": data})
         return time.monotonic() - due_s
@@ -173,7 +178,7 @@ def measure_load(options: argparse.Namespace, seen: list[tuple[float, int]]) -> 
             slow_readers(service.url, READ_ONE_IN / options.rate),
             watched(service.url, seen),
         ):
-            late_s = asyncio.run(publish(service.url, options.streams, options.rate, count))
+            late_s = uvloop.run(publish(service.url, options.streams, options.rate, count))
             time.sleep(ARRIVAL_WAIT_S)
             pipe.send("enough")
             found: Arrivals = pipe.recv()
@@ -193,7 +198,9 @@ def measure_load(options: argparse.Namespace, seen: list[tuple[float, int]]) -> 
 
 def is_equal(found: Arrivals, streams: int, count: int) -> bool:
     numbers = np.arange(count)
-    expected = np.concatenate([numbers * streams + each for each in streams_of(numbers, streams)])
+    expected = np.concatenate(
+        [numbers * streams + each for each in streams_of(numbers, streams, step_of(streams))]
+    )
     came = found["number"].astype(np.int64) * streams + found["stream"]
     return np.array_equal(np.sort(came), np.sort(expected))
 
