@@ -304,7 +304,7 @@ def test_where_very_many_events_come_a_batch_gathers_more_of_them(
     at = next_end()
     assert slept_s == 0.0  # few come: the first is not to wait
     now_s += 0.05
-    append(1_600)
+    append(400)
     at = next_end()
     assert slept_s == pytest.approx(0.075)  # then it is full
     now_s += 0.05

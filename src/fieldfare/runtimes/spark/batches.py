@@ -51,7 +51,7 @@ class MicroBatchSettings:
     poll_ms: float = 2.0
     gather_from_events_per_s: int = 1_000
     gather_ms: int = 200
-    gather_events: int = 4_000
+    gather_events: int = 1_000
     split_bytes: int = 512 << 10
     tasks: int = 1
     matchers: int = 1
