@@ -29,7 +29,6 @@ from fieldfare.runtimes.indexer import following
 from fieldfare.runtimes.indexer.following import floor, run_indexer
 from fieldfare.runtimes.process.heartbeat import read_beat
 from fieldfare.runtimes.process.locks import FileLock
-from fieldfare.runtimes.spark import batch_planner
 from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.index_cache import IndexCache
@@ -258,59 +257,6 @@ def test_a_batch_is_planned_when_the_index_covers_it_and_not_before(service: Ser
     planner.stop_at_present_end()
     with pytest.raises(RuntimeError, match="does not cover"):
         planner.next_end(at)
-    planner.close()
-
-
-def test_where_very_many_events_come_a_batch_gathers_more_of_them(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two thousand a second: a batch of each 50 ms of them would cost as much as one of 200 ms."""
-    log = open_event_log(service.folder.log_url)
-    stamp, now_s, slept_s = service.change(5), 0.0, 0.0
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now_s
-
-        @staticmethod
-        def sleep(pause_s: float) -> None:
-            nonlocal now_s, slept_s
-            now_s, slept_s = now_s + pause_s, slept_s + pause_s
-            append(10)
-
-    def append(events: int) -> None:
-        log.append([NewRecord("alpha", b"{}\n" * events, events, stamp=stamp)])
-
-    def next_end() -> dict[str, Any]:
-        nonlocal slept_s
-        slept_s = 0.0
-        return planner.next_end(at)
-
-    manifest = bring_index_up_to_date(service.folder)
-    monkeypatch.setattr(batch_planner, "time", Clock)
-    planner = BatchPlanner(service.folder, MicroBatchSettings(wait_ms=20))
-    at: dict[str, Any] = {"ends": planner.first(), "manifest": 0}
-    append(10_000)
-    at = next_end()
-    assert slept_s == 0.0  # nothing is known yet of how many come
-    now_s += 0.05
-    append(100)
-    at = next_end()
-    assert slept_s == pytest.approx(0.15)
-    assert at == {"ends": (3,), "manifest": manifest.number}  # with what came meanwhile
-    now_s += 0.05
-    append(40)
-    at = next_end()
-    assert slept_s == 0.0  # few come: the first is not to wait
-    now_s += 0.05
-    append(400)
-    at = next_end()
-    assert slept_s == pytest.approx(0.075)  # then it is full
-    now_s += 0.05
-    append(9_000)
-    at = next_end()
-    assert slept_s == 0.0
     planner.close()
 
 

@@ -40,7 +40,7 @@ from fieldfare.storage.registry import Put
 pytestmark = pytest.mark.long
 
 FILTERS = ("n >= 0", "n % 3 = 1", "n BETWEEN 10 AND 40", "n = 7 OR n > 90")
-SETTINGS = MicroBatchSettings(max_events=12, wait_ms=0, poll_ms=0, gather_ms=0, split_bytes=40, tasks=2)
+SETTINGS = MicroBatchSettings(max_events=12, wait_ms=0, poll_ms=0, split_bytes=40, tasks=2)
 POISON = b"{\n"
 MATCHERS = pytest.mark.parametrize("matchers", [1, 3])
 """Tasks match what they read, or send it to the matchers that hold its slices."""

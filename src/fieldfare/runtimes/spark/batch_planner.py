@@ -29,7 +29,6 @@ class BatchPlanner:
     def __init__(self, folder: DataFolder, settings: MicroBatchSettings) -> None:
         self._settings = settings
         self._end_at: Offsets | None = None
-        self._planned_s: float | None = None
         self.log = open_event_log(folder.log_url)
         self._store = open_index_store(folder.index_url)
         self._measured = folder.slices
@@ -55,15 +54,12 @@ class BatchPlanner:
         now = self._wait_for_events(starts)
         if now is None:
             return start
-        if self._gather(starts):
-            now = ends_of(self.log)
         ends = ends_of_batch(self.log, starts, self._settings, now)
         if self._end_at is not None:
             ends = tuple(map(min, ends, self._end_at))
         manifest = self._wait_for_index(max(each.last_stamp() for each in self.log.partitions))
         if manifest is None:
             return start
-        self._planned_s = time.monotonic()
         return {"ends": self._tried(starts, ends) if self._suspects else ends, "manifest": manifest}
 
     def _go_on_trying(self, starts: Offsets) -> None:
@@ -93,18 +89,6 @@ class BatchPlanner:
             if self._end_at is not None or time.monotonic() >= until_s:
                 return None
             time.sleep(self._settings.poll_ms / 1000)
-
-    def _gather(self, starts: Offsets) -> bool:
-        """Where very many events come, let more of them come; whether that took time."""
-        if self._end_at is not None or self._planned_s is None:
-            return False
-        waiting = sum(
-            each.backlog_events(start) for each, start in zip(self.log.partitions, starts, strict=True)
-        )
-        wait_s = self._settings.gathers_s(waiting, time.monotonic() - self._planned_s)
-        if wait_s > 0:
-            time.sleep(wait_s)
-        return wait_s > 0
 
     def _wait_for_index(self, stamp: int) -> int | None:
         """The newest manifest, which covers a stamp; None when there is none for a while."""

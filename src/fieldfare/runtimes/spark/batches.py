@@ -31,11 +31,6 @@ class MicroBatchSettings:
         uses less of the processor; stopping the query may take as long.
     poll_ms : float
         How often it looks. More: less of the processor, and on average half of it later.
-    gather_from_events_per_s, gather_ms, gather_events : int
-        Where events come at such a rate or faster, a batch begins no sooner than so long after the one
-        before, unless so many events wait: to plan a batch costs the same, whatever it holds, and with it
-        every process on the way of its events wakes. More milliseconds: less of the processor under load,
-        and events that are that much later; 0: no batch waits.
     split_bytes : int
         A batch of more than this is matched by `tasks` tasks, a smaller one by one.
     tasks : int
@@ -49,19 +44,9 @@ class MicroBatchSettings:
     max_events: int = 200_000
     wait_ms: int = 200
     poll_ms: float = 2.0
-    gather_from_events_per_s: int = 1_000
-    gather_ms: int = 200
-    gather_events: int = 1_000
     split_bytes: int = 512 << 10
     tasks: int = 1
     matchers: int = 1
-
-    def gathers_s(self, waiting_events: int, elapsed_s: float) -> float:
-        """How much longer a batch is to gather events, of which so many have come in so long."""
-        if waiting_events < self.gather_from_events_per_s * elapsed_s:
-            return 0.0
-        full_s = elapsed_s * self.gather_events / max(1, waiting_events)
-        return max(0.0, min(self.gather_ms / 1000, full_s) - elapsed_s)
 
     def as_options(self) -> dict[str, str]:
         """As options of a Spark source, which are texts."""
