@@ -180,6 +180,7 @@ class YarnCluster(_Daemons):
                 "yarn.nodemanager.log-dirs": str(self.folder / "logs"),
                 "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
                 "yarn.nodemanager.delete.debug-delay-sec": "600",
+                "yarn.node-attribute.fs-store.root-dir": (self.folder / "attributes").as_uri(),
             },
         )
         try:
