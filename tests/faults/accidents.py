@@ -6,40 +6,39 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
-from service_support import RunningService, is_running, until
+from service_support import MARKS, RunningService, is_running, until
 
 HOOKS = Path(__file__).parent / "hooks"
 MIB = 1 << 20
 
 
+def present(service: RunningService, kind: str) -> list[int]:
+    """The processes of a kind that there are at this moment."""
+    found = service.processes(MARKS[kind])
+    return found[:1] if kind in ("gateway", "driver", "indexer", "java") else found
+
+
 def victims_of(service: RunningService, kind: str) -> list[int]:
-    """The processes that a kind of accident befalls."""
-    workers = "fieldfare.runtimes.spark.worker_daemon"
-    find: dict[str, Callable[[], list[int]]] = {
-        "driver": lambda: [service.driver],
-        "java": lambda: [service.jvm],
-        "gateway": lambda: [service.gateway],
-        "both": lambda: [service.driver, service.gateway],
-        "task": lambda: service.processes(workers),
-        "source": lambda: service.sources,
-        "indexer": lambda: [service.indexer],
-        "snapshot": lambda: service.processes("fieldfare.runtimes.indexer.snapshot_builder"),
-    }
-    return until(find[kind], why=f"(there is a {kind} to strike)")
+    """The processes that a kind of accident befalls, as soon as there are such."""
+    if kind == "both":
+        return [*victims_of(service, "driver"), *victims_of(service, "gateway")]
+    return until(lambda: present(service, kind), why=f"(there is a {kind} to strike)")
 
 
-def kill(pids: list[int]) -> None:
-    """``kill -9``, and wait until they have ended."""
+def kill(pids: list[int]) -> set[int]:
+    """``kill -9``, and wait until they have ended; gives those that ran until then."""
+    ran = {pid for pid in pids if is_running(pid)}
     for pid in pids:
         with suppress(ProcessLookupError):  # it went with its parent
             os.kill(pid, signal.SIGKILL)
     until(lambda: not any(map(is_running, pids)))
+    return ran
 
 
 def readiness(service: RunningService) -> dict[str, str] | None:

@@ -8,9 +8,11 @@ whose answers gave a ``stamp`` from that on, until the next one does.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from fieldfare.filters import compile_filter
@@ -93,6 +95,8 @@ class Ledger:
     pasts: int = 0
     """How many subscriptions that began in the past have had all that they were owed."""
     _early: dict[tuple[Key, int], set[Position]] = field(default_factory=dict)
+    _offsets: list[int] = field(default_factory=list)
+    """Of the acknowledged records, in their order: what lies behind one is asked before each request."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def sending(self, space: str, events: Iterable[Event]) -> None:
@@ -109,6 +113,7 @@ class Ledger:
             )
             self.records[offset] = space, events, stamp
             self.sizes_bytes[offset] = size_bytes
+            insort(self._offsets, offset)
             self.acknowledged += len(events)
             for key, owed in self.watched.items():
                 if key[0] == space:
@@ -135,7 +140,8 @@ class Ledger:
         """The bytes of all records from the oldest on that some of these subscriptions wait for."""
         with self.lock:
             oldest = min((min(self.waiting[key]) for key in keys if self.waiting.get(key)), default=1 << 62)
-            return sum(size for offset, size in self.sizes_bytes.items() if offset >= oldest)
+            behind = takewhile(lambda offset: offset >= oldest, reversed(self._offsets))
+            return sum(self.sizes_bytes[offset] for offset in behind)
 
     def promise(self, key: Key, text: str, revision: int) -> None:
         """A filter stands from a stamp on, until the next one of the same subscription does."""
@@ -163,7 +169,7 @@ class Ledger:
     def place_before(self, size_bytes: int) -> int | None:
         """The record that has about so many bytes of acknowledged ones behind it; None before there are."""
         with self.lock:
-            for offset in sorted(self.sizes_bytes, reverse=True):
+            for offset in reversed(self._offsets):
                 size_bytes -= self.sizes_bytes[offset]
                 if size_bytes <= 0:
                     return offset
@@ -198,6 +204,14 @@ class Ledger:
             if matches(event)
         }
 
+    def check_order(self) -> None:
+        """Every space's events stand in the log in the order in which its one publisher numbered them."""
+        newest: dict[str, int] = {}
+        for offset, (space, events, _) in sorted(self.records.items()):
+            numbers = [newest.get(space, -1), *(event["data"][NUMBER] for event in events)]
+            hold(numbers == sorted(numbers), "wrong", f"{space}: record {offset} stands behind a later one")
+            newest[space] = numbers[-1]
+
     def forget_from(self, end: int) -> None:
         """Somebody put back a log that ends there: what came later is gone, by no fault of the service."""
         with self.lock:
@@ -208,3 +222,4 @@ class Ledger:
                 self.watched[key] = {at: n for at, n in owed.items() if at.offset < end}
                 self.waiting[key] = {at: left for at, left in self.waiting[key].items() if at < end}
             self.sizes_bytes = {at: size for at, size in self.sizes_bytes.items() if at < end}
+            del self._offsets[bisect_left(self._offsets, end) :]

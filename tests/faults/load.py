@@ -1,15 +1,20 @@
 """A seeded load on a service that suffers: publishers, changers and readers check all they are told.
 
-Several spaces have publishers of one name that count the same sequences; events come as JSON and as Arrow,
-a few at a time and ten thousand; streams and pulls read. What anybody is answered goes into the ledger, and
-what a subscription is given is checked against it on arrival: the right event, of the right space, in order,
-at one place only, matched by the filter that stood, and not acked before. `Load.finish` waits for the rest.
+Several spaces have publishers of one name that count the same sequences, with one request under way or
+five; events come as JSON and as Arrow, a few at a time and ten thousand; streams and pulls read. What anybody
+is answered goes into the ledger, and what a subscription is given is checked against it on arrival: the right
+event, of the right space, in order, at one place only, matched by the filter that stood, and not acked
+before. `Load.finish` waits for the rest.
 """
 
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +23,22 @@ import msgspec
 import pyarrow as pa
 from ledger import Event, Fault, Key, Ledger, hold
 from pipeline_support import TYPED, random_event, random_filter, typed_event
-from readers import CHANGED, Actor, Called, Conversant, Historian, Puller, Reader, Streamer
+from readers import (
+    CHANGED,
+    RETRY_S,
+    Actor,
+    Called,
+    Conversant,
+    Historian,
+    Puller,
+    Reader,
+    Stopped,
+    Streamer,
+)
 from service_support import ARROW, LINES, Api, RunningService, cloud_event, until
 from wire import Wire
 
+from fieldfare.client.in_flight import InFlight
 from fieldfare.model import Position
 
 PACE_S = 0.01
@@ -30,6 +47,9 @@ LARGE_EVENTS = 10_000
 DELIVERED_S = 150.0
 PRODUCER = "p"
 """The name of every space's publisher."""
+UNDER_WAY_MAX = 5
+CHANGES_ITS_WAY = 0.03
+"""The chance, before each request, that a publisher may have another number of them under way from now on."""
 
 COLUMNS = [pa.field(name, pa.string()) for name in ("specversion", "id", "source", "type")]
 SMALL = pa.schema([*COLUMNS, pa.field("data", pa.struct([*TYPED.field("data").type, ("n", pa.int64())]))])
@@ -48,28 +68,85 @@ MAY_REFUSE = {(429, "overloaded"), (503, "disk-full"), (503, "storage"), (503, "
 
 
 class Publisher(Actor):
-    """Publishes numbered events; what was not acknowledged is sent again with the same sequence."""
+    """Publishes numbered events; what was not acknowledged is sent again with the same sequence.
+
+    For a while it has one request under way, and says nothing of order; for a while several, each of which
+    says what it follows, as the client's do.
+
+    Attributes
+    ----------
+    most_at_once
+        How many requests it has had under way at the same time.
+    came_early
+        How many were told that what they follow was not there yet.
+    """
 
     def __init__(self, load: Load, place: int, space: str, seed: str) -> None:
         super().__init__(load, space, seed)
         self._number = place * 10**9
         self._sequence = 0
+        self._under_way_max = 1 if place % 2 else UNDER_WAY_MAX
+        self._under_way: deque[Future[None]] = deque()
+        self._senders = ThreadPoolExecutor(UNDER_WAY_MAX)
+        self._order, self._order_lock = InFlight(), threading.Lock()
+        self.most_at_once = self.came_early = 0
 
     def act(self) -> None:
         until(self._has_room, why="(subscribers keep up)")
+        if self.random.random() < CHANGES_ITS_WAY:
+            self.end_begun()
+            self._under_way_max = self.random.choice((1, 2, UNDER_WAY_MAX))
+        while len(self._under_way) >= self._under_way_max or (self._under_way and self._under_way[0].done()):
+            self._under_way.popleft().result()
         events, content, headers = self._draw()
         headers |= {"fieldfare-producer": PRODUCER, "fieldfare-sequence": str(self._sequence)}
         self.ledger.sending(self.space, events)
-        answer, tries = self.call("POST", "/events", content=content, headers=headers)
-        assert answer.status_code == 200, answer.text
-        document = answer.json()
-        if document["duplicate"]:
-            assert tries > 1, f"{self.space}: sequence {self._sequence} was taken for a repeat: {document}"
+        with self._order_lock:
+            self._order.add(self._sequence)
+        sent = self._sequence, events, content, headers
+        self._under_way.append(self._senders.submit(self._append, *sent, self._under_way_max > 1))
+        self.most_at_once = max(self.most_at_once, sum(not each.done() for each in self._under_way))
+        self._sequence += 1
+        self.stopping.wait(self.load.pace_s)
+
+    def end_begun(self) -> None:
+        """Wait until every request under way is acknowledged."""
+        while self._under_way:
+            self._under_way.popleft().result()
+
+    def stop(self) -> None:
+        self.pause()
+        super().stop()
+        self._senders.shutdown()
+
+    def _append(
+        self, sequence: int, events: list[Event], content: bytes, headers: dict[str, str], is_behind: bool
+    ) -> None:
+        """Send one until it is acknowledged; one that came too early again and again."""
+        where, repeats = f"{self.space}: sequence {sequence}", 0
+        while True:
+            with self._order_lock:
+                follows, front = self._order.follows(sequence), self._order.front
+            order = {"fieldfare-follows": str(follows)} if is_behind else {}
+            answer, tries = self.call("POST", "/events", content=content, headers=headers | order)
+            document = answer.json()
+            repeats += tries - 1
+            if answer.status_code == 200:
+                break
+            is_early = is_behind and document["type"].endswith(":out-of-order")
+            hold(is_early and document["newest"] < sequence, "wrong", f"{where}: {answer.text}")
+            self.came_early += 1
+            with self._order_lock:
+                if front == sequence:
+                    self._order.learn(sequence, document["newest"])
+            if self.stopping.wait(RETRY_S):
+                raise Stopped
+        hold(repeats > 0 or not document["duplicate"], "wrong", f"{where} was taken for a repeat: {document}")
         assert document["count"] == len(events), document
         place = document["offset"], document["stamp"]
         self.ledger.acknowledge(self.space, *place, events, len(content))
-        self._sequence += 1
-        self.stopping.wait(self.load.pace_s)
+        with self._order_lock:
+            self._order.end(sequence, is_taken=True)
 
     def _has_room(self) -> bool:
         return (
@@ -184,6 +261,8 @@ class Load:
         settings = settings or LoadSettings()
         self._wire = wire
         self.calls = 0
+        self.struck_s = float("-inf")
+        """When the service was last struck while it was being struck again and again."""
         self._connect(service)
         self.ledger = Ledger()
         self.large_share, self.pace_s = settings.large_share, settings.pace_s
@@ -226,6 +305,10 @@ class Load:
         self.service, self.url = service, service.url
         if self._wire is not None:
             self._wire.target, self.url = service.url, self._wire.url
+
+    def struck(self) -> None:
+        """The service was struck, and may be again before it is ready: what is due may be late."""
+        self.struck_s = time.monotonic()
 
     @property
     def actors(self) -> list[Actor]:
@@ -303,6 +386,9 @@ class Load:
                 missing = [str(at) for at in sorted(owed.keys() - reader.confirmed.keys())]
                 lacks = f"{key} lacks {len(missing)} of {len(owed)}: {missing[:5]}"
                 raise Fault("lost", lacks) from None
+            reader.check()
+            if key not in self.uncertain:
+                reader.caught_up()
 
     def rewind(self, end: int) -> None:
         """Somebody puts back a log that ends there; which filters change from then on is not known."""
@@ -335,10 +421,12 @@ class Load:
                 continue
             owed = self.ledger.owed(key)
             hold(reader.confirmed == owed, "wrong", f"{key}: {_difference(reader.confirmed, owed)}")
+        self.ledger.check_order()
         repeated = sum(reader.repeated for reader in self.readers.values())
         print(
             f"{self.ledger.acknowledged} events in {len(self.ledger.records)} records, {self._confirmed()}"
             f" messages confirmed, {repeated} came again unacked, {self.ledger.pasts} pasts read,"
+            f" {sum(each.came_early for each in self.publishers)} requests came too early,"
             f" refused: {dict(self.ledger.refusals)}"
         )
 

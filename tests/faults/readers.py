@@ -78,6 +78,7 @@ class Actor:
         try:
             while not self.stopping.is_set():
                 if self.paused.is_set():
+                    self.end_begun()
                     self._at_rest.set()
                     self.stopping.wait(RETRY_S)
                 else:
@@ -91,6 +92,9 @@ class Actor:
     def act(self) -> None:
         """One thing to do."""
         raise NotImplementedError
+
+    def end_begun(self) -> None:
+        """Wait for what was begun and goes on beside `act`."""
 
     def broken_off(self) -> None:
         """An answer did not come, or not to its end."""
@@ -133,12 +137,20 @@ class Reader(Actor):
         """What a stream or an answer that broke off has swallowed may come after younger messages.
 
         For who is back at once is given more before the service has noticed. Until then nobody can say that
-        all up to some message came: such an ack would settle what was swallowed.
+        all up to some message came: such an ack would settle what was swallowed. While the service is struck
+        again and again, it comes when that is over.
         """
         now_s = time.monotonic()
-        recent = [each for each in self._broken_off if now_s - each[0] < SWALLOWED_S]
-        self._broken_off = [*(recent or self._broken_off[-1:]), (now_s, self._newest)]
+        struck_s = self.load.struck_s
+        recent = [each for each in self._broken_off if now_s - max(each[0], struck_s) < SWALLOWED_S]
+        others = [each for each in recent or self._broken_off[-1:] if each[1] != self._newest]
+        self._broken_off = [*others, (now_s, self._newest)]
         self.has_all = False
+
+    def caught_up(self) -> None:
+        """All that is owed was acked, and nothing else comes now: from here on order is strict again."""
+        self.has_all = True
+        self._broken_off.clear()
 
     def take(self, messages: list[tuple[Position, Event]]) -> None:
         """Check messages that came, and ack them until that is answered."""
@@ -361,7 +373,7 @@ class Historian(Actor):
         assert answer.status_code in (200, 201), answer.text
         owed = self.ledger.owed_since(self.space, start, PAST_FILTER)
         given: dict[Position, int] = {}
-        until_s = time.monotonic() + PAST_S
+        asked_s = time.monotonic()
         while not (owed.keys() <= given.keys() or self.stopping.is_set() or self.paused.is_set()):
             body = {"max": 500, "wait_s": 1, "ack_deadline_s": 5}
             answer, _ = self.call("POST", f"/subscriptions/{id}/pull", json=body)
@@ -379,7 +391,7 @@ class Historian(Actor):
                 )
                 given[position] = event["data"]["n"]
             missing = sorted(owed.keys() - given.keys())
-            if time.monotonic() > until_s:
+            if time.monotonic() > max(asked_s, self.load.struck_s) + PAST_S:
                 lacks = f"{self.space}/{id} from {start} lacks {len(missing)} of {len(owed)}: {missing[:3]}"
                 raise Fault("lost", lacks)
             positions = [message["position"] for message in answer.json()["messages"]]

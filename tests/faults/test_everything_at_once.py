@@ -35,6 +35,7 @@ def test_two_spaces_with_publishers_of_one_name_lose_nothing_to_a_killed_gateway
             played.load.flow(played.random.randrange(1, 300))
             played.strike(kind)
         played.load.flow(50)
+        assert max(each.most_at_once for each in played.load.publishers) > 1
 
 
 @pytest.mark.slow

@@ -63,10 +63,13 @@ def test_accidents_of_some_kinds_only_make_a_trial_of_the_usual_length() -> None
 
 def test_trials_side_by_side_are_counted_together_and_share_no_core() -> None:
     assert shares([0, 1, 2, 5, 6], 2) == [[0, 1], [2, 5]]
-    one = Report(7, 1, 20, 5, 2, Counter({"kill java": 2}), Counter({"lost": 1}), ["seed 7"])
-    other = Report(1007, 2, 30, 6, 3, Counter({"kill java": 1, "cut": 1}), Counter(), [])
+    java = Counter({"java": 2})
+    one = Report(7, 1, 20, 5, java, Counter({"kill java": 2}), Counter({"lost": 1}), ["seed 7"])
+    gateways = Counter({"java": 1, "gateway": 2})
+    other = Report(1007, 2, 30, 6, gateways, Counter({"kill java": 1, "cut": 1}), Counter(), [])
     both = json.loads((one + other).line())
     assert (both["seed"], both["trials"], both["operations"], both["kills"]) == (7, 3, 50, 5)
+    assert both["killed"] == {"gateway": 2, "java": 3}
     assert both["accidents"] == {"cut": 1, "kill java": 3}
     assert (both["lost"], both["stuck"], (one + other).said) == (1, 0, ["seed 7"])
 

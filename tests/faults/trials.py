@@ -23,6 +23,7 @@ from random import Random
 from urllib.parse import urlsplit
 
 from accidents import HOOKS, MIB, LossyDisk, fill, frozen, lossy_disk, readiness, victims_of
+from bursts import burst, draw
 from ledger import Fault
 from load import LoadSettings
 from scene import BUSY, Scene, scene
@@ -32,7 +33,10 @@ from wire import Wire
 from fieldfare_lab.kafka_broker import KafkaBroker
 
 KINDS = ("lost", "doubled", "wrong", "foreign", "stuck")
-READY_S = 240.0
+READY_S = 600.0
+"""Longer than the machine needs that does much else besides: who is not ready then never will be."""
+HUNG_S = 20
+"""What has hung so long is started anew: sooner than by default, for a trial hangs often."""
 WEEK_S = 7 * 86_400
 DISK_BYTES = 900 * MIB
 LOAD = LoadSettings(pace_s=0.03, large_share=0.02, bulk_subscriptions=2_500)
@@ -41,13 +45,19 @@ PATH = "/v1/spaces/default/subscriptions/streamed"
 
 @dataclass
 class Report:
-    """What was done to services, and what they broke of what they promise."""
+    """What was done to services, and what they broke of what they promise.
+
+    Attributes
+    ----------
+    kills
+        How often ``kill -9`` ended processes of a kind; ``all`` of them when the power fails.
+    """
 
     seed: int
     trials: int = 0
     operations: int = 0
     deliveries: int = 0
-    kills: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
     accidents: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
@@ -68,9 +78,17 @@ class Report:
     def line(self) -> str:
         """The report as one line of JSON."""
         broken = {kind: self.broken[kind] for kind in KINDS}
-        counts = {"operations": self.operations, "kills": self.kills, "faults": self.accidents.total()}
+        counts = {
+            "operations": self.operations,
+            "kills": self.kills.total(),
+            "faults": self.accidents.total(),
+        }
         more = {"seed": self.seed, "trials": self.trials, "deliveries": self.deliveries}
-        return json.dumps(counts | broken | more | {"accidents": dict(sorted(self.accidents.items()))})
+        kinds = {
+            "killed": dict(sorted(self.kills.items())),
+            "accidents": dict(sorted(self.accidents.items())),
+        }
+        return json.dumps(counts | broken | more | kinds)
 
 
 class Trial:
@@ -112,8 +130,23 @@ class Trial:
         self.played.load.flow(self.random.randrange(1, 300), READY_S)
 
     def kill(self, kind: str) -> None:
-        self.report.kills += 1 + (kind in ("both", "starting"))
+        self.report.kills.update(SEVERAL.get(kind, (kind,)))
         self.played.strike(kind)
+
+    def burst(self, kind: str) -> None:
+        """Some kills, one upon the other; then all that is owed must come before anything else happens."""
+        played, kills, began_s = self.played, self.report.kills.total(), time.monotonic()
+        burst(played, draw(self.random), self.report.kills)
+        struck_s = time.monotonic()
+        until(lambda: readiness(played.service) == {}, READY_S, "(ready after a burst)")
+        played.load.struck()
+        ready_s = time.monotonic()
+        played.load.settle()
+        print(
+            f"{self.report.kills.total() - kills} kills in {struck_s - began_s:.1f} s, ready"
+            f" {ready_s - struck_s:.1f} s later, all delivered {time.monotonic() - ready_s:.1f} s after that"
+        )
+        played.load.resume()
 
     def hang(self, kind: str) -> None:
         """SIGSTOP for a while: sometimes long enough to be noticed."""
@@ -145,7 +178,7 @@ class Trial:
         played.service.kill()
         disk.drop_old()
         played.data = after / "data"
-        self.report.kills += 1
+        self.report.kills["all"] += 1
         played.restart()
 
     def full(self, kind: str) -> None:
@@ -249,15 +282,20 @@ def nonsense(random: Random) -> bytes:
 ACCIDENTS: dict[str, Callable[[Trial, str], None]] = {
     name: getattr(Trial, name)
     for name in (
-        *("kill", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files", "nonsense"),
+        *("kill", "burst", "hang", "strand", "power", "full", "failing", "clock", "cut", "slow", "files"),
+        "nonsense",
     )
 }
+
+SEVERAL = {"both": ("driver", "gateway"), "starting": ("driver", "driver")}
+"""Who is killed by accidents of two kills."""
 
 PROCESSES = ("gateway", "driver", "task", "source", "java", "indexer")
 DECK = (
     *(f"kill {kind}" for kind in (*PROCESSES, "snapshot", "both", "starting", "supervisor")),
     *("kill gateway", "kill gateway", "kill indexer", "kill task", "kill both"),
     *(f"hang {kind}" for kind in PROCESSES),
+    *("burst", "burst"),
     *("power", "power", "full", "failing", "failing", "clock", "cut", "slow", "nonsense"),
     *("files gateway", "files driver", "files indexer"),
 )
@@ -320,7 +358,9 @@ def run_trial(
     apart = not NEEDS_DISK.isdisjoint(map(kind_of, names))
     if broker is not None:
         environment["FIELDFARE_LOG"] = f"kafka://{broker.address}/trial-{seed}?partitions=1"
-    options = {**BUSY, "retention_bytes": 32 * MIB, "disk_free_min_bytes": 0, "pipeline_stall_s": 20}
+    options = {**BUSY, "retention_bytes": 32 * MIB, "disk_free_min_bytes": 0}
+    if "hang" in map(kind_of, names):
+        options["pipeline_stall_s"] = HUNG_S
     wire = Wire()
     name = "the start"
     try:

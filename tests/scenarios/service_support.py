@@ -24,6 +24,16 @@ DEADLINE_S = 180.0
 SERVE = "from fieldfare.cli import main; main()"
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 LINES = {"content-type": "application/x-ndjson"}
+MARKS = {
+    "gateway": "-m fieldfare.gateway",
+    "driver": "-m fieldfare.runtimes.spark.driver",
+    "indexer": "-m fieldfare.runtimes.indexer --",
+    "java": "org.apache.spark.deploy.SparkSubmit",
+    "source": "python_streaming_source_runner",
+    "task": "fieldfare.runtimes.spark.worker_daemon",
+    "snapshot": "fieldfare.runtimes.indexer.snapshot_builder",
+}
+"""What a process of a kind has in its command line."""
 
 Value = TypeVar("Value")
 
@@ -124,24 +134,24 @@ class RunningService:
 
     @property
     def gateway(self) -> int:
-        return until(lambda: self.processes("-m fieldfare.gateway"))[0]
+        return until(lambda: self.processes(MARKS["gateway"]))[0]
 
     @property
     def driver(self) -> int:
-        return until(lambda: self.processes("-m fieldfare.runtimes.spark.driver"))[0]
+        return until(lambda: self.processes(MARKS["driver"]))[0]
 
     @property
     def indexer(self) -> int:
-        return until(lambda: self.processes("-m fieldfare.runtimes.indexer --"))[0]
+        return until(lambda: self.processes(MARKS["indexer"]))[0]
 
     @property
     def sources(self) -> list[int]:
         """The process in which the query's source plans its batches."""
-        return self.processes("python_streaming_source_runner")
+        return self.processes(MARKS["source"])
 
     @property
     def jvm(self) -> int:
-        return until(lambda: self.processes("org.apache.spark.deploy.SparkSubmit"))[0]
+        return until(lambda: self.processes(MARKS["java"]))[0]
 
     @property
     def heartbeat(self) -> dict[str, Any]:
@@ -166,7 +176,7 @@ class RunningService:
                 return (
                     answered
                     and self.heartbeat["pid"] in self.processes("spark.driver")
-                    and indexer in self.processes("-m fieldfare.runtimes.indexer --")
+                    and indexer in self.processes(MARKS["indexer"])
                 )
 
             until(ready, deadline_s, why=self.console, every_s=0.1)
