@@ -24,7 +24,7 @@ from fieldfare_lab.kafka_broker import find_free_port
 from fieldfare_lab.maven import fetched
 
 VERSION = "3.5.0"
-READY_S = 90.0
+READY_S = 180.0
 ARTIFACTS = tuple(
     f"org.apache.hadoop:hadoop-{name}:{VERSION}"
     for name in (
