@@ -22,21 +22,19 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class Note:
-    """What a task has read, a line of a file: when, how many records and bytes, how old each was."""
+    """What a task has read, a line of a file: when, how many events and bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.records = self.size_bytes = 0
-        self.ages_ms: list[float] = []
+        self.events = self.size_bytes = 0
 
-    def add(self, size_bytes: int, appended_ms: int) -> None:
-        self.records += 1
+    def add(self, size_bytes: int, events: int) -> None:
+        self.events += events
         self.size_bytes += size_bytes
-        self.ages_ms.append(time.time() * 1000 - appended_ms)
 
     def write(self) -> None:
-        if self.records:
-            line = json.dumps([time.time(), self.records, self.size_bytes, self.ages_ms]) + "\n"
+        if self.events:
+            line = json.dumps([time.time(), self.events, self.size_bytes]) + "\n"
             with self._path.open("a") as file:
                 file.write(line)
 
@@ -52,7 +50,7 @@ class ReadRows:
         for batch in batches:
             sizes = pc.binary_length(batch.column("value")).to_pylist()
             for size_bytes, header in zip(sizes, batch.column("header").to_pylist(), strict=True):
-                note.add(size_bytes, msgspec.json.decode(header, type=RecordHeader).appended_ms)
+                note.add(size_bytes, msgspec.json.decode(header, type=RecordHeader).count)
         note.write()
         yield from ()
 
@@ -68,7 +66,7 @@ class ReadRanges:
         for batch in batches:
             for row in batch.to_pylist():
                 for record in partitions[row["partition"]].read(row["start"], row["end"]):
-                    note.add(len(record.payload), record.appended_ms)
+                    note.add(len(record.payload), record.count)
         note.write()
         yield from ()
 
