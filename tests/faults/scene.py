@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from accidents import kill, readiness, victims_of
 from load import Load, LoadSettings
 from service_support import RunningService, is_running, until
@@ -19,6 +20,7 @@ from wire import Wire
 
 from fieldfare.runtimes.process.restarts import RestartSettings
 from fieldfare.storage.folder import DataFolder
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
 BUSY = {"maintenance_s": 0.3, "heartbeat_s": 1, "retention_bytes": 8 << 20}
 """Retention and compaction all the time; streams look every second whether they are to end."""
@@ -98,6 +100,22 @@ class Scene:
     def rest(self) -> None:
         """A pipeline that died five times in a row, as soon as it was ready, is given up: let it live."""
         self.linger(RestartSettings().quick_s)
+
+
+@contextmanager
+def logs_in(keeper: str, within: Path | None = None) -> Iterator[dict[str, str]]:
+    """What a service is told whose logs are in ``sqlite``, or in ``kafka``, with a broker of its own.
+
+    Skips the test where there can be no broker; `within` is where it writes. One partition: the ledger knows
+    a record by its offset.
+    """
+    if keeper == "sqlite":
+        yield {}
+        return
+    if (reason := why_no_broker()) is not None:
+        pytest.skip(reason)
+    with KafkaBroker(within=within) as broker:
+        yield {"log": f"kafka://{broker.address}/events?partitions=1"}
 
 
 @contextmanager

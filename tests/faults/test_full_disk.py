@@ -9,6 +9,8 @@ from accidents import MIB, fill, kill, readiness, small_disk, victims_of
 from scene import BUSY, CALM_LOAD, Scene, scene
 from service_support import until
 
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
+
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 DISK_BYTES = 192 * MIB
@@ -63,3 +65,33 @@ def test_publishers_are_held_back_before_the_disk_is_full(tmp_path: Path) -> Non
         played.load.flow(100)
         fill_and_free(played, full_s=5, leave_bytes=32 * MIB)
         assert set(played.load.ledger.refusals) == {(429, "overloaded")}
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_brokers_stops_nobody_for_good(tmp_path: Path) -> None:
+    """A broker whose only disk is full ends by itself. Publishers hear that nothing is appended; once there
+    is room, somebody starts the broker."""
+    if (reason := why_no_broker()) is not None:
+        pytest.skip(reason)
+    with (
+        small_disk(tmp_path / "disk", 2 * DISK_BYTES) as disk,
+        KafkaBroker(within=disk) as broker,
+        scene(
+            tmp_path / "data", 94, CALM_LOAD, **BUSY, log=f"kafka://{broker.address}/events?partitions=1"
+        ) as played,
+    ):
+        played.load.flow(100)
+        refusals = played.load.ledger.refusals
+        for full_s in (1, 20):
+            known = sum(refusals.values())
+            ballast = fill(disk)
+            until(lambda: not broker.is_running, 60, "(the broker ends)")
+            until(lambda n=known: sum(refusals.values()) > n, 60, "(publishers are told)")
+            until(lambda: readiness(played.service) or played.load.check() < 0, 60, "(it is not ready)")
+            played.linger(full_s)
+            assert played.service.process.poll() is None, "the service gave up"
+            ballast.unlink()
+            broker.start_again()
+            until(lambda: readiness(played.service) == {}, 120, "(ready again)")
+            played.load.flow(100, 120)
+        assert (503, "storage") in refusals, refusals

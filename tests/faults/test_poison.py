@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from accidents import HOOKS, readiness
-from scene import BUSY, Scene, scene
+from scene import BUSY, Scene, logs_in, scene
 from service_support import Api, cloud_event, until
-
-from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
 
 pytestmark = pytest.mark.service
 
@@ -26,12 +23,6 @@ def hooks(tmp_path: Path) -> tuple[dict[str, str], Path, Path]:
     poison, clock = tmp_path / "poison.txt", tmp_path / "clock.txt"
     clock.write_text("0")
     return {"FAULT_POISON": str(poison), "FAULT_CLOCK": str(clock), "PYTHONPATH": str(HOOKS)}, poison, clock
-
-
-def broker() -> KafkaBroker:
-    if (reason := why_no_broker()) is not None:
-        pytest.skip(reason)
-    return KafkaBroker()
 
 
 def publish_sour(played: Scene) -> int:
@@ -82,24 +73,22 @@ def test_a_record_that_makes_matching_raise_and_a_clock_that_jumps_hold_nobody_u
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("how", "matchers", "log"),
+    ("how", "matchers", "keeper"),
     [
         *(("raise", 1, "sqlite"), ("kill", 1, "sqlite"), ("raise", 2, "sqlite"), ("kill", 2, "sqlite")),
         *(("raise", 1, "kafka"), ("kill", 2, "kafka")),
     ],
 )
 def test_a_record_that_no_task_survives_holds_nobody_up(
-    tmp_path: Path, how: str, matchers: int, log: str
+    tmp_path: Path, how: str, matchers: int, keeper: str
 ) -> None:
     """Also one that ends its process (a fault in a library), where it is read or at a matcher that it was
     sent to; and after the bug is mended."""
     environment, poison, _ = hooks(tmp_path)
     poison.write_text(f"{SOUR}\n{how}")
     held = {"partitioning": "hash", "matchers": matchers}
-    with nullcontext() if log == "sqlite" else broker() as keeps:
-        if keeps is not None:
-            held["log"] = f"kafka://{keeps.address}/events?partitions=1"
-        check_that_it_holds_nobody_up(tmp_path / "data", environment, poison, held)
+    with logs_in(keeper) as logs:
+        check_that_it_holds_nobody_up(tmp_path / "data", environment, poison, held | logs)
 
 
 def check_that_it_holds_nobody_up(

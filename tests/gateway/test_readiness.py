@@ -14,6 +14,7 @@ from gateway_support import event, run, running
 
 from fieldfare.gateway.upkeep import figures, readiness
 from fieldfare.gateway.upkeep.readiness import PipelineWatch
+from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.folder import DataFolder
 
 DAY_MS = 86_400_000
@@ -161,9 +162,43 @@ def test_asking_for_readiness_never_fills_the_writers_queue(tmp_path: Path, monk
     run(work)
 
 
+def test_a_log_that_cannot_be_read_is_told_in_time_and_nothing_else_is_blamed(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The broker is gone: whoever asks the log for its end waits ten seconds for an error."""
+    monkeypatch.setattr(readiness, "PROBE_S", 0.5)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            gives_up, asked = threading.Event(), 0
+
+            def ends(log: object) -> tuple[int, ...]:
+                nonlocal asked
+                asked += 1
+                gives_up.wait(60)
+                raise EventLogError("no broker answers")
+
+            async def checks() -> dict[str, str]:
+                return (await r.client.get("/readyz")).json()["checks"]
+
+            ready = await checks()
+            with monkeypatch.context() as patched:
+                patched.setattr(figures, "ends_of", ends)
+                for told in await asyncio.gather(*(checks() for _ in range(20))):
+                    assert told == ready | {"log": "the log cannot be read: no answer for 0.5 s"}
+                seen, _ = asked, gives_up.set()
+                assert seen <= 2  # readiness, and who keeps the figures
+                while (told := await checks())["log"] != "the log cannot be read: no broker answers":
+                    assert told["log"].startswith("the log cannot be read")
+            while await checks() != ready:
+                await asyncio.sleep(0.01)
+
+    run(work)
+
+
 def test_a_registry_that_hangs_is_told_and_events_are_taken_all_the_same(tmp_path: Path, monkeypatch) -> None:
     """Somebody's backup tool keeps registry.db locked: nobody can subscribe, but publishers go on."""
-    monkeypatch.setattr(readiness, "PROBE_S", 0.05)
+    monkeypatch.setattr(readiness, "PROBE_S", 0.5)
 
     async def work() -> None:
         async with running(tmp_path) as r:

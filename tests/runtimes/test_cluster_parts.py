@@ -113,6 +113,9 @@ def test_a_cluster_s_settings_name_the_archive(tmp_path: Path, monkeypatch: pyte
     found = cluster_config("spark://127.0.0.1:7077", {}, tmp_path)
     path = found["spark.archives"].removeprefix("file://").removesuffix("#fieldfare")
     assert Path(path).is_file() and found["spark.executorEnv.PYTHONPATH"] == "./fieldfare"
+    # There executors would each fetch and unpack it from the driver besides.
+    on_yarn = cluster_config("yarn", {}, tmp_path)
+    assert on_yarn["spark.yarn.dist.archives"] == found["spark.archives"] and "spark.archives" not in on_yarn
 
 
 class Cluster:

@@ -20,6 +20,8 @@ from fieldfare.partitioning import Extents, HashPartitioning
 from fieldfare.partitioning.placing import read_extents
 from fieldfare.pipeline.access_point import by_space, decode, record_batch
 from fieldfare.planning.choosing import PARTITIONINGS, choose_partitioning
+from fieldfare.runtimes.spark.spread import rows
+from fieldfare.runtimes.spark.spread.rows import RouteRows
 from fieldfare.spark import Partitioned, match, save_index
 from fieldfare.storage import open_event_log, open_index_store, open_match_log
 from fieldfare.storage.errors import IndexStoreError
@@ -173,6 +175,27 @@ def test_a_frame_matches_the_same_however_it_is_partitioned(
     assert len(expected) > 5_000
     spread = Partitioned(name, matchers=3, forwarding="balanced", segments_per_matcher=2)
     assert triples(match(trades, watchers, keep=["id", "price"], partitioned=spread)) == expected
+
+
+@pytest.mark.parametrize(("policy", "is_measured"), [("adaptive", True), ("subscription_count", False)])
+def test_a_frames_events_are_forwarded_by_what_slices_took_for_the_sample(
+    trades: DataFrame, watchers: DataFrame, monkeypatch: pytest.MonkeyPatch, policy: str, is_measured: bool
+) -> None:
+    """Tasks match it before the plan is made; where nobody asks how fast a slice is, they need not."""
+    made: list[RouteRows] = []
+
+    def route_rows(*arguments: object) -> RouteRows:
+        made.append(RouteRows(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(rows, "RouteRows", route_rows)
+    spread = Partitioned("attribute_space", matchers=3, forwarding=policy, segments_per_matcher=2)
+    found = triples(match(trades, watchers, keep=["id", "price"], partitioned=spread))
+    assert found == triples(match(trades, watchers, keep=["id", "price"]))
+    (route,) = made
+    loads = route.forwarding.loads
+    assert loads is not None and route.forwarding.policy == policy
+    assert (loads.measured_per_s > 0).any() == is_measured
 
 
 def test_a_saved_index_can_be_spread_too(trades: DataFrame, watchers: DataFrame, tmp_path: Path) -> None:

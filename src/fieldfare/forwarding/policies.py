@@ -32,6 +32,8 @@ class ForwardingPolicy(Protocol):
 
     follows_batch: ClassVar[bool]
     """Whether the cost of a slice grows with what is being sent to it; see `forward_batch`."""
+    by_rate: ClassVar[bool]
+    """Whether it looks at how fast slices match."""
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:
         """The cost of sending the next event to each candidate: float64[n, c].
@@ -53,6 +55,7 @@ class Adaptive:
     """
 
     follows_batch: ClassVar[bool] = True
+    by_rate: ClassVar[bool] = True
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:
         rate = loads.matches_per_s
@@ -90,6 +93,7 @@ class Balanced:
     """
 
     follows_batch: ClassVar[bool] = True
+    by_rate: ClassVar[bool] = True
     holders: Slices = field(compare=False)
     exponent: float = 8.0
 
@@ -111,6 +115,7 @@ class ResponseTime:
     """The shortest processing time as of the last report: what the paper compares `Adaptive` with."""
 
     follows_batch: ClassVar[bool] = False
+    by_rate: ClassVar[bool] = True
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:
         cost: Floats = (loads.queue_length + 1) / loads.matches_per_s
@@ -122,6 +127,7 @@ class SubscriptionCount:
     """The fewest subscriptions to search (section III.B.1)."""
 
     follows_batch: ClassVar[bool] = False
+    by_rate: ClassVar[bool] = False
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:
         return loads.subscriptions[candidates]
@@ -132,6 +138,7 @@ class Random:
     """Any candidate, by chance: the paper's baseline. `rng` is the caller's, seeded."""
 
     follows_batch: ClassVar[bool] = False
+    by_rate: ClassVar[bool] = False
     rng: np.random.Generator = field(compare=False)
 
     def costs(self, loads: LoadTable, now: float, candidates: Slices, ahead: Floats) -> Floats:

@@ -21,7 +21,7 @@ from fieldfare.gateway.upkeep.readiness import (
     DISK_FULL_BYTES,
     HeartbeatWatch,
     PipelineWatch,
-    WriterProbe,
+    Probe,
     disk_free_bytes,
 )
 from fieldfare.gateway.writer import Writer
@@ -62,8 +62,9 @@ class Figures:
         self._pipeline = PipelineWatch(folder.heartbeat, stale_s)
         self._indexer = HeartbeatWatch("indexer", folder.heartbeat_of("indexer"), stale_s)
         self._probes = (
-            WriterProbe("log", lambda: self.writer.probe()),
-            WriterProbe("registry", self.subscriptions.probe),
+            Probe("the log cannot be read", lambda: asyncio.to_thread(self._read)),
+            Probe("the log cannot be written", lambda: self.writer.probe()),
+            Probe("the registry cannot be written", self.subscriptions.probe),
         )
         self._read()
 
@@ -80,19 +81,27 @@ class Figures:
         self.pushes.observe()
 
     def _read(self) -> None:
+        tip = self.tail.tip
+        # A broker may let one wait for seconds: nobody waits for who waits for it.
+        self._log_end = sum(ends_of(self.log))
+        self.load.lag_events = self.tail.lag_events()
+        self._look(tip)
+
+    def _look(self, tip: int) -> None:
+        """Take in what stands in files of this machine."""
         with self._lock:
-            tip = self.tail.tip
-            self._log_end = sum(ends_of(self.log))
-            self.load.lag_events = self.tail.lag_events()
             self.load.disk_free_bytes = disk_free_bytes(self.settings.data)
             now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
             self._pipeline.look(tip, self._log_end, now_s, now_ms)
             self._indexer.look(now_s, now_ms)
 
     async def checks(self) -> dict[str, str]:
-        """Of each thing that the service needs ``ready``, or a sentence why it is not."""
-        await self.observe()
-        log, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
+        """Of each thing that the service needs ``ready``, or a sentence why it is not; in bounded time."""
+        await self.tail.catch_up()
+        readable, writable, registry = await asyncio.gather(*(probe.state() for probe in self._probes))
+        if readable != "ready":
+            await asyncio.to_thread(self._look, self.tail.tip)
+        log = writable if writable != "ready" else readable
         checks = {
             "pipeline": self._pipeline.state(time.monotonic()),
             "indexer": self._indexer.state(time.monotonic()),

@@ -22,7 +22,7 @@ DISK_FULL_BYTES = 1 << 20
 """With less a disk is full, also for those who keep no reserve."""
 
 PROBE_S = 2.0
-"""So long the writer may take to answer."""
+"""So long the log or the registry may take to answer."""
 
 
 class LastBeat(msgspec.Struct):
@@ -165,38 +165,38 @@ class PipelineWatch:
         return state
 
 
-class WriterProbe:
-    """Asks whether something can be written: one question at a time, whoever wants to know.
+class Probe:
+    """Asks whether something can be done: one question at a time, whoever wants to know.
 
     Parameters
     ----------
-    what
-        The log or the registry, for people.
-    write
-        Writes nothing, in the way in which others write something.
+    problem
+        What to say when it cannot, for people.
+    ask
+        Does nothing, in the way in which others do something.
     """
 
-    def __init__(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
-        self._what = what
-        self._write = write
+    def __init__(self, problem: str, ask: Callable[[], Awaitable[object]]) -> None:
+        self._problem = problem
+        self._do = ask
         self._asked: asyncio.Task[str] | None = None
 
     async def state(self) -> str:
-        """``ready``, or why it cannot be written. Waits for `PROBE_S` at most."""
+        """``ready``, or why it cannot be done. Waits for `PROBE_S` at most."""
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_task(self._ask())
         asked = self._asked
         done, _ = await asyncio.wait([asked], timeout=PROBE_S)
         if not done:
             # It stays asked: who comes next waits for the same answer, and adds nothing to the queue.
-            return f"the {self._what} cannot be written: no answer for {PROBE_S:g} s"
+            return f"{self._problem}: no answer for {PROBE_S:g} s"
         return asked.result()
 
     async def _ask(self) -> str:
         try:
-            await self._write()
+            await self._do()
         except Exception as error:
-            return f"the {self._what} cannot be written: {error or type(error).__name__}"
+            return f"{self._problem}: {error or type(error).__name__}"
         finally:
             self._asked = None
         return "ready"

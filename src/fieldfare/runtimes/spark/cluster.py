@@ -76,8 +76,10 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
         config["spark.driver.host"] = config["spark.driver.bindAddress"] = _address_towards(host)
     if WORKER_PYTHON not in properties:
         archive = write_worker_archive(_writable(ARCHIVES, scratch))
+        # YARN brings it to each node once; what has the other name each executor asks the driver for, too.
+        shipped = "spark.yarn.dist.archives" if master == "yarn" else "spark.archives"
         config |= {
-            "spark.archives": f"{archive.resolve().as_uri()}#{UNPACKED}",
+            shipped: f"{archive.resolve().as_uri()}#{UNPACKED}",
             "spark.executorEnv.PYTHONPATH": f"./{UNPACKED}",
         }
     return config

@@ -3,11 +3,15 @@
     events ─▶ route (AP) ─▶ shuffled by matcher ─▶ match each slice's events (M) ─▶ ids of what each matches
 
 A subscription meets an event once, wherever it is stored, so there is nothing to merge after M.
+
+Where events have a choice, tasks first match the sample at each slice, and say how long that takes: the plan
+is made once, so what its own tasks would measure comes too late for it. Their executors have the index then.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +19,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fieldfare.forwarding import policy_of
+from fieldfare.forwarding import LoadReport, LoadTable, policy_of
 from fieldfare.matching.events.arrow_decoder import columns_from_arrow
 from fieldfare.model import Path as AttributePath
 from fieldfare.partitioning.placing import read_extents
 from fieldfare.pipeline.dispatch import Forwarding
+from fieldfare.pipeline.slices import Searched
 from fieldfare.planning.choosing import choose_partitioning
 from fieldfare.runtimes.spark.compile import CompiledSubscriptions
 from fieldfare.runtimes.spark.event_columns import EventColumns, by_place, one_row_each, place_name
@@ -31,7 +36,9 @@ from fieldfare.runtimes.spark.saved_index import SavedIndex
 from fieldfare.runtimes.spark.shipping import ShippedIndex, ship_index
 
 VISIT, MATCHER, SLICE = "visit", "matcher", "slice"
+_MEASURED = "slice long, events long, seconds double"
 SAMPLE_EVENTS = 4096
+MEASURED_TIMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class Partitioned:
         Default: as many as tasks run at once.
     forwarding : str
         To which of its candidates an event goes: ``adaptive``, ``response_time``, ``subscription_count``,
-        ``random`` or ``balanced``. Loads are not measured here: they are taken from the subscriptions.
+        ``random`` or ``balanced``. What a slice takes is measured once, with the sample.
     segments_per_matcher : int
         Into how many pieces for each matcher an attribute is cut. More: an event meets fewer subscriptions;
         fewer: a subscription is stored less often.
@@ -81,14 +88,24 @@ def match_partitioned(events: DataFrame, compiled: CompiledSubscriptions, settin
         settings.partitioning, matchers, extents, sample, settings.segments_per_matcher
     )
     holders = [part.matcher for part in partitioning.slices]
-    policy_of(settings.forwarding, holders, np.random.default_rng(0))
+    policy = policy_of(settings.forwarding, holders, np.random.default_rng(0))
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as folder:
         index = Path(folder) / "index"
         saved = SavedIndex.write(index, compiled, partitioning, entries, extents)
         shipped = ship_index(session, saved, index)
         routing = EventColumns.of(events.schema, partitioning.paths)
         matching = EventColumns.of(events.schema, saved.slices.paths)
-    route = routing.call(RouteRows(shipped, settings.forwarding), f"struct<{MATCHER}: int, {SLICE}: int>")
+        loads = LoadTable.of_sizes([part.size for part in saved.space.slices])
+        # Slices that hold the same are as fast, and a single one is no choice.
+        is_choice = (
+            partitioning.route(sample).candidates.shape[1] > 1 and len(set(partitioning.originals)) > 1
+        )
+        if policy.by_rate and is_choice:
+            known = MeasureSlices(shipped, _first_batch(looked_at, saved.slices.paths))
+            loads.take(known.reports(session, 1 + max(holders)))
+    route = routing.call(
+        RouteRows(shipped, Forwarding(settings.forwarding, loads)), f"struct<{MATCHER}: int, {SLICE}: int>"
+    )
     visits = one_row_each(by_place(events), VISIT, route)
     visits = visits.withColumns({name: F.col(VISIT).getField(name) for name in (MATCHER, SLICE)})
     found = matching.call(MatchSlices(shipped), "string", F.col(SLICE))
@@ -112,13 +129,13 @@ class RouteRows:
     """AP: for each event the slices that it visits, and their matchers."""
 
     shipped: ShippedIndex
-    forwarding: str
+    forwarding: Forwarding
 
     def __call__(self, events: pa.RecordBatch, _more: Sequence[pa.Array]) -> Iterator[pa.Array]:
         slices = self.shipped.open().slices
         columns = columns_from_arrow(events, slices.partitioning.paths)
         visits: list[NDArray[np.int64]] = [np.zeros((0, 3), np.int64)]
-        for part in slices.dispatch(columns, Forwarding(self.forwarding)):
+        for part in slices.dispatch(columns, self.forwarding):
             for number, positions in zip(part.slices, part.positions, strict=True):
                 visit = np.full((len(positions), 3), (0, part.matcher, number), np.int64)
                 visit[:, 0] = part.events[positions]
@@ -151,6 +168,44 @@ class MatchSlices:
         by_slice = pa.ListArray.from_arrays(starts, pa.concat_arrays(found))
         numbers = by_slice.take(pa.array(np.argsort(order))).flatten().to_numpy()
         yield from lists_of_ids(_starts(counts), numbers, saved.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSlices:
+    """For ``mapInArrow``: how long slices take for those events of a sample that may visit them."""
+
+    shipped: ShippedIndex
+    sample: pa.RecordBatch
+
+    def reports(self, session: SparkSession, tasks: int) -> list[LoadReport]:
+        """What tasks measure; of a slice that none of the sample may visit nothing."""
+        parts = self.shipped.space.slices
+        rows = session.range(0, len(parts), 1, tasks).mapInArrow(self, _MEASURED).collect()
+        return [
+            LoadReport(row[SLICE], 0.0, 0.0, 0.0, row.events / row.seconds, parts[row[SLICE]].size)
+            for row in rows
+        ]
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        slices = self.shipped.open().slices
+        columns = columns_from_arrow(self.sample, slices.partitioning.paths)
+        candidates = slices.partitioning.route(columns).candidates
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            visitors = np.flatnonzero((candidates == number).any(axis=1))
+            if not len(visitors):
+                continue
+            # As many everywhere, some more than once: what a batch costs besides its events counts as little.
+            events = self.sample.take(pa.array(np.resize(visitors, SAMPLE_EVENTS)))
+            index = slices.index(number)
+            took_s = [self._time_s(events, index) for _ in range(1 + MEASURED_TIMES)]
+            # The first time it is mapped, and what searches it is loaded; of the others the least disturbed.
+            values = ([number], [SAMPLE_EVENTS], [min(took_s[1:])])
+            yield pa.RecordBatch.from_arrays([*map(pa.array, values)], names=[SLICE, "events", "seconds"])
+
+    def _time_s(self, events: pa.RecordBatch, index: Searched) -> float:
+        started_s = time.perf_counter()
+        match_rows(events, index)
+        return time.perf_counter() - started_s
 
 
 def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:

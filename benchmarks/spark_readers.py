@@ -1,0 +1,190 @@
+"""An event log in Kafka, read by Spark's tasks: by Spark's own connector, and by the reader of ours.
+
+    python benchmarks/spark_readers.py [--json] [--megabytes 400]
+
+Both are streaming queries of the service's session, with as many tasks as the topic has partitions, and the
+same function for what a task has read: it counts records and bytes in Python, and notes when. The connector's
+rows come from Java, the header among them, which is read as the service reads it; ours are ranges, which the
+Python workers read with consumers that they keep. A broker of one node on loopback keeps the topic. Maven
+fetches the connector's jars once.
+
+mb_per_s, records_per_s
+    Of a backlog, records of 100 KB and of 1 KB: from the first quarter to the last batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fieldfare.pipeline.manifest import Manifest
+from fieldfare.runtimes.spark.batches import MicroBatchSettings
+from fieldfare.runtimes.spark.session import SparkSettings, service_session
+from fieldfare.runtimes.spark.source import SOURCE_NAME, register_source
+from fieldfare.storage import open_event_log, open_index_store
+from fieldfare.storage.addresses import settle
+from fieldfare.storage.event_log import NewRecord
+from fieldfare.storage.folder import DataFolder
+from fieldfare_lab.kafka_broker import KafkaBroker, why_no_broker
+from fieldfare_lab.maven import fetched
+from fieldfare_lab.spark.readers import ReadRanges, ReadRows
+
+ARTIFACTS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+READERS = ("connector", "ours")
+PARTITIONS = 2
+SIZES = {"large": 100_000, "small": 1_000}
+BATCHES = 10
+FIRST_SHARE = 0.25
+WITHIN_S = 240.0
+
+Noted = list[tuple[float, int, int]]
+
+
+class Rig:
+    """A session, a broker, and one topic after the other."""
+
+    def __init__(self, scratch: Path, broker: KafkaBroker) -> None:
+        self._scratch, self._broker = scratch, broker
+        folder, reason = fetched("connector", ARTIFACTS, alone=True)
+        if reason is not None:
+            raise SystemExit(reason)
+        jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
+        extra = {"spark.jars": jars, "spark.sql.shuffle.partitions": str(PARTITIONS)}
+        self.session = service_session(SparkSettings(cores=PARTITIONS), scratch / "spark", extra)
+        register_source(self.session)
+        self._number = 0
+
+    def folder(self) -> DataFolder:
+        """A service's directory with a topic that is empty, and an index that covers all that comes."""
+        self._number += 1
+        url = f"kafka://{self._broker.address}/t{self._number}?partitions={PARTITIONS}"
+        folder = settle(self._scratch / f"data-{self._number}", url)
+        folder.make()
+        open_index_store(folder.index_url).write_manifest(Manifest(1, 0))
+        return folder
+
+    def rows(self, folder: DataFolder, reader: str, records_a_batch: int, out: Path) -> DataFrame:
+        """What a reader's query reads."""
+        if reader == "ours":
+            settings = MicroBatchSettings(
+                max_bytes=1 << 40, max_events=records_a_batch, split_bytes=0, tasks=PARTITIONS
+            )
+            options = {"data": str(folder.root.resolve()), **settings.as_options()}
+            ranges = self.session.readStream.format(SOURCE_NAME).options(**options).load()
+            return ranges.mapInArrow(ReadRanges(out, folder.log_url), "done long")
+        rows = (
+            self.session.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self._broker.address)
+            .option("kafka.isolation.level", "read_committed")
+            .option("subscribe", f"t{self._number}")
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("maxOffsetsPerTrigger", records_a_batch)
+            .load()
+            .select("value", F.col("headers")[0]["value"].cast("string").alias("header"))
+        )
+        return rows.mapInArrow(ReadRows(out), "done long")
+
+    def run(self, reader: str, folder: DataFolder, records_a_batch: int, wanted: int) -> Noted:
+        """Run a query until all is read that was appended; what its tasks noted."""
+        out, checkpoint = self._scratch / f"out-{self._number}", self._scratch / f"checkpoint-{self._number}"
+        out.touch()
+        query = (
+            self.rows(folder, reader, records_a_batch, out)
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint.resolve().as_uri())
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        give_up_s, noted = time.monotonic() + WITHIN_S, read_notes(out)
+        while sum(line[1] for line in noted) < wanted:
+            if not query.isActive or time.monotonic() > give_up_s:
+                raise RuntimeError(f"{reader}: {query.exception() or 'not all was read in time'}")
+            time.sleep(0.2)
+            noted = read_notes(out)
+        query.stop()
+        return noted
+
+
+def read_notes(path: Path) -> Noted:
+    return [tuple(json.loads(line)) for line in path.read_text().splitlines() if line.endswith("]")]
+
+
+def line(size_bytes: int) -> bytes:
+    """An event of a size; nobody looks into it."""
+    return os.urandom((size_bytes - 1) // 2).hex().encode() + b"\n"
+
+
+def append(folder: DataFolder, size_bytes: int, count: int, group: int) -> None:
+    log = open_event_log(folder.log_url)
+    payload = line(size_bytes)
+    for first in range(0, count, group):
+        now_ms = time.time_ns() // 1_000_000
+        log.append([NewRecord("default", payload, 1, appended_ms=now_ms)] * min(group, count - first))
+    log.close()
+
+
+def rates(noted: Noted) -> tuple[float, float]:
+    """Records and bytes a second behind the first quarter of what was read."""
+    noted = sorted(noted)
+    records, sizes = (np.cumsum([line[place] for line in noted]) for place in (1, 2))
+    first = int(np.searchsorted(records, FIRST_SHARE * records[-1]))
+    # Tasks of a batch end together: from the end of one batch to the end of another.
+    took_s = noted[-1][0] - noted[first][0]
+    return float(records[-1] - records[first]) / took_s, float(sizes[-1] - sizes[first]) / took_s
+
+
+def measure(rig: Rig, megabytes: int) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {reader: {} for reader in READERS}
+    for name, size_bytes in SIZES.items():
+        count = min(megabytes * 1_000_000 // size_bytes, 200_000)
+        for reader in READERS:
+            folder = rig.folder()
+            append(folder, size_bytes, count, max(1, 4_000_000 // size_bytes))
+            noted = rig.run(reader, folder, count // BATCHES, count)
+            records_per_s, bytes_per_s = rates(noted)
+            found[reader][name] = {
+                "records_per_s": round(records_per_s),
+                "mb_per_s": round(bytes_per_s / 1e6, 1),
+            }
+            print(reader, name, found[reader][name], file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--megabytes", type=int, default=400, help="of a backlog (default: %(default)s)")
+    options = parser.parse_args()
+    if (reason := why_no_broker()) is not None:
+        print(f"there can be no Kafka broker here: {reason}", file=sys.stderr)
+        return 1
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="readers-")))
+        rig = Rig(scratch, stack.enter_context(KafkaBroker()))
+        stack.callback(rig.session.stop)
+        found = measure(rig, options.megabytes)
+    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
