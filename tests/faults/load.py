@@ -92,7 +92,8 @@ class Publisher(Actor):
         self.most_at_once = self.came_early = 0
 
     def act(self) -> None:
-        until(self._has_room, why="(subscribers keep up)")
+        # However long the pipeline is away: that nothing comes any more is for others to notice.
+        until(self._has_room, float("inf"))
         if self.random.random() < CHANGES_ITS_WAY:
             self.end_begun()
             self._under_way_max = self.random.choice((1, 2, UNDER_WAY_MAX))

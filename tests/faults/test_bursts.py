@@ -35,6 +35,8 @@ def test_a_seed_draws_the_same_burst_and_all_bursts_together_strike_everybody() 
     assert {strike.wanted[0] for strike in strikes} == {*WEIGHTS, "supervisor"}
     assert all(0 <= strike.pause_s <= PAUSE_MAX_S for strike in strikes)
     assert sorted(strike.pause_s for strike in strikes)[len(strikes) // 2] < PAUSE_MAX_S / 4
+    spares = [not any({"driver", "java"} & {*strike.wanted} for strike in each) for each in drawn]
+    assert 0.5 < sum(spares) / len(drawn) < 0.7
     both = [strike for strike in strikes if strike.kinds == 2]
     assert 0.2 < len(both) / len(strikes) < 0.3
 
