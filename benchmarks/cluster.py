@@ -26,13 +26,15 @@ worker_gap_s
 lost, doubled
     Messages that did not come then, or twice. Goal: 0.
 runs, cores
-    What each core did while it was measured (busy, as a share), and how much of a core each worker took.
+    What each core did while it was measured (busy, as a share), and how much of a core each worker took, and
+    each of the service's own processes.
 kafka_ratio
     The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
     SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
 machine_cores, cpu_limit, events, subscriptions
-    What was measured. `cpu_limit` is null where control groups cannot be made: then nothing is limited, and
-    `scaling` says little.
+    What was measured. With a smaller `--cpu-limit` the service itself has what is left of the cores, as it
+    has a machine of its own in a real cluster. `cpu_limit` is null where control groups cannot be made: then
+    nothing is limited, and `scaling` says little.
 """
 
 from __future__ import annotations
@@ -48,13 +50,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
 import httpx
+from service import family_of
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
 from fieldfare.client import Client
@@ -188,6 +191,23 @@ def core_times() -> list[tuple[float, float]]:
     return found
 
 
+def service_times(service: Service) -> dict[str, float]:
+    """Seconds of processor time that each of a service's processes took so far, with all that it started."""
+    tick_s, found = 1 / os.sysconf("SC_CLK_TCK"), {}
+    with Client(service.url) as client:
+        pids = {"gateway": int(client.stats()["pid"])}
+    for name in ("indexer", "pipeline"):
+        pids[name] = int(read_beat(service.folder.heartbeat_of(name))["pid"])
+    for name, pid in pids.items():
+        ticks = 0
+        for each in family_of(pid):
+            with suppress(FileNotFoundError):
+                fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        found[name] = ticks * tick_s
+    return found
+
+
 class Run:
     """A service on a cluster of so many workers, from its start to its end."""
 
@@ -243,7 +263,11 @@ class Run:
         starts = wait_matched(folder)
         with held_back(self.service):
             publish(self.service.url, self.records, events)
-            used_s, cores = [group.used_s() for group in groups], core_times()
+            used_s, cores, own_s = (
+                [group.used_s() for group in groups],
+                core_times(),
+                service_times(self.service),
+            )
         began_ms = time.time() * 1000
         ends = wait_matched(folder)
         looked_s = time.time() - began_ms / 1000
@@ -252,11 +276,16 @@ class Run:
             round((busy - before) / max(1.0, total - total_before), 2)
             for (busy, total), (before, total_before) in zip(core_times(), cores, strict=True)
         ]
+        service_busy = {
+            name: round((now_s - own_s[name]) / looked_s, 2)
+            for name, now_s in service_times(self.service).items()
+        }
         took_s = (last_matched_ms(folder, starts, ends) - began_ms) / 1000
         return {
             "events_per_s": round(events // RECORD_EVENTS * RECORD_EVENTS / took_s),
             "took_s": round(took_s, 2),
             "workers_busy": [round(each / looked_s, 2) for each in used_s],
+            "service_busy": service_busy,
             "cores_busy": cores_busy,
         }
 
@@ -340,10 +369,13 @@ def parse() -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", choices=choices, nargs="+", default=list(choices), help="default: all of these"
         )
-    parser.add_argument("--events", type=int, default=2_000_000, help="default: %(default)s")
+    parser.add_argument("--events", type=int, default=4_000_000, help="default: %(default)s")
     parser.add_argument("--subscriptions", type=int, default=20_000, help="default: %(default)s")
     parser.add_argument(
         "--workers", type=int, nargs="+", default=list(WORKERS), help="how many each time (default: 1 2 3)"
+    )
+    parser.add_argument(
+        "--cpu-limit", type=float, default=CPU_LIMIT, help="a worker's share of a core (default: %(default)s)"
     )
     parser.add_argument("--turns", type=int, default=DEMO_TURNS, help="of the demo (default: %(default)s)")
     return parser.parse_args()
@@ -355,7 +387,7 @@ def main() -> int:
     if reason is not None:
         print(f"there can be no cluster here: {reason}", file=sys.stderr)
         return 1
-    limit = CPU_LIMIT if why_no_groups() is None else None
+    limit = options.cpu_limit if why_no_groups() is None else None
     figures: dict[str, Any] = {}
     if {"throughput", "death"} & set(options.parts):
         ways = [(options.log[0], each) for each in options.partitioning]

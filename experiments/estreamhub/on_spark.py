@@ -1,29 +1,34 @@
-"""Table I on a real Spark cluster: what a slice's move delays events by.
+"""Table I and Figure 7 on a real Spark cluster: what a slice's move delays events by.
 
     python experiments/estreamhub/on_spark.py --json
 
 starts a standalone cluster of three workers of a core each, and ``fieldfare serve --elastic 3`` with eight
 matchers, all on this machine; then, for each column, stores subscriptions until every slice has so many,
 publishes an event every 50 ms, and asks for 25 moves of random slices to random other hosts, one after the
-other. It writes results/table_1_on_spark.csv, where columns
-that were not measured now stay, and prints one JSON object with a row for each column:
+other. It writes results/table_1_on_spark.csv, where columns that were not measured now stay, and prints one
+JSON object with a row for each column:
 
-subscriptions_a_slice, moves
-    Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right).
+subscriptions_a_slice, matchers, moves
+    Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right). ``--matchers 4`` for
+    larger slices: as many subscriptions take half as long to be stored.
 move_p50_ms, move_p99_ms
-    What a move delays events by: the longest delay, from sending an event to having it, of those that were
-    sent from when the move was asked for until half a second after its placement took effect, less the
-    median delay at rest.
-rest_p50_ms, rest_p99_ms
-    The same of as long a time just before each move, when nothing moved: what there is without moves.
-delay_p50_ms
-    The median delay at rest.
+    By how much events come later that were sent while a slice moved, from when the move was asked for until
+    half a second after its placement took effect: their delays at these percentiles, from sending an event
+    to having it, less those of the events that were sent in as long a time before each move.
+longest_p50_ms, longest_p99_ms
+    Of the longest delay of an event during each move, less the median delay at rest.
+rest_longest_p50_ms, rest_longest_p99_ms
+    The same of as long a time just before each move, when nothing moved.
+delay_p50_ms, delay_p99_ms
+    The delays at rest.
 took_p50_ms
     From when the manager was asked to when the new place was in effect.
 lost, doubled
     Events that did not come, or came more than once.
 granted
     The share of tasks that ran on the executor that they asked for.
+
+Figure 7 is drawn from a column's events, by seconds: that of 50,000 where it is measured, or else the first.
 
 Scaled: two cores for the paper's 64 to 96, an event every 50 ms for its 100 publications/s, and an event
 matches 0.01 % of the subscriptions for its 1 %. Of its three operators only M has slices here: what AP and EP
@@ -34,206 +39,190 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from contextlib import redirect_stdout
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import altair as alt
 import numpy as np
-from elastic_runs import RESULTS
+from elastic_runs import COLOUR, RESULTS, as_data
+from elastic_service import (
+    ATTRIBUTES,
+    DOMAIN,
+    MATCHERS,
+    WORKERS,
+    ElasticScene,
+    Publisher,
+    came_after_ms,
+    elastic_scene,
+)
 
-from fieldfare.cli.demo.service import Service, ServicePlaces
-from fieldfare.elasticity.messages import SliceMove
-from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
+from fieldfare.runtimes.spark.elastic.record import Move
 from fieldfare_lab.feeding import Reader, subscribe_ranges
-from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
+from fieldfare_lab.spark_cluster import why_no_cluster
 
-WORKERS, MATCHERS, MOVES = 3, 8, 25
-NAME = "table_1_on_spark"
+MOVES = 25
+TABLE, FIGURE = "table_1_on_spark", "figure_7_on_spark"
 COLUMNS = (12_500, 50_000, 62_500)
-ATTRIBUTES, DOMAIN, WIDTH = 4, 1000, 100
+IN_FIGURE = 50_000
+WIDTH = 100
 PAUSE_S, AFTER_S, EVENT_S = 1.5, 0.5, 0.05
-WITHIN_S = 240.0
+STEADY_MS, MOST_MS = 500, 2000
+"""Figure 7, as the paper's text has it: steady state, and below which the largest delays stay."""
 
 
-class Publisher(threading.Thread):
-    """Sends an event at a time; `sent` has when each was, by its place."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self._http = httpx.Client(base_url=url, timeout=30)
-        self._enough = threading.Event()
-        self.sent: dict[str, float] = {}
-
-    def run(self) -> None:
-        n, random = 0, Random(2)
-        while not self._enough.wait(EVENT_S):
-            n += 1
-            data = {"n": n, **{f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}}
-            event = {"specversion": "1.0", "id": str(n), "source": "/e", "type": "t", "data": data}
-            sent_s = time.monotonic()
-            answer = self._http.post(
-                "/v1/spaces/default/events",
-                content=json.dumps(event) + "\n",
-                headers={"content-type": "application/x-ndjson"},
-            )
-            answer.raise_for_status()
-            place = answer.json()
-            self.sent[f"{place['partition']}-{place['offset']}-0"] = sent_s
-
-    def stop(self) -> None:
-        self._enough.set()
-        self.join(60)
-
-
-class Moving:
-    """An elastic service whose slices are moved by hand."""
-
-    def __init__(self, service: Service) -> None:
-        self.service, self.folder = service, service.folder
-
-    def wait(self, condition: Any) -> Any:
-        give_up_s = time.monotonic() + WITHIN_S
-        while not (value := condition()):
-            if time.monotonic() > give_up_s:
-                said = self.folder.log_of("pipeline").read_text()[-3000:]
-                raise TimeoutError(f"it did not come true in {WITHIN_S:g} s:\n{said}")
-            time.sleep(0.02)
-        return value
-
-    def is_settled(self) -> bool:
-        """All slices are where the configuration says."""
-        loads, record = ElasticLoads.read(self.folder.elastic_loads), ElasticRecord.read(self.folder.elastic)
-        if loads is None or record.configuration is None or record.configuration.moves:
-            return False
-        places = {name: place.host for name, place in record.configuration.places.items()}
-        moving = any(place.to or place.is_lost for place in record.configuration.places.values())
-        return not moving and {each.slice: each.host for each in loads.slices} == places
-
-    def move(self, random: Random) -> Move:
-        """A random slice to a random other host."""
-        record = ElasticRecord.read(self.folder.elastic)
-        assert record.configuration is not None
-        name = random.choice(sorted(record.configuration.places))
-        at = record.configuration.places[name].host
-        to = random.choice([host for host in record.configuration.hosts if host != at])
-        last_ms = record.moves[-1].placed_ms if record.moves else 0.0
-        wish(self.folder, SliceMove(name, to))
-
-        def done() -> Move | None:
-            moves = ElasticRecord.read(self.folder.elastic).moves
-            return moves[-1] if moves and moves[-1].placed_ms > last_ms else None
-
-        found: Move = self.wait(done)
-        assert (found.slice, found.to_host) == (name, to)
-        return found
-
-    def column(self, subscriptions: int, moves: int) -> dict[str, Any]:
-        """Moves with so many subscriptions a slice, under events."""
-        publisher, reader = Publisher(self.service.url), Reader(self.service.url, "all")
-        publisher.start()
-        reader.start()
-        time.sleep(5.0)
-        random, done = Random(subscriptions), []
-        for _ in range(moves):
-            time.sleep(PAUSE_S)
-            done.append(self.move(random))
+def column(
+    scene: ElasticScene, subscriptions: int, moves: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Moves with so many subscriptions a slice, under events: the table's row, and the figure's rows."""
+    publisher, reader = Publisher(scene.service.url, lambda _: EVENT_S), Reader(scene.service.url, "all")
+    publisher.start()
+    reader.start()
+    time.sleep(5.0)
+    before, random, done = scene.loads, Random(subscriptions), []
+    for _ in range(moves):
         time.sleep(PAUSE_S)
-        publisher.stop()
-        self.wait(lambda: len(reader.came) >= len(publisher.sent))
-        reader.stop()
-        return {"subscriptions_a_slice": subscriptions, **delays(publisher, reader, done)}
-
-
-def delays(publisher: Publisher, reader: Reader, moves: list[Move]) -> dict[str, Any]:
-    """What came late while slices moved, and while they did not."""
-    offset_s = time.time() - time.monotonic()
-    came = {place: times[0][1] for place, times in reader.came.items()}
-    events = sorted(
-        (sent_s, 1000 * (came[place] - sent_s)) for place, sent_s in publisher.sent.items() if place in came
-    )
-    sent_s, delay_ms = np.array(events).T
-
-    def during(from_s: float, to_s: float) -> Any:
-        return delay_ms[(sent_s >= from_s) & (sent_s < to_s)]
-
-    spans = [(move.asked_ms / 1000 - offset_s, move.placed_ms / 1000 - offset_s + AFTER_S) for move in moves]
-    spans_at_rest = [(start - (end - start) - 0.1, start - 0.1) for start, end in spans]
-    at_rest_ms = float(np.median(np.concatenate([during(*span) for span in spans_at_rest])))
-    moving, resting = (
-        [max(0.0, float(during(*span).max()) - at_rest_ms) for span in some if len(during(*span))]
-        for some in (spans, spans_at_rest)
-    )
-    took_ms = [move.placed_ms - move.asked_ms for move in moves]
+        configuration = scene.record.configuration
+        assert configuration is not None
+        name = random.choice(sorted(configuration.places))
+        at = configuration.places[name].host
+        done.append(scene.move(name, random.choice([host for host in configuration.hosts if host != at])))
+    time.sleep(PAUSE_S)
+    after = scene.loads
+    publisher.stop()
+    scene.wait(lambda: len(reader.came) >= len(publisher.sent))
+    reader.stop()
     counts = Counter(len(times) for times in reader.came.values())
-    return {
-        "moves": len(moves),
-        "move_p50_ms": round(statistics.median(moving), 1),
-        "move_p99_ms": round(float(np.percentile(moving, 99)), 1),
-        "rest_p50_ms": round(statistics.median(resting), 1),
-        "rest_p99_ms": round(float(np.percentile(resting, 99)), 1),
-        "delay_p50_ms": round(at_rest_ms, 1),
-        "took_p50_ms": round(statistics.median(took_ms), 1),
+    events = came_after_ms(publisher, reader.came)
+    offset_s = time.time() - time.monotonic()
+    spans = [(move.asked_ms / 1000 - offset_s, move.placed_ms / 1000 - offset_s) for move in done]
+    assert before is not None
+    assert after is not None
+    row = {
+        "subscriptions_a_slice": subscriptions,
+        "matchers": len(after.slices),
+        "moves": len(done),
+        **delays(events, spans),
+        "took_p50_ms": round(statistics.median(move.placed_ms - move.asked_ms for move in done), 1),
         "events": len(publisher.sent),
         "lost": len(publisher.sent.keys() - reader.came.keys()),
         "doubled": sum(count for times, count in counts.items() if times > 1),
+        "granted": round((after.granted - before.granted) / max(1, after.asked - before.asked), 4),
     }
+    return row, by_seconds(events, spans, done)
 
 
-def measure(columns: list[int], moves: int) -> list[dict[str, Any]]:
-    os.environ |= {
-        "FIELDFARE_MATCHERS": str(MATCHERS),
-        "FIELDFARE_PARTITIONING": "hash",
-        "FIELDFARE_ELASTIC": str(WORKERS),
+def delays(events: list[tuple[float, float]], spans: list[tuple[float, float]]) -> dict[str, Any]:
+    """What came late while slices moved, and while they did not."""
+    sent_s, delay_ms = np.array(events).T
+
+    def within(spans: list[tuple[float, float]]) -> list[Any]:
+        return [delay_ms[(sent_s >= start) & (sent_s < end)] for start, end in spans]
+
+    during = [(start, end + AFTER_S) for start, end in spans]
+    moving, resting = within(during), within([(2 * start - end - 0.1, start - 0.1) for start, end in during])
+    both = [np.percentile(np.concatenate(some), (50, 99)) for some in (moving, resting)]
+    median_ms = float(both[1][0])
+    longest = [[float(each.max()) - median_ms for each in some if len(each)] for some in (moving, resting)]
+    values = {
+        "move_p50_ms": both[0][0] - both[1][0],
+        "move_p99_ms": both[0][1] - both[1][1],
+        "longest_p50_ms": statistics.median(longest[0]),
+        "longest_p99_ms": np.percentile(longest[0], 99),
+        "rest_longest_p50_ms": statistics.median(longest[1]),
+        "rest_longest_p99_ms": np.percentile(longest[1], 99),
+        "delay_p50_ms": median_ms,
+        "delay_p99_ms": both[1][1],
     }
+    return {name: round(float(value), 1) for name, value in values.items()}
+
+
+def by_seconds(
+    events: list[tuple[float, float]], spans: list[tuple[float, float]], moves: list[Move]
+) -> list[dict[str, Any]]:
+    """Figure 7: least, mean and most of each second's delays, and which slice began to move in it."""
+    sent_s, delay_ms = np.array(events).T
+    first_s = spans[0][0] - 5.0
+    moved = {int(start - first_s): move.slice for (start, _), move in zip(spans, moves, strict=True)}
     rows = []
-    with (
-        tempfile.TemporaryDirectory(prefix="on-spark-") as folder,
-        SparkCluster(WORKERS) as cluster,
-        Service(Path(folder) / "data", ServicePlaces(master=cluster.address)) as service,
-    ):
-        service.wait_until_ready()
-        moving, stored = Moving(service), 0
-        for subscriptions in columns:
-            subscribe_ranges(service.url, stored, MATCHERS * subscriptions, ATTRIBUTES, DOMAIN, WIDTH)
-            stored = MATCHERS * subscriptions
-            service.wait_until_indexed()
-            moving.wait(moving.is_settled)
-            before = ElasticLoads.read(moving.folder.elastic_loads)
-            row = moving.column(subscriptions, moves)
-            after = ElasticLoads.read(moving.folder.elastic_loads)
-            assert before is not None
-            assert after is not None
-            row["granted"] = round((after.granted - before.granted) / max(1, after.asked - before.asked), 4)
-            rows.append(row)
-            print(row, file=sys.stderr)
+    for second in range(int(spans[-1][1] - first_s) + 2):
+        inside = delay_ms[(sent_s >= first_s + second) & (sent_s < first_s + second + 1)]
+        if len(inside):
+            shares = {"min": inside.min(), "mean": inside.mean(), "max": inside.max()}
+            named = {f"delay_{name}_ms": round(float(value), 1) for name, value in shares.items()}
+            rows.append({"time_s": second, **named, "moved": moved.get(second, "")})
     return rows
 
 
+def measure(
+    columns: list[int], moves: int, matchers: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row for each column, and the figure's rows."""
+    rows, shown = [], []
+    with elastic_scene(str(WORKERS), matchers) as scene:
+        stored = 0
+        for subscriptions in columns:
+            url, wanted = scene.service.url, matchers * subscriptions
+            subscribe_ranges(url, stored, wanted, ATTRIBUTES, DOMAIN, WIDTH)
+            stored = wanted
+            scene.service.wait_until_indexed()
+            scene.wait(scene.is_settled)
+            row, seconds = column(scene, subscriptions, moves)
+            rows.append(row)
+            if subscriptions == IN_FIGURE or not shown:
+                shown = seconds
+            print(row, file=sys.stderr)
+    return rows, shown
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Figure 7."""
+    x = alt.X("time_s:Q", title="time, s", scale=alt.Scale(nice=False))
+    base = alt.Chart(as_data(rows), width=640, height=240).encode(x=x)
+    y = alt.Y("delay_min_ms:Q", title="delay, ms: least, mean, most", scale=alt.Scale(domain=[0, 600]))
+    moves = alt.Chart(as_data([row for row in rows if row["moved"]])).encode(x=x)
+    said = [{"ms": STEADY_MS, "words": f"the paper, at rest; during moves less than {MOST_MS} ms"}]
+    steady = alt.Chart(as_data(said)).encode(y="ms:Q")
+    chart = (
+        base.mark_area(opacity=0.25, clip=True).encode(y=y, y2="delay_max_ms:Q")
+        + base.mark_line(clip=True).encode(y="delay_mean_ms:Q")
+        + moves.mark_rule(strokeDash=[4, 4], color="gray")
+        + moves.mark_text(dy=-112, dx=3, align="left", color="gray", fontSize=8).encode(text="moved:N")
+        + steady.mark_rule(color=COLOUR)
+        + steady.mark_text(color=COLOUR, dy=-6, dx=-310, align="left").encode(text="words:N")
+    )
+    title = "Figure 7 on Spark: delays while slices move between three executors (20 events/s)"
+    RESULTS.draw(FIGURE, chart.properties(title=title))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Table I on a real Spark cluster.")
+    parser = argparse.ArgumentParser(description="Table I and Figure 7 on a real Spark cluster.")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
     parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="subscriptions a slice")
     parser.add_argument("--moves", type=int, default=MOVES, help="moves for each")
+    parser.add_argument("--matchers", type=int, default=MATCHERS, help="slices in all")
     options = parser.parse_args()
+    if options.draw:
+        draw(RESULTS.read(FIGURE))
+        return
     if (reason := why_no_cluster()) is not None:
         sys.exit(f"there can be no Spark cluster here: {reason}")
     columns = [int(text) for text in options.columns.split(",")]
-    rows = measure(columns, options.moves)
-    kept = RESULTS.read(NAME) if (RESULTS.path / f"{NAME}.csv").exists() else []
+    rows, shown = measure(columns, options.moves, options.matchers)
+    kept = RESULTS.read(TABLE) if (RESULTS.path / f"{TABLE}.csv").exists() else []
     others = [row for row in kept if row["subscriptions_a_slice"] not in columns]
     with redirect_stdout(sys.stderr if options.json else sys.stdout):
-        RESULTS.write(NAME, sorted(others + rows, key=lambda row: row["subscriptions_a_slice"]))
+        RESULTS.write(TABLE, sorted(others + rows, key=lambda row: row["subscriptions_a_slice"]))
+        if IN_FIGURE in columns or not (RESULTS.path / f"{FIGURE}.csv").exists():
+            RESULTS.write(FIGURE, shown)
+            draw(shown)
     if options.json:
-        print(json.dumps({"workers": WORKERS, "matchers": MATCHERS, "columns": rows}))
+        print(json.dumps({"workers": WORKERS, "columns": rows}))
 
 
 if __name__ == "__main__":

@@ -25,16 +25,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from fieldfare_lab.maven import fetched
+
 VERSION = "4.3.1"
 READY_S = 60.0
-JARS = Path(__file__).resolve().parents[2] / ".kafka" / "jars"
-
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion><groupId>fieldfare</groupId><artifactId>broker</artifactId><version>1</version>
-<dependencies><dependency>
-<groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
-</dependency></dependencies></project>
-"""
 
 _SETTINGS = """
 process.roles=broker,controller
@@ -68,31 +62,11 @@ def why_no_broker() -> str | None:
         return "confluent-kafka is not installed"
     if shutil.which("java") is None:
         return "there is no Java"
-    if not any(JARS.glob("kafka_*.jar")):
-        if shutil.which("mvn") is None:
-            return f"there is no Maven to fetch Kafka's jars to {JARS}"
-        return _fetch()
-    return None
+    return _jars()[1]
 
 
-def _fetch() -> str | None:
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=JARS.parent) as folder:
-        (Path(folder) / "pom.xml").write_text(_POM)
-        goal = "dependency:copy-dependencies"
-        done = subprocess.run(
-            ["mvn", "-q", "-B", goal, "-DincludeScope=runtime", "-DoutputDirectory=jars"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            return f"Maven could not fetch Kafka's jars: {done.stdout.strip()[:300]}"
-        try:
-            (Path(folder) / "jars").rename(JARS)
-        except OSError:  # Another was quicker.
-            return None if any(JARS.glob("kafka_*.jar")) else f"{JARS} could not be written"
-    return None
+def _jars() -> tuple[Path, str | None]:
+    return fetched("jars", (f"org.apache.kafka:kafka_2.13:{VERSION}",))
 
 
 def find_free_port() -> int:
@@ -110,11 +84,15 @@ class KafkaBroker:
     ----------
     port, advertised_port
         Where it listens, and where it says that it does: another one where something stands between.
+    within
+        Where its folder is made.
     """
 
-    def __init__(self, port: int | None = None, advertised_port: int | None = None) -> None:
+    def __init__(
+        self, port: int | None = None, advertised_port: int | None = None, within: Path | None = None
+    ) -> None:
         self.port = find_free_port() if port is None else port
-        self._held = tempfile.TemporaryDirectory(prefix="kafka-")
+        self._held = tempfile.TemporaryDirectory(prefix="kafka-", dir=within)
         self.folder = Path(self._held.name)
         self._settings = self.folder / "server.properties"
         self._settings.write_text(
@@ -133,6 +111,11 @@ class KafkaBroker:
     def address(self) -> str:
         """``HOST:PORT``."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended, by itself or otherwise."""
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End it as a power failure of its process would."""
@@ -167,7 +150,7 @@ class KafkaBroker:
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / "broker.log").open("ab") as log:
             return subprocess.Popen(
-                [*_JAVA, "-cp", f"{JARS}/*", program, *arguments],
+                [*_JAVA, "-cp", f"{_jars()[0]}/*", program, *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,

@@ -91,6 +91,7 @@ def test_of_a_service_that_is_down_it_shows_where_slices_were(folder: DataFolder
 
 
 def test_a_move_is_asked_for_by_names_that_there_are(folder: DataFolder) -> None:
+    say(folder)
     assert scale(folder, "--move", "M:2=host1").exit_code == 0
     assert take_wish(folder) == SliceMove("M:2", "host1")
     assert take_wish(folder) is None
@@ -105,10 +106,81 @@ def test_a_move_is_asked_for_by_names_that_there_are(folder: DataFolder) -> None
     assert take_wish(folder) is None
 
 
+def test_a_move_that_is_wished_before_the_last_was_begun_is_said_to_take_its_place(
+    folder: DataFolder,
+) -> None:
+    """Two in a row were both said to be asked for, and one was done."""
+    say(folder)
+    assert "does not move" not in scale(folder, "--move", "M:2=host1").stdout
+    assert "M:2 does not move to host1: that had not begun" in scale(folder, "--move", "M:1=host2").stdout
+    assert take_wish(folder) == SliceMove("M:1", "host2")
+    assert not list(folder.run.glob("*moves*"))
+
+
+def test_nobody_is_asked_to_move_a_slice_where_nobody_would(folder: DataFolder) -> None:
+    """It was done at the next start, days later."""
+    for fault in ("the service does not run", "it is a dry run"):
+        refused = scale(folder, "--move", "M:2=host1")
+        assert refused.exit_code == 1
+        assert fault in refused.stderr
+        say(folder, dry_run=True)
+    assert take_wish(folder) is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b'{"slice": "M:1", "to": 0}', b'{"slice": 1, "to": "host1"}']
+)
+def test_what_cannot_be_understood_is_nobodys_wish(folder: DataFolder, text: bytes) -> None:
+    folder.elastic_wishes.write_bytes(text)
+    assert take_wish(folder) is None
+    assert not folder.elastic_wishes.exists()
+
+
 def test_where_no_elastic_service_ran_it_says_so(tmp_path: Path) -> None:
     refused = scale(DataFolder(tmp_path))
     assert refused.exit_code == 1
     assert "no elastic service has run" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ('"hosts":["host1","host2"]', '"hosts":["host1"]'),
+        ('"hosts":["host1","host2"]', '"hosts":["host1","host2","host2"]'),
+        ('"hosts":["host1","host2"]', '"hosts":["host1","host2","host77"]'),
+        ('"hosts":["host1","host2"]', '"hosts":[]'),
+        ('"started":2', '"started":-1'),
+        ('"started":2', '"started":1' + "0" * 40),
+        ('"matchers":{"M":3}', '"matchers":{"M":4}'),
+        ('"matchers":{"M":3}', '"matchers":{"M":1000000000000}'),
+        ('"matchers":{"M":3}', '"matchers":{"N":3}'),
+        ('"places":{"M:1"', '"places":{"M:7"'),
+        ('"moves":[]', '"moves":[{"slice":"M:1","to":0}]'),
+        ('"moves":[]', '"moves":[{"slice":"M:1","to":"host9"}]'),
+        ('"moves":[]', '"moves":[{"slice":"M:9","to":"host2"}]'),
+        ('"leaving":[]', '"leaving":["host9"]'),
+        ('"epoch":1', '"epoch":-1'),
+        ('"to":null', '"to":"host9"'),
+        ('"to":null', '"to":"host2"'),
+    ],
+)
+def test_a_record_that_no_manager_kept_is_refused(folder: DataFolder, was: str, becomes: str) -> None:
+    """A slice at a host that there is not was never run anywhere again, nor was anything decided."""
+    text = folder.elastic.read_text()
+    assert was in text
+    # The one slice that moves is not refused, two are.
+    folder.elastic.write_text(text.replace(was, becomes))
+    refused = scale(folder)
+    assert refused.exit_code == 1
+    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
+
+
+def test_a_record_that_is_a_folder_is_said_by_name(folder: DataFolder) -> None:
+    folder.elastic.unlink()
+    folder.elastic.mkdir()
+    refused = scale(folder)
+    assert refused.exit_code == 1
+    assert "elastic.json does not say where slices are" in " ".join(refused.stderr.split())
 
 
 def test_a_record_that_is_torn_is_said_by_name(folder: DataFolder) -> None:
@@ -141,10 +213,7 @@ def test_what_cannot_be_elastic_is_refused_before_anything_starts(
 
 
 def test_the_pipeline_is_told_all_of_it() -> None:
-    told = elastic_arguments("1..3", ["09:00-17:00=2..3"], True, MASTER, has_several=True)
+    told = elastic_arguments("1..3", ["09:00-17:00=2..3"], True, 60.0, MASTER, has_several=True)
     options = parse(["--data", "d", *told])
-    assert (options.elastic, options.elastic_schedule, options.elastic_dry_run) == (
-        "1..3",
-        ["09:00-17:00=2..3"],
-        True,
-    )
+    assert (options.elastic, options.elastic_schedule) == ("1..3", ["09:00-17:00=2..3"])
+    assert (options.elastic_dry_run, options.elastic_calm) == (True, 60.0)

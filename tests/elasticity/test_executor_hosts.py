@@ -95,9 +95,16 @@ class Engine:
         self._seen()
 
     def move(self, slice_: str, host: str) -> None:
-        self._hand_in(
-            "manager", Received("enforcer", MigrationRequest((SliceMove(slice_, host),), 0, (), ""))
-        )
+        self.ask(MigrationRequest((SliceMove(slice_, host),), 0, (), ""))
+
+    def release(self, host: str, to: str) -> None:
+        """Empty a host into another one, and give it back."""
+        assert self.kept is not None
+        moves = [SliceMove(name, to) for name, place in self.kept.places.items() if place.host == host]
+        self.ask(MigrationRequest(tuple(moves), 0, (host,), ""))
+
+    def ask(self, request: MigrationRequest) -> None:
+        self._hand_in("manager", Received("enforcer", request))
 
     def _seen(self) -> None:
         self._hand_in("hosts", ExecutorsSeen(dict(self.executors)))
@@ -139,6 +146,7 @@ class Engine:
                 self._later(0.0, "manager", ConfigurationRead(self.kept))
             case KeepConfiguration(configuration):
                 assert self.kept is None or configuration.version >= self.kept.version
+                configuration.check()
                 self.kept = configuration
                 self._later(0.0, "hosts", HostsWanted(configuration.hosts))
                 self._later(0.0, "manager", ConfigurationKept(configuration.version))
@@ -162,6 +170,8 @@ class Engine:
         assert isinstance(hosts, ExecutorHosts)
         assert not self.kept.moves
         assert not self.kept.moving
+        assert not self.kept.leaving
+        assert not self.kept.released
         assert hosts.placed == {name: place.host for name, place in self.kept.places.items()}
         assert not any(place.is_lost for place in self.kept.places.values())
         bodies = hosts.bodies
@@ -193,7 +203,7 @@ def test_a_slice_moves_to_where_it_is_mapped_and_nowhere_in_between() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["move", "move", "driver", "executor"]),
+            st.sampled_from(["move", "move", "release", "driver", "executor"]),
             st.sampled_from(OPERATORS.slices),
             st.integers(0, 3),
             st.floats(0.0, 6.0),
@@ -209,6 +219,8 @@ def test_moves_are_done_or_undone_whoever_is_killed(script: list[tuple[str, str,
         assert engine.kept is not None
         if action == "move":
             engine.move(name, engine.kept.hosts[number % len(engine.kept.hosts)])
+        elif action == "release":
+            engine.release(engine.kept.places[name].host, engine.kept.hosts[number % len(engine.kept.hosts)])
         elif action == "driver":
             engine.begin()
         elif engine.executors:
@@ -216,6 +228,30 @@ def test_moves_are_done_or_undone_whoever_is_killed(script: list[tuple[str, str,
         engine.run(pause_s)
     engine.run(120)
     engine.check_settled()
+
+
+def test_a_host_whose_slices_can_go_nowhere_is_no_longer_leaving() -> None:
+    """Who was to take them died: the host that was to be released kept them, and nothing was decided ever
+    after, as its release was still to come.
+    """
+    engine = Engine(hosts=3)
+    engine.run(30)
+    engine.release("host3", to="host2")
+    engine.room = 2
+    engine.lose(engine.placed["M:2"])
+    engine.run(90)
+    assert engine.kept is not None
+    assert engine.kept.hosts == ("host1", "host3")
+    engine.check_settled()
+
+
+def test_a_slice_that_is_sent_to_a_host_that_leaves_keeps_it() -> None:
+    engine = Engine(hosts=2)
+    engine.run(30)
+    engine.release("host2", to="host2")
+    engine.run(30)
+    engine.check_settled()
+    assert engine.kept is not None and engine.kept.hosts == ("host1", "host2")
 
 
 @pytest.mark.parametrize("who", ["driver", "giver", "taker"])

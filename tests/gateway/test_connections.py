@@ -234,6 +234,38 @@ def test_bodies_that_are_held_back_do_not_fill_the_memory(tmp_path):
         assert client.get("/healthz").status_code == 200
 
 
+def test_who_holds_all_bodies_back_stops_no_other_space(tmp_path):
+    """Forty bodies that trickle, by who may publish in one space only, and nobody could publish, pull or ack
+    in any other for a minute.
+    """
+    most = 1 << 20
+    lines = {"content-type": "application/x-ndjson"}
+    with served(tmp_path, bodies_max_bytes=most) as (gateway, client):
+        client.post("/v1/spaces", json={"name": "calm"}).raise_for_status()
+        client.put("/v1/spaces/calm/subscriptions/a", json={"filter": "true"}).raise_for_status()
+        held = [connect(client) for _ in range(4)]
+        for connection in held:
+            connection.sendall(POST + BINARY + b"Content-Length: 300000\r\n\r\n" + b" " * 299_999)
+        until(lambda: gateway.bodies.held_bytes > most - 300_000)
+        event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"%s"}' % (b"x" * 300_000)
+        answer = client.post("/v1/spaces/calm/events", content=event, headers=lines)
+        assert answer.status_code == 200, answer.text
+        pulled = client.post("/v1/spaces/calm/subscriptions/a/pull", json={"max": 1, "wait_s": 0})
+        assert pulled.status_code == 200, pulled.text
+        filters = {"filter": "x" * 300_000}
+        for path in ("/v1/spaces/default/subscriptions", "/v1/filters:check"):
+            answer = client.post(path, json=filters)
+            assert (answer.status_code, answer.json()["why"]) == (429, "bodies")
+        for path in ("subscriptions", "events", "subscriptions/a/pull", "subscriptions/a/ack"):
+            answer = client.post(f"/v1/spaces/made-up/{path}", json=filters)
+            assert answer.status_code in (404, 415), "who makes up spaces has no share of theirs"
+        assert client.put("/v1/spaces/made-up/quotas", json=filters).status_code == 404
+        for connection in held:
+            connection.close()
+        until(lambda: gateway.bodies.held_bytes == 0)
+        assert not gateway.bodies._room._held
+
+
 def test_when_connections_run_out_idle_ones_give_way_and_then_new_ones_are_told(tmp_path):
     with served(tmp_path, connections_max=3) as (_, client):
         held = [connect(client) for _ in range(3)]

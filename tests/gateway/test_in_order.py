@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -191,5 +192,110 @@ def test_beyond_a_number_of_waiting_records_the_next_is_told_at_once(monkeypatch
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert not waiting._waiting and not waiting._room.total
+
+    run(work)
+
+
+def log_of_one_producer() -> tuple[list[int], Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]]:
+    appended: list[int] = []
+
+    async def append(record: NewRecord) -> Appended | OutOfOrder:
+        await asyncio.sleep(0)
+        assert record.sequence is not None
+        if record.sequence in appended:
+            return Appended(0, 1, 0, duplicate=True)
+        newest = max(appended, default=-1)
+        if record.follows not in (None, newest):
+            return OutOfOrder(newest)
+        appended.append(record.sequence)
+        return Appended(0, 1, 0, duplicate=False)
+
+    return appended, append
+
+
+def test_of_many_copies_that_wait_each_is_told_once(monkeypatch):
+    """Two crowds of copies, one behind the other: all of the second were looked at for each of the first."""
+    looks = 0
+
+    class Looked(asyncio.Future):  # type: ignore[type-arg]
+        def done(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().done()
+
+    behind = in_order._Behind
+    monkeypatch.setattr(in_order, "_Behind", lambda sequence: behind(sequence, Looked()))
+
+    async def work() -> None:
+        appended, append = log_of_one_producer()
+        waiting = KeptInOrder(append)
+        numbers = [(5, 1)] * 200 + [(9, 5)] * 200
+        tasks = [
+            asyncio.create_task(waiting.append(NewRecord("s", b"{}\n", 1, "p", number, follows=before)))
+            for number, before in numbers
+        ]
+        while waiting._room.total < 400:
+            await asyncio.sleep(0)
+        await waiting.append(NewRecord("s", b"{}\n", 1, "p", 1))
+        places = await asyncio.gather(*tasks)
+        assert appended == [1, 5, 9] and all(isinstance(place, Appended) for place in places)
+        assert looks < 10 * 400
+        assert not waiting._waiting and not waiting._room.total
+
+    run(work)
+
+
+def test_one_whose_turn_came_while_it_was_tried_needs_no_room_to_wait(monkeypatch):
+    """The room for those who wait was full: it was refused, and what it follows was in the log."""
+    monkeypatch.setattr(in_order, "HELD_MAX", 0)
+
+    async def work() -> None:
+        appended, append = log_of_one_producer()
+        first = NewRecord("s", b"{}\n", 1, "p", 1)
+        is_first = True
+
+        async def overtaken(record: NewRecord) -> Appended | OutOfOrder:
+            nonlocal is_first
+            place = await append(record)
+            if record.sequence == 2 and is_first:
+                is_first = False
+                await waiting.append(first)
+            return place
+
+        waiting = KeptInOrder(overtaken)
+        place = await waiting.append(NewRecord("s", b"{}\n", 1, "p", 2, follows=1))
+        assert isinstance(place, Appended) and appended == [1, 2]
+
+    run(work)
+
+
+def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, monkeypatch):
+    """Five requests under way over a bad path: each that overtook another one paid for each attempt."""
+    monkeypatch.setattr(in_order, "HOLD_S", 0.05)
+
+    async def work() -> None:
+        async with running(tmp_path, quota_events_per_s=0.001, quota_bytes_per_s=1e9) as r:
+            await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 3})
+            for _ in range(5):
+                assert problem(await post(r, 1, 0), 409)["newest"] == -1
+            assert (await post(r, 0, -1)).status_code == 200
+            assert (await post(r, 1, 0)).status_code == 200
+            await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 0.001})
+            assert (await post(r, 2, 1)).status_code == 200
+            for _ in range(2):
+                # Who breaks a rule has paid: what he sends is work for the log.
+                body = encode(event("other")) + b"\n"
+                answer = await r.client.post(EVENTS, content=body, headers=sent_as(2, 1))
+                assert answer.status_code in (409, 429)
+            assert problem(answer, 429)["quota"] == "events_per_s"
+
+    run(work)
+
+
+def test_what_found_no_room_pays_nothing(tmp_path):
+    async def work() -> None:
+        async with running(tmp_path, quota_events_per_s=1, quota_stored_event_bytes=10) as r:
+            for _ in range(3):
+                assert (await post(r, 0, None)).status_code == 507, "and not 429: nothing was published"
 
     run(work)

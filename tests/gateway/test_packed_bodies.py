@@ -115,7 +115,7 @@ def test_what_comes_out_of_bodies_needs_room_too(tmp_path):
 
     async def work() -> None:
         async with running(tmp_path) as r:
-            r.gateway.bodies.held_bytes = 255 * MIB
+            r.gateway.bodies._room.take("default", 255 * MIB)
             body = packed(b" " * MIB, "gzip", BATCH)
             answer = await r.client.post(EVENTS, **body)
             assert problem(answer, 429)["why"] == "bodies"

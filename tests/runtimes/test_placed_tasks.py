@@ -18,19 +18,17 @@ from fieldfare.forwarding import POLICIES
 from fieldfare.runtimes.spark.elastic.placed import (
     MatchPlaced,
     OpenPlaced,
+    PlacedBatch,
+    PlacedMatching,
     PlacedTask,
-    match_placed,
+    WritePlaced,
     open_placed,
+    place_tasks,
 )
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread import tasks
 from fieldfare.runtimes.spark.spread.loads import encode_routing, routing_of
-from fieldfare.runtimes.spark.spread.tasks import Spread, WriteBlocks
-
-
-def rows_of(task: PlacedTask) -> list[pa.RecordBatch]:
-    """A task as Spark hands it in."""
-    return [pa.record_batch({"value": [msgspec.json.encode(task).decode()]})]
+from fieldfare.runtimes.spark.spread.tasks import Spread
 
 
 class PlacedLife(Life):
@@ -46,17 +44,20 @@ class PlacedLife(Life):
         groups: list[list[int]] = [[] for _ in range(random.randrange(1, matchers + 1))]
         for matcher in range(matchers):
             random.choice(groups).append(matcher)
-        found: list[pa.RecordBatch] = []
+        found: list[tuple[bytes, bytes]] = []
         for group in filter(None, groups):
             self.go_on()
-            task = PlacedTask(tuple(group), (RecordRange(0, start, end, manifest.number, routing),))
+            task = PlacedTask(tuple(group))
             if random.random() < 0.3:
-                list(OpenPlaced(self.folder, manifest.number, matchers)(iter(rows_of(task))))
-            runs = [list(MatchPlaced(self.folder, spread)(iter(rows_of(task)))) for _ in range(2)]
-            found += random.choice(runs)
+                rows = [msgspec.json.encode(task).decode()]
+                list(OpenPlaced(self.folder, manifest.number, matchers)(rows))
+            batch = PlacedBatch((RecordRange(0, start, end, manifest.number, routing),), spread.exits)
+            runs = [list(MatchPlaced(self.folder, spread).found(task, batch)) for _ in range(2)]
+            run = random.choice(runs)
+            found += zip(run[::2], run[1::2], strict=True)
         random.shuffle(found)
-        assert len({row["exit"][0].as_py() for row in found}) == 1
-        assert len(list(WriteBlocks(self.folder)(iter(found)))) == 1
+        assert len({exit for exit, _ in found}) == 1
+        assert len(list(WritePlaced(self.folder)(0, (row for _, row in found)))) == 1
 
 
 @settings(max_examples=drawn(60), deadline=None, derandomize=True)
@@ -78,11 +79,12 @@ def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
     manifest = life.store.newest()
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
-    task = PlacedTask((0, 1), (RecordRange(0, 0, len(life.records), manifest.number, routing),))
+    batch = PlacedBatch((RecordRange(0, 0, len(life.records), manifest.number, routing),), 1)
     processor = tasks.Processor()
-    found = list(MatchPlaced(life.folder, Spread(2, 1))(iter(rows_of(task))))
+    found = list(MatchPlaced(life.folder, Spread(2, 1)).found(PlacedTask((0, 1)), batch))
     most_s = processor.taken_s()
-    work = [each for row in found for some in row["work"].to_pylist() for each in some or ()]
+    read = [pa.ipc.read_record_batch(pa.py_buffer(row), tasks.FINDINGS) for row in found[1::2]]
+    work = [each for row in read for some in row["work"].to_pylist() for each in some or ()]
     assert {each["executor"] for each in work} <= {Path.cwd().name}
     assert 0 <= sum(each["cpu_s"] for each in work) <= most_s
     life.log.close()
@@ -90,17 +92,21 @@ def test_what_a_slice_took_is_seconds_of_a_processor(tmp_path: Path) -> None:
 
 
 def test_a_place_that_spark_does_not_have_is_no_obstacle(session: SparkSession, tmp_path: Path) -> None:
-    """The executor has gone since a batch was planned: its task runs elsewhere, and finds the same."""
+    """The executor has gone: its tasks run elsewhere, batch after batch, and find the same."""
     life = PlacedLife(tmp_path, Random(5))
-    life.publish()
     manifest = life.store.newest()
     assert manifest is not None
     routing = encode_routing(routing_of(manifest, life.folder.slices, 3.0))
-    ranges = (RecordRange(0, 0, len(life.records), manifest.number, routing),)
-    places = [PlacedTask((0, 2), ranges, "executor_127.0.0.1_7"), PlacedTask((1,), ranges)]
-    assert len(open_placed(session, life.folder, manifest.number, 3, places)) == 2
-    summaries = match_placed(session, life.folder, Spread(3, 2), places)
-    assert [(each["start"], each["end"]) for each in summaries] == [(0, len(life.records))]
-    assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
+    places = [PlacedTask((0, 2), "executor_127.0.0.1_7"), PlacedTask((1,))]
+    assert len(open_placed(place_tasks(session, places), life.folder, manifest.number, 3)) == 2
+    matching = PlacedMatching(session, life.folder, Spread(3, 2), places)
+    start = 0
+    for exits in (2, 1, 2):
+        life.publish()
+        end = len(life.records)
+        summaries = matching.match([RecordRange(0, start, end, manifest.number, routing)], exits)
+        assert [(each["start"], each["end"]) for each in summaries] == [(start, end)]
+        assert all(each["cpu_s"] >= 0 for summary in summaries for each in summary["work"])
+        start = end
     life.check()
     life.log.close()

@@ -18,10 +18,12 @@ from fieldfare.storage import open_index_copy, open_index_store
 from fieldfare.storage.addresses import AddressError, settle
 from fieldfare.storage.errors import ElsewhereError, IndexStoreError
 from fieldfare.storage.folder import DataFolder
+from fieldfare.storage.shared import files
 from fieldfare.storage.shared.address import SharedAddress
 from fieldfare.storage.shared.cache import FileCache
 from fieldfare.storage.shared.files import SharedFiles
 from fieldfare.storage.shared.index_copy import CopiedIndexStore, IndexCopy
+from fieldfare_lab.hadoop import HdfsCluster, why_no_hadoop
 from fieldfare_lab.kafka_broker import find_free_port
 
 
@@ -94,11 +96,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             server.kill()
 
 
-def test_a_copy_in_s3(tmp_path: Path, bucket: str) -> None:
-    assert settle(tmp_path / "data", None, bucket).index_copy == bucket
-    with pytest.raises(AddressError, match=r"s3://none/in/it/README: .*bucket does not exist"):
-        settle(tmp_path / "data", None, bucket.replace("bucket", "none"))
-    place = Place(tmp_path, url=bucket)
+def check_a_copy(place: Place) -> None:
+    """All that is done with a copy, where it is elsewhere."""
     assert place.machine.newest() is None
     place.publish(1, a=b"one")
     second = place.publish(2, a=b"one", b=b"two" * 3_000_000)
@@ -113,6 +112,48 @@ def test_a_copy_in_s3(tmp_path: Path, bucket: str) -> None:
     assert [name.partition(".")[0] for name in copies.names("files")] == ["a"]
     shutil.rmtree(place.cache.folder)
     assert place.machine.newest() == place.store.newest() and place.machine.path("a").read_bytes() == b"one"
+
+
+def test_a_copy_in_s3(tmp_path: Path, bucket: str) -> None:
+    assert settle(tmp_path / "data", None, bucket).index_copy == bucket
+    with pytest.raises(AddressError, match=r"s3://none/in/it/README: .*bucket does not exist"):
+        settle(tmp_path / "data", None, bucket.replace("bucket", "none"))
+    check_a_copy(Place(tmp_path, url=bucket))
+
+
+@pytest.mark.slow
+def test_a_copy_in_hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real NameNode and DataNode; while the first is down nothing is taken for lost, then all goes on."""
+    if (reason := why_no_hadoop()) is not None:
+        pytest.skip(reason)
+    with HdfsCluster() as hdfs:
+        url = f"{hdfs.address}/in/it"
+        with monkeypatch.context() as patched, pytest.raises(AddressError, match=r"(?i)permission denied"):
+            patched.setenv("HADOOP_USER_NAME", "stranger")
+            settle(tmp_path / "data", None, url)
+        assert settle(tmp_path / "data", None, url).index_copy == url
+        place = Place(tmp_path, url=url)
+        check_a_copy(place)
+        place.publish(4, a=b"one", b=b"two")
+        hdfs.kill_namenode()
+        with pytest.raises(IndexStoreError, match=r"in/it/manifests: .*refused"):
+            place.machine.newest()
+        with pytest.raises(IndexStoreError, match=r"in/it/.*refused"):
+            place.publish(5, a=b"one", c=b"three")
+        assert place.store.newest() == place.store.manifest(4)
+        hdfs.start_namenode()
+        fifth = place.publish(5, a=b"one", c=b"three")
+        assert place.machine.newest() == fifth and place.machine.path("c").read_bytes() == b"three"
+
+
+def test_what_hdfs_needs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AddressError, match="HADOOP_USER_NAME"):
+        settle(tmp_path / "data", None, "hdfs://me@127.0.0.1:9/in/it")
+    with pytest.raises(AddressError, match=r"hdfs://nobody/in/it/README: .*NameNode"):
+        settle(tmp_path / "data", None, "hdfs://nobody/in/it")
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    with pytest.raises(AddressError, match=r"pip install 'fieldfare\[hdfs\]'"):
+        settle(tmp_path / "data", None, "hdfs://127.0.0.1:9/in/it")
 
 
 def test_another_machine_opens_what_the_store_has(place: Place) -> None:

@@ -68,7 +68,7 @@ def scale(
 
 def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
     from fieldfare.elasticity.messages import SliceMove
-    from fieldfare.runtimes.spark.elastic.record import wish
+    from fieldfare.runtimes.spark.elastic.record import ElasticLoads, waiting_wish, wish
 
     name, _, host = text.partition("=")
     configuration = record.configuration
@@ -77,7 +77,15 @@ def _ask_for(folder: DataFolder, record: ElasticRecord, text: str) -> None:
         fail(f"there is no slice {name!r}: there are {', '.join(configuration.places)}")
     if host not in configuration.hosts:
         fail(f"there is no host {host!r}: there are {', '.join(configuration.hosts)}")
+    loads = ElasticLoads.read(folder.elastic_loads)
+    if loads is None or not _is_fresh(loads):
+        fail("the service does not run: there is nobody who would move it")
+    if loads.dry_run:
+        fail("it is a dry run: nothing is done, nor would this be")
+    before = waiting_wish(folder)
     wish(folder, SliceMove(name, host))
+    if before is not None:
+        out().print(Text(f"{before.slice} does not move to {before.to}: that had not begun"))
     out().print(Text(f"{name} is asked to move to {host}"))
 
 

@@ -161,7 +161,21 @@ ElasticSchedule = Annotated[
 ]
 ElasticDryRun = Annotated[
     bool,
-    typer.Option("--elastic-dry-run", help="Decide, and say what would be done, but do not do it."),
+    typer.Option(
+        "--elastic-dry-run",
+        envvar="FIELDFARE_ELASTIC_DRY_RUN",
+        help="Decide, and say what would be done, but do not do it.",
+    ),
+]
+ElasticCalm = Annotated[
+    float,
+    typer.Option(
+        "--elastic-calm",
+        envvar="FIELDFARE_ELASTIC_CALM",
+        min=0.0,
+        metavar="SECONDS",
+        help="Release no executor so soon after some were added.",
+    ),
 ]
 Data = Annotated[
     Path, typer.Option("--data", envvar="FIELDFARE_DATA", metavar="DIR", help="Where everything is kept.")
@@ -201,6 +215,7 @@ def serve(
     elastic: ElasticOption = None,
     elastic_schedule: ElasticSchedule = None,
     elastic_dry_run: ElasticDryRun = False,
+    elastic_calm: ElasticCalm = 600.0,
     insecure: Insecure = False,
 ) -> None:
     """Run the service: the HTTP gateway and the Spark pipeline, until Ctrl-C.
@@ -231,7 +246,7 @@ def serve(
     arguments["pipeline"] += check_spark(master, spark_properties)
     several = matchers > 1 or bool(slices)
     arguments["pipeline"] += elastic_arguments(
-        elastic, elastic_schedule or [], elastic_dry_run, master, has_several=several
+        elastic, elastic_schedule or [], elastic_dry_run, elastic_calm, master, has_several=several
     )
     code = run_service(
         data,
@@ -286,7 +301,13 @@ def slice_arguments(
 
 
 def elastic_arguments(
-    bounds: str | None, schedule: list[str], dry_run: bool, master: str | None, *, has_several: bool
+    bounds: str | None,
+    schedule: list[str],
+    dry_run: bool,
+    calm_s: float,
+    master: str | None,
+    *,
+    has_several: bool,
 ) -> list[str]:
     """What the pipeline is told of growing and shrinking; ends the command where it could not do so."""
     from fieldfare.elasticity.bounds import HostSchedule
@@ -306,6 +327,7 @@ def elastic_arguments(
     if not has_several:
         fail("--elastic moves the slices of several matchers: say how many with --matchers N, several a host")
     options = ["--elastic", bounds, *(f"--elastic-schedule={each}" for each in schedule)]
+    options.append(f"--elastic-calm={calm_s}")
     return [*options, "--elastic-dry-run"] if dry_run else options
 
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from fieldfare.elasticity.messages import MigrationRequest, SliceMove, Wiring
 from fieldfare.elasticity.operators import Operators
 
+HOSTS_EVER = 1_000_000
+"""Who says that he started more has not."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlicePlace:
@@ -50,7 +53,8 @@ class Configuration:
     moves
         What waits; the first is the next.
     leaving
-        Hosts that are released when nothing is on them or on its way to them.
+        Hosts that are released when nothing is on them or on its way to them; they stay when moves that were
+        to empty them were undone.
     released
         Hosts that are given back, but perhaps not gone yet.
     """
@@ -64,6 +68,24 @@ class Configuration:
     leaving: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     version: int = 0
+
+    def check(self) -> None:
+        """Problem, a ValueError, when no manager kept this: somebody wrote it by hand."""
+        hosts, places = set(self.hosts), self.places.values()
+        ours = (f"host{number + 1}" for number in range(self.started if self.started <= HOSTS_EVER else 0))
+        named = {place.host for place in places} | {place.to for place in places if place.to}
+        operators = self.operators
+        slices = operators.access_points + sum(operators.matchers.values()) + operators.exit_points
+        if not hosts or len(hosts) != len(self.hosts) or not hosts.issubset(ours):
+            raise ValueError("of its hosts each is named once, host1 or a later one that was started")
+        if slices != len(self.places) or set(operators.slices) != self.places.keys():
+            raise ValueError("each slice has one place")
+        if not named | set(self.leaving) | {move.to for move in self.moves} <= hosts:
+            raise ValueError("slices are at hosts, and move to such")
+        if not {move.slice for move in self.moves} <= self.places.keys():
+            raise ValueError("slices that are there move")
+        if sum(place.to is not None for place in places) > 1 or min(place.epoch for place in places) < 0:
+            raise ValueError("one slice moves at a time, and its places are counted")
 
     def changed(self, **changes: object) -> Configuration:
         """The next version."""

@@ -297,7 +297,7 @@ class ExecutorHosts:
         for name, taken in self._taken.items():
             body = self._bodies.get(self._active.get(name, ""))
             cores = body.cores if body else max(self._cores.values(), default=1)
-            cpu = taken.cpu_s / passed_s / cores
+            cpu = taken.cpu_s / passed_s / max(1, cores)
             self.probes[name] = Probe(cpu, self._memory.get(name, 0), taken.sent_bytes / passed_s)
         self._taken = {name: _Taken() for name in self._slices}
         effects: list[Effect] = []

@@ -223,8 +223,10 @@ class Manager:
     def _prepared(self, sender: str, message: CopyPrepared, now: float) -> list[Effect]:
         """Step 2: from now on its inputs go to both."""
         move = self._next_move()
+        if move is None or (move.slice, move.to) != (message.slice, sender):
+            return []
         place = self.configuration.places[message.slice]
-        if move is None or (move.slice, move.to, place.epoch + 1) != (message.slice, sender, message.epoch):
+        if place.epoch + 1 != message.epoch:
             return []
         moves = self.configuration.moves[1:]
         moved = SlicePlace(place.host, place.epoch, to=sender)
@@ -333,15 +335,15 @@ class Manager:
         return self._said(("copy", name, self.configuration.version), now, send, look)
 
     def _release(self, now: float) -> list[Effect]:
-        emptied = self.configuration.emptied()
-        if not emptied or not self._is_kept:
-            return []
+        """Give back the hosts that are empty. Who still has a slice, and none of its moves is left, stays."""
         configuration = self.configuration
-        return self._change(
-            configuration.changed(
-                hosts=tuple(host for host in configuration.hosts if host not in emptied),
-                leaving=tuple(host for host in configuration.leaving if host not in emptied),
-                released=configuration.released + emptied,
-            ),
-            now,
-        )
+        if not configuration.leaving or not self._is_kept:
+            return []
+        emptied = configuration.emptied()
+        is_over = not configuration.moves and not configuration.moving
+        leaving = () if is_over else tuple(host for host in configuration.leaving if host not in emptied)
+        if leaving == configuration.leaving:
+            return []
+        hosts = tuple(host for host in configuration.hosts if host not in emptied)
+        released = configuration.released + emptied
+        return self._change(configuration.changed(hosts=hosts, leaving=leaving, released=released), now)

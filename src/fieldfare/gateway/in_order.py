@@ -48,7 +48,8 @@ class KeptInOrder:
 
     def __init__(self, append: Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]) -> None:
         self._append = append
-        self._waiting: dict[_Key, list[_Behind]] = {}
+        self._waiting: dict[_Key, dict[_Behind, None]] = {}
+        """In the order in which they came, until they are told."""
         self._room = SharedRoom(HELD_MAX)
 
     async def append(self, record: NewRecord) -> Appended | OutOfOrder:
@@ -71,7 +72,7 @@ class KeptInOrder:
         until_s = asyncio.get_running_loop().time() + HOLD_S
         while True:
             follower = _Behind(sequence)
-            self._waiting.setdefault(key, []).append(follower)
+            self._waiting.setdefault(key, {})[follower] = None
             try:
                 place = await self._append(record)
                 if isinstance(place, Appended):
@@ -84,6 +85,8 @@ class KeptInOrder:
                 self._forget(key, follower)
 
     async def _has_come(self, space: str, future: asyncio.Future[bool], until_s: float) -> bool:
+        if future.done():  # while this one was tried
+            return future.result()
         if asyncio.get_running_loop().time() >= until_s or not self._room.fits(space, 1):
             return False
         self._room.take(space, 1)
@@ -100,13 +103,14 @@ class KeptInOrder:
         space, producer, sequence = key
         ahead = [sequence]
         while ahead:
-            for follower in self._waiting.get((space, producer, ahead.pop()), ()):
+            for follower in self._waiting.pop((space, producer, ahead.pop()), ()):
                 if not follower.has_come.done():
                     follower.has_come.set_result(has_come)
                     ahead.append(follower.sequence)
 
     def _forget(self, key: _Key, follower: _Behind) -> None:
-        others = self._waiting[key]
-        others.remove(follower)
-        if not others:
-            del self._waiting[key]
+        others = self._waiting.get(key)
+        if others is not None:
+            others.pop(follower, None)
+            if not others:
+                del self._waiting[key]

@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+NOBODY = ""
+"""Whose it is what is no space's."""
+
 
 class Turns(Generic[T]):
     """What waits, by whose it is; what is of one comes out in the order in which it came in."""
@@ -52,12 +55,12 @@ class SharedRoom:
     def fits(self, whose: str, amount: int) -> bool:
         """Whether somebody may have so much more: there is, or he would not have more than his share.
 
-        What is nobody's, an empty name, has no share.
+        What is nobody's has no share.
         """
         if self.total + amount <= self._most:
             return True
         own = self._held.get(whose, 0)
-        return bool(whose) and own + amount <= self._most // (len(self._held) + (own == 0))
+        return whose != NOBODY and own + amount <= self._most // (len(self._held) + (own == 0))
 
     def take(self, whose: str, amount: int) -> None:
         """Somebody has so much more."""

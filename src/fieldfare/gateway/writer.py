@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from fieldfare.delivery.delivery import Mark
 from fieldfare.gateway.in_order import KeptInOrder
-from fieldfare.gateway.turns import SharedRoom, Turns
+from fieldfare.gateway.turns import NOBODY, SharedRoom, Turns
 from fieldfare.model import Cursor, Offsets
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import Appended, EventLog, EventWriter, NewRecord, OutOfOrder, ends_of
@@ -40,8 +40,6 @@ GROUP_MAX_CHANGES = 64
 CHANGES_MAX_S = 0.005
 """So many are answered together, or as many as are made in this time: the first waits for the last, and each
 answer alone costs more."""
-NOBODY = ""
-"""Whose it is what is no space's."""
 
 T = TypeVar("T")
 

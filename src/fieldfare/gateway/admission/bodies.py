@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from fieldfare.gateway.admission.door import header
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.text import count_bytes, line_and_column
+from fieldfare.gateway.turns import NOBODY, SharedRoom
 
 DRAINED_MAX_BYTES = 64 << 20
 """Of a body that is too large so much is read and dropped, so that the client gets to read the answer."""
@@ -34,7 +35,8 @@ UNPACKED_INLINE_BYTES = 4 << 10
 UNPACKED_INLINE_MAX_BYTES = 64 << 10
 """Packed bodies up to the first are unpacked at once, if no more than the second comes out."""
 
-_BODY_BYTES = "fieldfare.body_bytes"
+_HELD = "fieldfare.body"
+"""Whose room a request's body takes, and how much of it."""
 _PLAIN = (None, "identity")
 
 S = TypeVar("S")
@@ -48,20 +50,27 @@ class Bodies:
     body_max_bytes
         How large one may be.
     most_bytes
-        How large all together: one is small, but ten thousand connections have one each.
+        How large all together: one is small, but ten thousand connections have one each. Of it each space has
+        its share, or who trickles forty bodies would stop all publishers and readers of the others.
     load
         Makes the problem when there is no room.
     """
 
     def __init__(self, body_max_bytes: int, most_bytes: int, load: Load) -> None:
         self.body_max_bytes = body_max_bytes
-        self._most_bytes = most_bytes
+        self._room = SharedRoom(most_bytes)
         self._load = load
-        self.held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """How large the bodies are whose requests are not answered yet."""
+        return self._room.total
 
     def release(self, scope: Scope) -> None:
         """The request is answered, or given up."""
-        self.held_bytes -= scope.pop(_BODY_BYTES, 0)
+        space, size_bytes = scope.pop(_HELD, (NOBODY, 0))
+        if size_bytes:
+            self._room.give_back(space, size_bytes)
 
     async def read(self, request: Request, max_bytes: int | None = None, *, way_out: str = "") -> bytes:
         """The request's body, unpacked; Problem 413 when it is larger than it may be, packed or not.
@@ -155,9 +164,9 @@ class Bodies:
         return body or b"{}"
 
     @contextmanager
-    def held(self, size_bytes: int) -> Iterator[None]:
+    def held(self, size_bytes: int, path_params: Mapping[str, str]) -> Iterator[None]:
         """Count what came otherwise, for as long as this is open; Problem 429 as with bodies."""
-        scope: Scope = {}
+        scope: Scope = {"path_params": path_params}
         if not self._add(scope, size_bytes):
             raise self._no_room()
         try:
@@ -167,10 +176,13 @@ class Bodies:
 
     def _add(self, scope: Scope, size_bytes: int) -> bool:
         """Count a piece of a request's body; False when there is no room for it."""
-        if self.held_bytes + size_bytes > self._most_bytes:
+        held = scope.get(_HELD)
+        # Routes have looked whether there is such a space before they read a body.
+        space, before_bytes = (scope["path_params"].get("space", NOBODY), 0) if held is None else held
+        if not self._room.fits(space, size_bytes):
             return False
-        self.held_bytes += size_bytes
-        scope[_BODY_BYTES] = scope.get(_BODY_BYTES, 0) + size_bytes
+        self._room.take(space, size_bytes)
+        scope[_HELD] = space, before_bytes + size_bytes
         return True
 
 

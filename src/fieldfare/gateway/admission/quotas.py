@@ -197,6 +197,10 @@ class Quotas:
             if bucket is not None:
                 bucket.take(amount, now_s)
 
+    def give_back(self, space: str, now_s: float, **spent: int) -> None:
+        """Put back what a request took out of which nothing came: it will be sent again, and pays then."""
+        self.spend(space, now_s, **{name: -amount for name, amount in spent.items()})
+
     async def hold(self, refused: HttpProblem) -> None:
         """Let who is refused for a rate wait a little for that answer."""
         if refused.place.get("quota") in RATES and self._held < HELD_MAX:

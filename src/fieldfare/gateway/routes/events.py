@@ -122,8 +122,8 @@ class EventRoutes:
         if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         size_bytes = len(decoded.payload)
-        now_s = time.monotonic()
-        self.quotas.spend(space, now_s, events_per_s=decoded.count, bytes_per_s=size_bytes)
+        spent = {"events_per_s": decoded.count, "bytes_per_s": size_bytes}
+        self.quotas.spend(space, time.monotonic(), **spent)
         now_ms = time.time_ns() // 1_000_000
         record = NewRecord(
             space,
@@ -134,13 +134,20 @@ class EventRoutes:
             now_ms,
             follows=sender.follows,
         )
-        with self.quotas.storing(space, size_bytes) as stored:
-            if due_ms is not None:
-                kept = await self._keep(record, due_ms)
-                stored.is_kept = not kept.duplicate
-                return json_response(kept_document(kept) | _judged(decoded), 202)
-            place = await self._append(record)
-            stored.is_kept = not place.duplicate
+        try:
+            with self.quotas.storing(space, size_bytes) as stored:
+                if due_ms is not None:
+                    kept = await self._keep(record, due_ms)
+                    stored.is_kept = not kept.duplicate
+                    return json_response(kept_document(kept) | _judged(decoded), 202)
+                place = await self._append(record)
+                stored.is_kept = not place.duplicate
+        except Exception:
+            # It came too early, or there was no room; who broke a rule is sent away below, and has paid.
+            self.quotas.give_back(space, time.monotonic(), **spent)
+            raise
+        if place.differs:
+            raise _sequence_used(record)
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
@@ -164,8 +171,6 @@ class EventRoutes:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
         except RecordOutOfOrder as found:
             raise _out_of_order(record, found.newest) from None
-        if place.differs:
-            raise _sequence_used(record)
         if place.duplicate:
             self.metrics.duplicates.inc()
         else:

@@ -80,7 +80,7 @@ class Sayings:
         """Do what a reader says, and what to tell it when that is done, or cannot be."""
         named: dict[str, Any] = {}
         try:
-            with self._bodies.held(len(text)):
+            with self._bodies.held(len(text), self._request.path_params):
                 said = await _parsed(text)
                 named = {"said": said.id}
                 return self.event("done", named | await self._do(said))

@@ -44,7 +44,7 @@ from fieldfare.runtimes.process.locks import LockTimeoutError, end_process_of, w
 from fieldfare.runtimes.process.program import EXIT_FAILED, EXIT_FORMAT, begin, only_one
 from fieldfare.runtimes.spark.batches import MicroBatchSettings
 from fieldfare.runtimes.spark.cluster import ExecutorSlots
-from fieldfare.runtimes.spark.elastic.control import ElasticSettings
+from fieldfare.runtimes.spark.elastic.control import CALM_S, ElasticSettings
 from fieldfare.runtimes.spark.elastic.executors import ELASTIC_CONFIG
 from fieldfare.runtimes.spark.elastic.query import PlacedQuery
 from fieldfare.runtimes.spark.heartbeat import PipelineHeartbeat
@@ -273,6 +273,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--elastic-schedule", action="append", default=[], metavar="HH:MM-HH:MM=MIN..MAX")
     parser.add_argument("--elastic-dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--elastic-calm", type=float, default=CALM_S, metavar="SECONDS")
     parser.add_argument("--spark-log-level", default=spark.log_level, help="default: %(default)s")
     parser.add_argument(
         "--lock-wait", type=float, default=30.0, metavar="SECONDS",
@@ -285,7 +286,7 @@ def _elastic(options: argparse.Namespace) -> ElasticSettings | None:
     if options.elastic is None:
         return None
     schedule = HostSchedule.parsed(options.elastic, options.elastic_schedule)
-    return ElasticSettings(schedule, options.elastic_dry_run)
+    return ElasticSettings(schedule, options.elastic_dry_run, options.elastic_calm)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -171,7 +172,19 @@ def service_session(
     for name, value in {**session_config(settings, scratch, java_options), **(extra or {})}.items():
         builder = builder.config(name, value)
     with _home_without_python(scratch):
-        return builder.getOrCreate()
+        return _lightened(builder.getOrCreate())
+
+
+def _lightened(session: SparkSession) -> SparkSession:
+    """Without what its tasks in Python need not have."""
+    context: Any = session.sparkContext
+    # With each task that ends Spark's scheduler waits until this process has taken in what the task counted.
+    # Nobody counts this way; and who listens here reports an end of the Java process as an error of its own.
+    context._javaAccumulator = None
+    # A plain job's processes are forked from one daemon, and a query's from another, if these differ.
+    context.environment["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
+    context.environment["PYSPARK_SPARK_SESSION_UUID"] = session._jsparkSession.sessionUUID()
+    return session
 
 
 def archive_name(size_bytes: int) -> str:

@@ -18,8 +18,11 @@ from pathlib import Path
 import fieldfare
 from fieldfare.files import remove_abandoned, sync_folder, temporary_path
 
-DISTRIBUTIONS = ("msgspec", "numpy", "numba", "llvmlite", "pyarrow", "confluent-kafka")
-"""What tasks import, as packages are called where they come from; confluent-kafka if it is installed."""
+DISTRIBUTIONS = (
+    *("msgspec", "numpy", "numba", "llvmlite", "pyarrow"),
+    *("confluent-kafka", "hdfs-native", "typing-extensions"),
+)
+"""What tasks import, as packages are called where they come from; of Kafka and HDFS what is installed."""
 
 _LEFT_OUT = ("/tests/", "/include/", "/pyarrow/src/", "/libarrow_flight.", "/_flight.")
 """Of these packages: what is there for building and testing, and 30 MB that nothing here loads."""

@@ -1,4 +1,4 @@
-"""Files by name at an address, through whatever pyarrow can open: whole or not at all, and never changed."""
+"""Files by name at an address, in HDFS or what pyarrow can open: whole or not at all, and never changed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -91,7 +93,7 @@ class SharedFiles:
 
     def _open(self) -> tuple[Any, str]:
         if self._opened is None or self._opened[0] != os.getpid():
-            filesystem, base = fs.FileSystem.from_uri(self.address.opened)
+            filesystem, base = _file_system(self.address.opened)
             self._opened = os.getpid(), filesystem, base.rstrip("/")
         return self._opened[1:]
 
@@ -99,8 +101,20 @@ class SharedFiles:
     def _explained(self, name: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, RuntimeError, ValueError, pa.ArrowException) as error:
             raise IndexStoreError(f"{self.address.place}/{name}: {error}") from error
 
     def __reduce__(self) -> tuple[type[SharedFiles], tuple[SharedAddress]]:
         return SharedFiles, (self.address,)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Who opens what is at an address, and the path there."""
+    parts = urlsplit(url)
+    if parts.scheme in ("hdfs", "viewfs"):
+        if find_spec("hdfs_native") is None:
+            raise OSError("for HDFS this machine needs more: pip install 'fieldfare[hdfs]'")
+        from fieldfare.storage.shared.hdfs import Hdfs
+
+        return Hdfs(url), parts.path
+    return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]

@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace as replace_fields
 from pyspark.sql import SparkSession
 
 from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
@@ -52,12 +53,12 @@ from fieldfare.elasticity.manager import (
     KeepConfiguration,
     ReadConfiguration,
 )
-from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, ReleaseHost
+from fieldfare.elasticity.messages import AddHost, HostReleased, MigrationRequest, Pulse, ReleaseHost
 from fieldfare.partitioning import NO_SLICE
 from fieldfare.pipeline.manifest import Manifest
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.elastic.executors import Executor, Executors
-from fieldfare.runtimes.spark.elastic.placed import PlacedTask, open_placed
+from fieldfare.runtimes.spark.elastic.placed import PlacedTask, open_placed, place_tasks
 from fieldfare.runtimes.spark.elastic.record import (
     Decision,
     ElasticLoads,
@@ -68,7 +69,6 @@ from fieldfare.runtimes.spark.elastic.record import (
     take_wish,
 )
 from fieldfare.runtimes.spark.query import reason
-from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread.loads import MatcherWork
 from fieldfare.storage import open_index_store
 from fieldfare.storage.errors import FormatError, IndexStoreError
@@ -80,7 +80,8 @@ SAY_S = 1.0
 OPEN_TRIES = 5
 OPENERS = 4
 """So many executors are made warm at once."""
-POLICY = ElasticityPolicy(calm_s=600.0, releases_per_hour=3)
+CALM_S = 600.0
+POLICY = ElasticityPolicy(releases_per_hour=3)
 """The paper's, but that hosts are released at most a few times an hour."""
 SETTINGS = ManagerSettings(dead_after_s=45.0, start_s=180.0)
 """Another executor has so long to come in the place of one that died; it takes half a minute to be warm."""
@@ -90,10 +91,14 @@ _log = logging.getLogger("fieldfare.pipeline")
 
 @dataclass(frozen=True, slots=True)
 class ElasticSettings:
-    """How a service grows and shrinks: between which numbers of hosts, or whether it only says how."""
+    """How a service grows and shrinks: between which numbers of hosts, or whether it only says how.
+
+    For `calm_s` seconds after hosts were added none is released.
+    """
 
     schedule: HostSchedule
     dry_run: bool = False
+    calm_s: float = CALM_S
 
 
 def slice_names(matchers: int) -> tuple[str, ...]:
@@ -132,7 +137,8 @@ class ElasticControl:
                 max(1, len(self._executors.seen())) if settings.dry_run else self._bounds()[0]
             )
         self._manager = Manager(first, SETTINGS)
-        self._enforcer = Enforcer(POLICY)
+        self._policy = replace(POLICY, calm_s=settings.calm_s)
+        self._enforcer = Enforcer(self._policy)
         self._hosts = ExecutorHosts(self._names)
         self._machines: dict[str, Machine] = {
             "manager": self._manager,
@@ -164,8 +170,8 @@ class ElasticControl:
 
     # What the query asks, and tells
 
-    def tasks(self, ranges: Sequence[RecordRange] = ()) -> list[PlacedTask]:
-        """Who is to match these: a task for each core of every executor that has slices."""
+    def tasks(self) -> list[PlacedTask]:
+        """Who is to match a batch: a task for each core of every executor that has slices."""
         at: dict[str, list[str]] = {}
         placed, seen = self._placed, self._seen
         for name in self._names:
@@ -178,7 +184,7 @@ class ElasticControl:
             pieces = min(len(names), known.cores if known else max(1, sum(e.cores for e in seen.values())))
             for piece in self._evenly(names, pieces):
                 numbers = tuple(sorted(self._numbers[name] for name in piece))
-                tasks.append(PlacedTask(numbers, tuple(ranges), known.location if known else None))
+                tasks.append(PlacedTask(numbers, known.location if known else None))
         return tasks
 
     def _evenly(self, names: list[str], pieces: int) -> list[list[str]]:
@@ -238,7 +244,8 @@ class ElasticControl:
         """Keep Python's processes alive where slices are placed, and what a manifest names mapped there."""
         tasks = [task for task in self.tasks() if task.location is not None]
         if tasks:
-            open_placed(self._session, self._tasks_folder, manifest, len(self._names), tasks)
+            rows = place_tasks(self._session, tasks)
+            open_placed(rows, self._tasks_folder, manifest, len(self._names))
 
     # The thread
 
@@ -273,7 +280,7 @@ class ElasticControl:
         if now - self._said_s >= SAY_S:
             self._said_s = now
             least, most = self._bounds()
-            self._enforcer.policy = replace(POLICY, hosts_min=least, hosts_max=most)
+            self._enforcer.policy = replace(self._policy, hosts_min=least, hosts_max=most)
             self._take_wish()
             self._say(least, most)
 
@@ -293,7 +300,14 @@ class ElasticControl:
         return self._settings.schedule.at(60 * here.tm_hour + here.tm_min)
 
     def _hand_in(self, name: str, message: object) -> None:
-        self._carry_out(name, self._machines[name].handle(message, time.monotonic()))
+        now = time.monotonic()
+        try:
+            effects = self._machines[name].handle(message, now)
+        except Exception:
+            if isinstance(message, Pulse):  # Each asks for the next: the machine would stand still for ever.
+                heappush(self._timers, (now + SAY_S, next(self._ticks), name, message))
+            raise
+        self._carry_out(name, effects)
 
     def _carry_out(self, name: str, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -318,12 +332,10 @@ class ElasticControl:
         is_done = not self._settings.dry_run
         _log.info("%s%s", wanted.reason, "" if is_done else " (dry run)")
         now_ms = time.time_ns() // 1_000_000
-        self._record.decisions.append(
-            Decision(
-                now_ms, wanted.reason, list(wanted.moves), wanted.new_hosts, list(wanted.released), is_done
-            )
+        decision = Decision(
+            now_ms, wanted.reason, list(wanted.moves), wanted.new_hosts, list(wanted.released), is_done
         )
-        self._record.keep(self._folder.elastic)
+        self._keep_record(replace_fields(self._record, decisions=[*self._record.decisions, decision]))
         if is_done:
             self._inbox.put(("manager", Received("enforcer", wanted)))
 
@@ -355,15 +367,17 @@ class ElasticControl:
         if before is not None and configuration.version <= before.version:
             self._inbox.put(("manager", ConfigurationRead(before)))
             return
-        self._record.configuration = configuration
-        self._record.moves += self._moves.look(before, configuration, time.time_ns() / 1e6)
-        try:
-            self._record.keep(self._folder.elastic)
-        except BaseException:
-            self._record.configuration = before
-            raise
+        moves = self._moves.look(before, configuration, time.time_ns() / 1e6)
+        self._keep_record(
+            replace_fields(self._record, configuration=configuration, moves=[*self._record.moves, *moves])
+        )
         self._inbox.put(("hosts", HostsWanted(configuration.hosts)))
         self._inbox.put(("manager", ConfigurationKept(configuration.version)))
+
+    def _keep_record(self, record: ElasticRecord) -> None:
+        """What is not on disk, as when that is full, was not decided."""
+        record.keep(self._folder.elastic)
+        self._record = record
 
     def _open(self, wanted: MapSlices) -> None:
         """Have slices mapped on an executor, and see that it was there that they were."""
@@ -371,11 +385,12 @@ class ElasticControl:
         with suppress(Exception):
             executor = self._seen[wanted.executor]
             numbers = tuple(self._numbers[name] for name in wanted.slices)
-            tasks = [PlacedTask(numbers, (), executor.location)] * executor.cores
+            task = PlacedTask(numbers, executor.location)
+            rows = place_tasks(self._session, [task] * executor.cores)
             for _ in range(OPEN_TRIES):
                 newest = self._store.newest()
                 number = newest.number if newest is not None else 0
-                where = open_placed(self._session, self._tasks_folder, number, len(self._names), tasks)
+                where = open_placed(rows, self._tasks_folder, number, len(self._names))
                 done = wanted.executor in where
                 if done or self._stop.is_set():
                     break
@@ -383,7 +398,9 @@ class ElasticControl:
 
     def _take_wish(self) -> None:
         configuration = self._manager.configuration
-        if configuration.moves or configuration.moving or not self._folder.elastic_wishes.exists():
+        is_busy = configuration.moves or configuration.moving or not self._inbox.empty()
+        # The manager takes one request at a time, and one of the enforcer's may be on its way to it.
+        if is_busy or not self._folder.elastic_wishes.exists():
             return
         move = take_wish(self._folder)
         if move is not None:

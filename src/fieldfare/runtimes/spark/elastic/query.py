@@ -20,7 +20,7 @@ from fieldfare.runtimes.spark.batch_planner import BatchPlanner
 from fieldfare.runtimes.spark.batches import MicroBatchSettings, Offset
 from fieldfare.runtimes.spark.cluster import tasks_folder
 from fieldfare.runtimes.spark.elastic.control import ElasticControl, ElasticSettings
-from fieldfare.runtimes.spark.elastic.placed import match_placed
+from fieldfare.runtimes.spark.elastic.placed import PlacedMatching, PlacedTask
 from fieldfare.runtimes.spark.query import reason
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.spread.learning import Learner, work_of
@@ -52,9 +52,11 @@ class PlacedQuery:
         self._folder = folder
         self._tasks_folder = tasks_folder(session, replace(folder, root=folder.root.resolve()))
         self._planner = BatchPlanner(folder, settings)
-        self._matchers, self._forwarding = settings.matchers, forwarding
+        self._spread = Spread(settings.matchers, settings.tasks, forwarding)
         self._learner = learner
         self.control = ElasticControl(session, folder, elastic, settings.matchers)
+        self._tasks: list[PlacedTask] = []
+        self._matching: PlacedMatching | None = None
         self._batch = 0
         self._message = "Initializing"
         self._error: BaseException | None = None
@@ -112,11 +114,13 @@ class PlacedQuery:
         manifest, routing = end["manifest"], self._planner.routing(end["manifest"])
         pieces = self._planner.tasks(start["ends"], end["ends"])
         ranges = [RecordRange(*each, manifest, routing) for piece in pieces for each in piece]
-        # Each matcher reads all of it; who writes it are as many as would have read it.
-        spread = Spread(self._matchers, len(pieces), self._forwarding)
         started_s = time.monotonic()
-        tasks = self.control.tasks(ranges)
-        summaries = match_placed(self._session, self._tasks_folder, spread, tasks)
+        tasks = self.control.tasks()
+        if self._matching is None or tasks != self._tasks:
+            self._tasks = tasks
+            self._matching = PlacedMatching(self._session, self._tasks_folder, self._spread, tasks)
+        # Each matcher reads all of it; who writes it are as many as would have read it.
+        summaries = self._matching.match(ranges, len(pieces))
         work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
         self.control.worked(manifest, tasks, work)
         try:

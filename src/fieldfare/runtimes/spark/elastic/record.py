@@ -63,10 +63,13 @@ class ElasticRecord(msgspec.Struct):
     def read(cls, path: Path) -> ElasticRecord:
         """What was kept last, or nothing; FormatError when that cannot be understood."""
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            record = msgspec.json.decode(path.read_bytes(), type=cls)
+            if record.configuration is not None:
+                record.configuration.check()
+            return record
         except FileNotFoundError:
             return cls()
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
+        except (OSError, msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
             raise FormatError(f"{path} does not say where slices are: {error}") from None
 
     def keep(self, path: Path) -> None:
@@ -125,18 +128,37 @@ class ElasticLoads(msgspec.Struct):
 
 
 def wish(folder: DataFolder, move: SliceMove) -> None:
-    """Ask the pipeline to move a slice; it is taken up within a second, or when what is under way is done."""
+    """Ask the pipeline to move a slice; it is taken up within a second, or when what is under way is done.
+
+    It takes the place of what was wished before and is not taken up yet.
+    """
     write_file(folder.elastic_wishes, lambda file: file.write(msgspec.json.encode(move)))
 
 
+def waiting_wish(folder: DataFolder) -> SliceMove | None:
+    """What was wished last and is not taken up yet; what cannot be understood is nobody's wish."""
+    return _read_wish(folder.elastic_wishes)
+
+
 def take_wish(folder: DataFolder) -> SliceMove | None:
-    """What was wished last, and not again; what cannot be understood is nobody's wish."""
+    """The same, and not again."""
+    # Another one may be written meanwhile: it stays for the next time.
+    taken = temporary_path(folder.elastic_wishes)
     try:
-        text = folder.elastic_wishes.read_bytes()
-        folder.elastic_wishes.unlink(missing_ok=True)
-        return msgspec.json.decode(text, type=SliceMove)
+        folder.elastic_wishes.rename(taken)
+        return _read_wish(taken)
+    except OSError:
+        return None
+    finally:
+        taken.unlink(missing_ok=True)
+
+
+def _read_wish(path: Path) -> SliceMove | None:
+    try:
+        move = msgspec.json.decode(path.read_bytes(), type=SliceMove)
     except (OSError, msgspec.DecodeError):
         return None
+    return move if isinstance(move.to, str) else None
 
 
 @dataclass(slots=True)
