@@ -85,7 +85,6 @@ def burst(played: Scene, strikes: Sequence[Strike], killed: Counter[str]) -> Non
         if "supervisor" in victims:
             played.service.process.wait()
             played.restart(ready=False)
-        played.load.struck()
         played.linger(strike.pause_s)
     until(lambda: not any(map(is_running, orphans)), ORPHANS_S, "(a killed supervisor's children end)")
 

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -262,8 +263,8 @@ class Load:
         settings = settings or LoadSettings()
         self._wire = wire
         self.calls = 0
-        self.struck_s = float("-inf")
-        """When the service was last struck while it was being struck again and again."""
+        self.in_peace_s = float("-inf")
+        """Since when the service is in peace: never, while it is struck again and again."""
         self._connect(service)
         self.ledger = Ledger()
         self.large_share, self.pace_s = settings.large_share, settings.pace_s
@@ -307,9 +308,12 @@ class Load:
         if self._wire is not None:
             self._wire.target, self.url = service.url, self._wire.url
 
-    def struck(self) -> None:
-        """The service was struck, and may be again before it is ready: what is due may be late."""
-        self.struck_s = time.monotonic()
+    @contextmanager
+    def no_peace(self) -> Iterator[None]:
+        """The service is struck again and again, and is ready in the end: until then nothing is late."""
+        self.in_peace_s = float("inf")
+        yield
+        self.in_peace_s = time.monotonic()
 
     @property
     def actors(self) -> list[Actor]:

@@ -50,9 +50,8 @@ def test_who_is_not_there_is_not_counted_and_the_next_one_is_struck(
     processes[1].wait()
     there = {"gateway": [gateway], "indexer": [dead], "task": tasks}
     monkeypatch.setattr(bursts, "present", lambda service, kind: there.get(kind, []))
-    load = SimpleNamespace(struck=lambda: None)
     pauses: list[float] = []
-    played: Any = SimpleNamespace(service=None, load=load, linger=pauses.append)
+    played: Any = SimpleNamespace(service=None, linger=pauses.append)
     strikes = [
         Strike(("driver", "source"), 2, None, 1.0),
         Strike(("driver", "indexer", "gateway", "task"), 2, None, 0.0),
