@@ -295,6 +295,23 @@ def test_hosts_come_with_the_load_and_go_a_few_times_an_hour() -> None:
     engine.check_settled()
 
 
+def test_what_a_cluster_does_not_have_is_not_waited_for_all_the_time() -> None:
+    """A floor above what there is: each try held up all moves until its hosts were given up, and was made
+    again at once, so a host with four of six slices was never relieved.
+    """
+    engine = Engine(hosts=1, room=3, policy=ElasticityPolicy(hosts_min=6))
+    engine.cpu_per_s = 1.5
+    engine.run(600)
+    at = list(engine.placed.values())
+    assert sorted(at.count(executor) for executor in engine.executors) == [2, 2, 2]
+    engine.check_settled()
+    assert sum(each.new_hosts > 0 for each in engine.asked) == 1
+    engine.room = 6
+    engine.run(1200)
+    engine.check_settled()
+    assert len(set(engine.placed.values())) == 6, "and it is tried again"
+
+
 def test_floors_and_ceilings_are_kept_without_any_load() -> None:
     engine = Engine(hosts=1, policy=ElasticityPolicy())
     engine.run(60)

@@ -6,6 +6,7 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -167,6 +168,50 @@ def test_an_ack_whose_body_comes_late_does_not_take_the_cursor_back(tmp_path, mo
             assert saved is not None and str(saved.positions[0]) == "0-2-0"
 
     run(work)
+
+
+def test_saving_what_nobody_waits_for_rests_as_long_as_it_works(tmp_path, monkeypatch):
+    """Five thousand streams had something since the last round: to save where they stand is half a second's
+    work, beside which live messages would come late."""
+    monkeypatch.setattr(pump, "MARKED_AT_ONCE", 2)
+    worked_s, rested_s = [], []
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for id in "abcde":
+                await r.subscribe(id, "data.x = 1")
+            await r.publish(event(1, {"x": 1}))
+            r.pipeline.step()
+            for id in "abcde":
+                assert len(await r.pull(id)) == 1
+            save = r.gateway.pump._save_some
+
+            async def timed(some) -> None:
+                began_s = time.monotonic()
+                await save(some)
+                worked_s.append(time.monotonic() - began_s)
+
+            class Resting:
+                """What the pump knows as asyncio; nobody else."""
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(asyncio, name)
+
+                @staticmethod
+                async def sleep(pause_s: float) -> None:
+                    if pause_s > 0:
+                        rested_s.append(pause_s)
+                    await asyncio.sleep(0)
+
+            monkeypatch.setattr(r.gateway.pump, "_save_some", timed)
+            monkeypatch.setattr(pump, "asyncio", Resting())
+            await r.gateway.pump.save_progress()
+            monkeypatch.undo()
+            assert all(each.is_saved for each in r.gateway.pump._deliveries.values())
+
+    run(work)
+    assert len(worked_s) == len(rested_s) == 3
+    assert all(worked <= rested for worked, rested in zip(worked_s, rested_s, strict=True))
 
 
 def test_an_ack_whose_body_comes_after_the_subscription_went_is_told_so(tmp_path):

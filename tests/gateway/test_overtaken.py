@@ -61,7 +61,7 @@ def test_one_of_many_that_is_deleted_while_they_are_taken_in_stays_deleted(tmp_p
 
 
 def test_an_ack_is_not_saved_over_by_what_maintenance_knew_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(pump, "SAVED_AT_ONCE", 1)
+    monkeypatch.setattr(pump, "MARKED_AT_ONCE", 1)
 
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -105,6 +105,10 @@ class ElasticityPolicy:
     releases_per_hour
         Hosts are released at no more times than this in an hour. More: fewer hosts that have little to do;
         fewer: less coming and going. Adding hosts is for the load to say.
+    scarce_s
+        Where hosts were asked for and did not all come, none is asked for so long: loads are spread over what
+        there is. Longer: fewer moves wait for hosts that never come; shorter: a cluster that has grown is
+        used sooner.
     """
 
     mean_low: float = 0.3
@@ -120,6 +124,7 @@ class ElasticityPolicy:
     hosts_max: int = ANY_NUMBER
     hosts_min: int = 1
     releases_per_hour: int = ANY_NUMBER
+    scarce_s: float = 900.0
 
     def added(self, load: ClusterLoad) -> int:
         """How many hosts a load needs more than there are, by the target."""
@@ -303,6 +308,9 @@ class Enforcer:
         self._settled_s: float | None = None
         self._added_s = -inf
         self._released_s: deque[float] = deque(maxlen=1000)
+        self._awaited: tuple[frozenset[str], int] | None = None
+        """The hosts that there were when others were asked for, and how many were."""
+        self._scarce_s = -inf
 
     def start(self, now: float) -> list[Effect]:
         return []
@@ -322,11 +330,13 @@ class Enforcer:
         if now - self._settled_s < self.policy.grace_s or not self._window.is_full(now):
             return []
         load, recent = (self._window.load(length_s) for length_s in (self.policy.window_s, RECENT_S))
+        self._count_who_came(load, now)
         asked = self.decide(load, recent, now)
         if asked is None:
             return []
         if asked.new_hosts:
             self._added_s = now
+            self._awaited = frozenset(load.hosts), asked.new_hosts
         if asked.released:
             self._released_s.append(now)
         self.requests.append((now, asked))
@@ -338,7 +348,22 @@ class Enforcer:
 
     def decide(self, load: ClusterLoad, recent: ClusterLoad, now: float) -> MigrationRequest | None:
         """What to ask for by the load of the window and of its last part."""
-        return decide(load, self.policy, recent, is_calm=self.is_calm(now))
+        return decide(load, self.policy_for(load, now), recent, is_calm=self.is_calm(now))
+
+    def _count_who_came(self, load: ClusterLoad, now: float) -> None:
+        if self._awaited is not None:
+            before, count = self._awaited
+            self._awaited = None
+            if len(set(load.hosts) - before) < count:
+                self._scarce_s = now
+
+    def policy_for(self, load: ClusterLoad, now: float) -> ElasticityPolicy:
+        """The policy; while hosts are scarce, without any that there are not."""
+        if now - self._scarce_s >= self.policy.scarce_s:
+            return self.policy
+        there = len(load.hosts)
+        policy = self.policy
+        return replace(policy, hosts_min=min(policy.hosts_min, there), hosts_max=min(policy.hosts_max, there))
 
     def is_calm(self, now: float) -> bool:
         """Whether a host may be released: none was added just now, nor were there too many releases."""

@@ -92,7 +92,7 @@ class PredictiveEnforcer(Enforcer):
 
     def decide(self, load: ClusterLoad, recent: ClusterLoad, now: float) -> MigrationRequest | None:
         """By the same rules, with each slice's load as it is expected to become."""
-        return decide(self.expected(load, now), self.policy, recent, is_calm=self.is_calm(now))
+        return decide(self.expected(load, now), self.policy_for(load, now), recent, is_calm=self.is_calm(now))
 
     def note(self, probes: ClusterProbes, now: float) -> None:
         """Remember today's total, for as long as it is compared."""

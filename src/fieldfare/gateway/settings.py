@@ -122,8 +122,9 @@ class GatewaySettings(BaseSettings):
     bodies_max_bytes: int = Field(
         256 * MIB,
         ge=MIB,
-        description="Bytes of all bodies that are being received or decoded before clients get 429. Up: more "
-        "large requests at a time, more memory. Down: clients are told sooner.",
+        description="Bytes of all bodies that are being received or decoded before clients get 429; spaces "
+        "that have less than their share are let in all the same. Up: more large requests at a time, more "
+        "memory. Down: clients are told sooner.",
     )
     head_max_bytes: int = Field(
         64 * KIB,

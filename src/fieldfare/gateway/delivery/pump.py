@@ -46,12 +46,12 @@ FED_AT_ONCE = 100
 """Those whom one look found matches for are fed in steps of so many."""
 
 IDLE_FORGOTTEN_S = 60.0
-SAVED_AT_ONCE = 1_000
-"""Cursors of one transaction. Of those that only passed over what did not match so many are saved a round:
-what is not saved is read again after a crash, by all of them together."""
+BROUGHT_AT_ONCE = 1_000
+"""So many cursors that only passed over what did not match are saved a round: what is not saved is read again
+after a crash, by all of them together."""
 
 MARKED_AT_ONCE = 200
-"""Cursors that are urgent of one transaction: to see where so many stand is little work."""
+"""Cursors of one transaction: to see where so many stand is little work."""
 
 LOOKED_AT_ONCE = 500
 """After so many deliveries the lazy saving of cursors lets others have their turn."""
@@ -454,13 +454,13 @@ class Pump:
                     self._pullers.pop(number, None)
                     self._past_of.pop(number, None)
         await self._bring_some()
-        await self._save_all()
+        await self._save_all(rests=True)
 
     async def _bring_some(self) -> None:
         """Let some of those who wait know how far they are, each in turn."""
         if not self._to_bring:
             self._to_bring = list(self._deliveries)
-        some, self._to_bring = self._to_bring[:SAVED_AT_ONCE], self._to_bring[SAVED_AT_ONCE:]
+        some, self._to_bring = self._to_bring[:BROUGHT_AT_ONCE], self._to_bring[BROUGHT_AT_ONCE:]
         for at, number in enumerate(some):
             if at % FED_AT_ONCE == FED_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -468,11 +468,16 @@ class Pump:
             if delivery is not None:
                 self._frontier.bring(delivery)
 
-    async def _save_all(self) -> None:
+    async def _save_all(self, *, rests: bool = False) -> None:
+        """Save what is not saved; if nobody waits for it, live messages have half of the time."""
         unsaved = [each for each in self._deliveries.values() if not each.is_saved]
-        for start in range(0, len(unsaved), SAVED_AT_ONCE):
+        for start in range(0, len(unsaved), MARKED_AT_ONCE):
+            began_s = time.monotonic()
             # Marked when it is their turn: what was acked and saved meanwhile is not saved over.
-            await self._save_some([(each, each.mark()) for each in unsaved[start : start + SAVED_AT_ONCE]])
+            some = unsaved[start : start + MARKED_AT_ONCE]
+            await self._save_some([(each, each.mark()) for each in some if not each.deleted])
+            if rests:
+                await asyncio.sleep(time.monotonic() - began_s)
 
     def save_soon(self, delivery: Delivery) -> None:
         """Save, with all others that are as urgent, without waiting for it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 
 WAITING_MAX = 2048
-UNSENT_BYTES = 128 << 10
+UNSENT_BYTES = 32 << 10
 """So much the system takes for a connection whose reader makes no room. It would else be 4 MiB: memory,
-and the work of encoding it, for each stream that nobody reads."""
+and the work of encoding it, for each stream that nobody reads, while others wait. Who reads makes room, so
+less than this costs more wake-ups, and more brings nothing."""
 
 
 class CannotListen(Exception):

@@ -59,9 +59,13 @@ _SETTINGS = (
     f"PRAGMA journal_size_limit = {_CHECKPOINT_BYTES}",
 )
 
-_LAST = """SELECT max(end, (SELECT coalesce(max(end), 0) FROM holes)), events_end, bytes_end FROM (
+_STAMP_LAST = "coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIMIT 1), 0)"
+_ENDS = """max(end, (SELECT coalesce(max(end), 0) FROM holes)), events_end, bytes_end"""
+_FROM_LAST = """FROM (
     SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records ORDER BY offset DESC LIMIT 1)
     UNION ALL SELECT start, events_end, bytes_end FROM trimmed ORDER BY 1 DESC LIMIT 1)"""
+_LAST = f"SELECT {_ENDS} {_FROM_LAST}"
+_LAST_AND_STAMP = f"SELECT {_ENDS}, {_STAMP_LAST} {_FROM_LAST}"
 _TOTALS_BEFORE = """SELECT events_end, bytes_end FROM (
     SELECT * FROM (SELECT offset + 1 AS end, events_end, bytes_end FROM records
         WHERE offset < ?1 ORDER BY offset DESC LIMIT 1)
@@ -82,7 +86,7 @@ _READ = f"""SELECT offset, space, count, payload, appended_ms, {_STAMP_AT.format
 _REPEAT = f"""SELECT offset, count, {_STAMP_AT.format("offset")} FROM producers
     WHERE space = ? AND producer = ? AND sequence = ?"""
 _NEWEST = "SELECT max(sequence) FROM producers WHERE space = ? AND producer = ?"
-_LAST_STAMP = "SELECT coalesce((SELECT stamp FROM stamps ORDER BY start DESC LIMIT 1), 0)"
+_LAST_STAMP = f"SELECT {_STAMP_LAST}"
 # The run that holds the first record at or after an offset, and all later ones.
 _LOWEST_STAMP = f"""SELECT min(stamp, coalesce((SELECT min(stamp) FROM stamps WHERE start > first), stamp))
     FROM (SELECT offset AS first, {_STAMP_AT.format("offset")} AS stamp
@@ -427,26 +431,29 @@ _Row = tuple[int, str, int, int, int, int, bytes]
 def _place(
     connection: sqlite3.Connection, records: Sequence[NewRecord]
 ) -> tuple[list[Appended | OutOfOrder], list[_Row]]:
-    """Give every record its place, repeats the first one's; returns the rows to insert too."""
-    end, events_end, bytes_end = connection.execute(_LAST).fetchone()
-    stamp = connection.execute(_LAST_STAMP).fetchone()[0]
+    """Give every record its place, repeats the first one's; returns the rows to insert too.
+
+    With as few statements as can be: each lets go of the interpreter several times, and to get it back where
+    another thread is busy takes longer than what the statement does.
+    """
+    end, events_end, bytes_end, stamp = connection.execute(_LAST_AND_STAMP).fetchone()
     appended: list[Appended | OutOfOrder] = []
     rows: list[_Row] = []
     for record in records:
         if record.producer is not None:
             key = (record.space, record.producer, record.sequence)
-            repeat = connection.execute(_REPEAT, key).fetchone()
+            newest = connection.execute(_NEWEST, key[:2]).fetchone()[0]
+            newest = FIRST if newest is None else newest
+            is_new = record.sequence is not None and record.sequence > newest
+            repeat = None if is_new else connection.execute(_REPEAT, key).fetchone()
             if repeat is not None:
                 offset, count, first_stamp = repeat
                 differs = not _is_same(connection, record, offset, rows)
                 appended.append(Appended(offset, count, first_stamp, duplicate=True, differs=differs))
                 continue
-            if record.follows is not None:
-                newest = connection.execute(_NEWEST, key[:2]).fetchone()[0]
-                newest = FIRST if newest is None else newest
-                if newest != record.follows:
-                    appended.append(OutOfOrder(newest))
-                    continue
+            if record.follows is not None and newest != record.follows:
+                appended.append(OutOfOrder(newest))
+                continue
             connection.execute("INSERT INTO producers VALUES (?, ?, ?, ?, ?)", (*key, end, record.count))
         if record.stamp != stamp:
             stamp = record.stamp
