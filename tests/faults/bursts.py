@@ -27,6 +27,10 @@ TWO_AT_ONCE, ONE_OF_MANY, SUPERVISOR = 0.25, 0.5, 0.03
 WEIGHTS = {"task": 4, "source": 3, "snapshot": 3, "gateway": 2, "indexer": 2, "driver": 1, "java": 1}
 """Who is struck how often. A driver's death ends its tasks and its source, and those are back last."""
 
+SPARES = 0.6
+"""The share of bursts that leave Spark itself alone: its tasks and its source are then struck all along."""
+
+SPARK_ITSELF = ("driver", "java")
 ORPHANS_S = 60.0
 
 
@@ -54,15 +58,17 @@ class Strike:
 
 def draw(random: Random) -> list[Strike]:
     """The strikes of one burst."""
-    return [_draw_one(random) for _ in range(random.randint(*STRIKES))]
+    spared = SPARK_ITSELF if random.random() < SPARES else ()
+    return [_draw_one(random, spared) for _ in range(random.randint(*STRIKES))]
 
 
-def _draw_one(random: Random) -> Strike:
-    wanted = tuple(sorted(WEIGHTS, key=lambda kind: random.expovariate(WEIGHTS[kind])))
+def _draw_one(random: Random, spared: tuple[str, ...]) -> Strike:
+    order = sorted(WEIGHTS, key=lambda kind: random.expovariate(WEIGHTS[kind]))
+    wanted = tuple(kind for kind in order if kind not in spared)
     kinds = 1 + (random.random() < TWO_AT_ONCE)
     one_of = random.randrange(100) if random.random() < ONE_OF_MANY else None
     pause_s = PAUSE_MAX_S * random.random() ** 3
-    if random.random() < SUPERVISOR:
+    if not spared and random.random() < SUPERVISOR:
         wanted = ("supervisor", *wanted)
     return Strike(wanted, kinds, one_of, pause_s)
 
@@ -79,7 +85,6 @@ def burst(played: Scene, strikes: Sequence[Strike], killed: Counter[str]) -> Non
         if "supervisor" in victims:
             played.service.process.wait()
             played.restart(ready=False)
-        played.load.struck()
         played.linger(strike.pause_s)
     until(lambda: not any(map(is_running, orphans)), ORPHANS_S, "(a killed supervisor's children end)")
 

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ class Publisher(Actor):
         self.most_at_once = self.came_early = 0
 
     def act(self) -> None:
-        until(self._has_room, why="(subscribers keep up)")
+        # However long the pipeline is away: that nothing comes any more is for others to notice.
+        until(self._has_room, float("inf"))
         if self.random.random() < CHANGES_ITS_WAY:
             self.end_begun()
             self._under_way_max = self.random.choice((1, 2, UNDER_WAY_MAX))
@@ -261,8 +263,8 @@ class Load:
         settings = settings or LoadSettings()
         self._wire = wire
         self.calls = 0
-        self.struck_s = float("-inf")
-        """When the service was last struck while it was being struck again and again."""
+        self.in_peace_s = float("-inf")
+        """Since when the service is in peace: never, while it is struck again and again."""
         self._connect(service)
         self.ledger = Ledger()
         self.large_share, self.pace_s = settings.large_share, settings.pace_s
@@ -306,9 +308,12 @@ class Load:
         if self._wire is not None:
             self._wire.target, self.url = service.url, self._wire.url
 
-    def struck(self) -> None:
-        """The service was struck, and may be again before it is ready: what is due may be late."""
-        self.struck_s = time.monotonic()
+    @contextmanager
+    def no_peace(self) -> Iterator[None]:
+        """The service is struck again and again, and is ready in the end: until then nothing is late."""
+        self.in_peace_s = float("inf")
+        yield
+        self.in_peace_s = time.monotonic()
 
     @property
     def actors(self) -> list[Actor]:

@@ -141,8 +141,8 @@ class Reader(Actor):
         again and again, it comes when that is over.
         """
         now_s = time.monotonic()
-        struck_s = self.load.struck_s
-        recent = [each for each in self._broken_off if now_s - max(each[0], struck_s) < SWALLOWED_S]
+        peace_s = self.load.in_peace_s
+        recent = [each for each in self._broken_off if now_s - max(each[0], peace_s) < SWALLOWED_S]
         others = [each for each in recent or self._broken_off[-1:] if each[1] != self._newest]
         self._broken_off = [*others, (now_s, self._newest)]
         self.has_all = False
@@ -317,6 +317,8 @@ class Called(Reader):
         self._accepting = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        # A gateway that was killed breaks off in the middle of a request.
+        self._server.handle_error = lambda request, address: None  # type: ignore[method-assign]
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
         push = {"url": f"http://127.0.0.1:{self._server.server_port}/", "mode": "batch", "batch_max": 50}
         self.settings = {"push": push, "retry_delays_s": [0.1, 1]}
@@ -391,7 +393,7 @@ class Historian(Actor):
                 )
                 given[position] = event["data"]["n"]
             missing = sorted(owed.keys() - given.keys())
-            if time.monotonic() > max(asked_s, self.load.struck_s) + PAST_S:
+            if time.monotonic() > max(asked_s, self.load.in_peace_s) + PAST_S:
                 lacks = f"{self.space}/{id} from {start} lacks {len(missing)} of {len(owed)}: {missing[:3]}"
                 raise Fault("lost", lacks)
             positions = [message["position"] for message in answer.json()["messages"]]

@@ -35,6 +35,8 @@ def test_a_seed_draws_the_same_burst_and_all_bursts_together_strike_everybody() 
     assert {strike.wanted[0] for strike in strikes} == {*WEIGHTS, "supervisor"}
     assert all(0 <= strike.pause_s <= PAUSE_MAX_S for strike in strikes)
     assert sorted(strike.pause_s for strike in strikes)[len(strikes) // 2] < PAUSE_MAX_S / 4
+    spares = [not any({"driver", "java"} & {*strike.wanted} for strike in each) for each in drawn]
+    assert 0.5 < sum(spares) / len(drawn) < 0.7
     both = [strike for strike in strikes if strike.kinds == 2]
     assert 0.2 < len(both) / len(strikes) < 0.3
 
@@ -48,9 +50,8 @@ def test_who_is_not_there_is_not_counted_and_the_next_one_is_struck(
     processes[1].wait()
     there = {"gateway": [gateway], "indexer": [dead], "task": tasks}
     monkeypatch.setattr(bursts, "present", lambda service, kind: there.get(kind, []))
-    load = SimpleNamespace(struck=lambda: None)
     pauses: list[float] = []
-    played: Any = SimpleNamespace(service=None, load=load, linger=pauses.append)
+    played: Any = SimpleNamespace(service=None, linger=pauses.append)
     strikes = [
         Strike(("driver", "source"), 2, None, 1.0),
         Strike(("driver", "indexer", "gateway", "task"), 2, None, 0.0),

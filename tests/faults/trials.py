@@ -136,10 +136,10 @@ class Trial:
     def burst(self, kind: str) -> None:
         """Some kills, one upon the other; then all that is owed must come before anything else happens."""
         played, kills, began_s = self.played, self.report.kills.total(), time.monotonic()
-        burst(played, draw(self.random), self.report.kills)
-        struck_s = time.monotonic()
-        until(lambda: readiness(played.service) == {}, READY_S, "(ready after a burst)")
-        played.load.struck()
+        with played.load.no_peace():
+            burst(played, draw(self.random), self.report.kills)
+            struck_s = time.monotonic()
+            until(lambda: readiness(played.service) == {}, READY_S, "(ready after a burst)")
         ready_s = time.monotonic()
         played.load.settle()
         print(

@@ -254,6 +254,7 @@ class Beats:
     """A pipeline's heartbeat, written by hand; the time is moved by hand too."""
 
     def __init__(self, path: Path, stall_s: float = 10.0) -> None:
+        self.pid = 7
         self._path = path
         self._watch = HangWatch(path, stall_s)
         self._count = 0
@@ -263,7 +264,7 @@ class Beats:
         """What the watch says, which looks every second, after a new beat if one is given."""
         while self._now_s < now_s - 1:
             self._now_s += 1
-            if said := self._watch(7, self._now_s):
+            if said := self._watch(self.pid, self._now_s):
                 return said
         return self.look(now_s, **beat)
 
@@ -272,8 +273,8 @@ class Beats:
         self._now_s = now_s
         if beat:
             self._count += 1
-            self._path.write_text(json.dumps({"pid": 7, "n": self._count, "state": "running", **beat}))
-        return self._watch(7, now_s)
+            self._path.write_text(json.dumps({"pid": self.pid, "n": self._count, "state": "running", **beat}))
+        return self._watch(self.pid, now_s)
 
 
 def test_a_pipeline_without_anything_to_do_does_not_hang(tmp_path):
@@ -304,6 +305,29 @@ def test_a_pipeline_may_be_silent_for_longer_while_it_starts(tmp_path):
     assert beats.hang(30.0, offset=0, log_end=9, state="starting") == ""
     assert beats.hang(75.0) == ""
     assert "sign of life" in beats.hang(90.0)
+
+
+def test_a_start_that_was_ended_for_its_silence_is_given_twice_as_long_the_next_time(tmp_path):
+    """Much else runs on the machine: Spark alone takes a minute to start, where it took seven seconds.
+
+    Each start that is ended is one more that the next one has to wait for; with the same patience for all
+    of them the service would never be ready again.
+    """
+    beats = Beats(tmp_path / "beat")
+    now_s = 0.0
+    for patience_s in (50, 100, 200, 400, 400):
+        beats.pid += 1
+        waiting = {"offset": 0, "log_end": 9, "state": "starting"}
+        assert beats.hang(now_s + 1, **waiting) == ""
+        assert beats.hang(now_s + patience_s - 2, **waiting) == ""
+        assert "matched nothing" in beats.hang(now_s + patience_s + 20, **waiting)
+        now_s += patience_s + 20
+    beats.pid += 1
+    assert beats.hang(now_s + 1, offset=0, log_end=9) == ""
+    assert "sign of life" in beats.hang(now_s + 30), "who runs has no longer"
+    beats.pid += 1
+    assert beats.hang(now_s + 31, **waiting) == ""
+    assert "sign of life" in beats.hang(now_s + 100), "once it ran, all begins anew"
 
 
 def test_a_pipeline_that_was_paused_with_its_supervisor_does_not_hang(tmp_path):

@@ -12,6 +12,9 @@ LOOK_COUNTS_S = 3.0
 """What passed since the last look counts for at most so long."""
 START_FACTOR = 5.0
 """So much longer than in its work a process may be silent while it starts: it may build a whole index."""
+START_FACTOR_MAX = 8 * START_FACTOR
+"""Twice as long after each start that was ended for its silence, up to so long: on a machine that does much
+else a start may need longer than it was given, and would need as long the next time."""
 
 
 class WatchedTime:
@@ -57,6 +60,7 @@ class HangWatch:
     def __init__(self, sign: Path, stall_s: float) -> None:
         self._path = sign
         self._stall_s = stall_s
+        self._start_factor = START_FACTOR
         self._start(0)
 
     def _start(self, pid: int) -> None:
@@ -74,7 +78,15 @@ class HangWatch:
             return ""
         now_s = self._time.now_s
         self._read(now_s)
-        patience_s = self._stall_s if self._beat["state"] == "running" else START_FACTOR * self._stall_s
+        is_starting = self._beat["state"] != "running"
+        if not is_starting:
+            self._start_factor = START_FACTOR
+        said = self._find_hang(now_s, self._stall_s * (self._start_factor if is_starting else 1.0))
+        if said and is_starting:
+            self._start_factor = min(2 * self._start_factor, START_FACTOR_MAX)
+        return said
+
+    def _find_hang(self, now_s: float, patience_s: float) -> str:
         if now_s - self._alive_s > patience_s:
             return f"gave no sign of life for {now_s - self._alive_s:.0f} s"
         if now_s - self._moved_s > patience_s:
