@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from heapq import heappush
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -91,9 +92,20 @@ def test_a_machine_that_fails_at_its_pulse_has_another(folder: DataFolder, monke
 def test_a_wish_waits_for_what_is_on_its_way_to_the_manager(folder: DataFolder) -> None:
     """The manager takes one request at a time: this one was noted as done, and was not."""
     control = begun(folder)
-    settle(control)
     wish(folder, SliceMove("M:1", "host2"))
+    control._inbox.put(("hosts", Pulse()))
     control._asked_for(MigrationRequest((SliceMove("M:2", "host1"),), 0, (), "local: too much"))
-    control._take_wish()
+    control._step()
     assert [each.reason for each in control._record.decisions] == ["local: too much"]
     assert take_wish(folder) == SliceMove("M:1", "host2")
+
+
+def test_a_wish_is_taken_though_the_machines_have_a_pulse_each_second(folder: DataFolder) -> None:
+    """It was looked for in the moment of the pulses only, and with each of them something is on its way."""
+    control = begun(folder)
+    wish(folder, SliceMove("M:1", "host2"))
+    control._said_s = float("-inf")
+    for name in control._machines:
+        heappush(control._timers, (0.0, next(control._ticks), name, Pulse()))
+    control._step()
+    assert [each.reason for each in control._record.decisions] == ["by hand"]

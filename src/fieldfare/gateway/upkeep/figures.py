@@ -21,7 +21,7 @@ from fieldfare.gateway.upkeep.readiness import (
     DISK_FULL_BYTES,
     HeartbeatWatch,
     PipelineWatch,
-    Probe,
+    StorageProbe,
     disk_free_bytes,
 )
 from fieldfare.gateway.writer import Writer
@@ -62,9 +62,9 @@ class Figures:
         self._pipeline = PipelineWatch(folder.heartbeat, stale_s)
         self._indexer = HeartbeatWatch("indexer", folder.heartbeat_of("indexer"), stale_s)
         self._probes = (
-            Probe("the log cannot be read", lambda: asyncio.to_thread(self._read)),
-            Probe("the log cannot be written", lambda: self.writer.probe()),
-            Probe("the registry cannot be written", self.subscriptions.probe),
+            StorageProbe("the log cannot be read", lambda: asyncio.to_thread(self._read)),
+            StorageProbe("the log cannot be written", lambda: self.writer.probe()),
+            StorageProbe("the registry cannot be written", self.subscriptions.probe),
         )
         self._read()
 

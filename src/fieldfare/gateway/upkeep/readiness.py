@@ -165,7 +165,7 @@ class PipelineWatch:
         return state
 
 
-class Probe:
+class StorageProbe:
     """Asks whether something can be done: one question at a time, whoever wants to know.
 
     Parameters

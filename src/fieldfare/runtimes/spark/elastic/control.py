@@ -266,6 +266,8 @@ class ElasticControl:
         with suppress(queue.Empty):
             name, message = self._inbox.get(timeout=LOOK_S / 2)
             self._hand_in(name, message)
+        if self._inbox.empty():  # Nothing is on its way to the manager: with each pulse below something is.
+            self._take_wish()
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             _, _, name, message = heappop(self._timers)
@@ -281,7 +283,6 @@ class ElasticControl:
             self._said_s = now
             least, most = self._bounds()
             self._enforcer.policy = replace(self._policy, hosts_min=least, hosts_max=most)
-            self._take_wish()
             self._say(least, most)
 
     def _resize(self) -> None:
@@ -397,10 +398,9 @@ class ElasticControl:
         self._inbox.put(("hosts", SlicesMapped(wanted.executor, wanted.slices, done)))
 
     def _take_wish(self) -> None:
+        """Have a slice moved by hand; the manager takes one request at a time."""
         configuration = self._manager.configuration
-        is_busy = configuration.moves or configuration.moving or not self._inbox.empty()
-        # The manager takes one request at a time, and one of the enforcer's may be on its way to it.
-        if is_busy or not self._folder.elastic_wishes.exists():
+        if configuration.moves or configuration.moving or not self._folder.elastic_wishes.exists():
             return
         move = take_wish(self._folder)
         if move is not None:
