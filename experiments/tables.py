@@ -193,6 +193,26 @@ def migration_times() -> str:
     return markdown([*header, "of it stopped, ms (p99)"], rows)
 
 
+def moves_on_spark() -> str:
+    """Table I on a real cluster."""
+    paper = {
+        row["subscriptions_a_slice"]: row["paper_ms"]
+        for row in elastic_runs.RESULTS.read("table_1")
+        if row["operator"] == "M" and row["paper_ms"]
+    }
+    rows = []
+    for row in elastic_runs.RESULTS.read("table_1_on_spark"):
+        pairs = ("move", "longest", "rest_longest", "delay")
+        delays = [f"{row[f'{name}_p50_ms']:.0f} ({row[f'{name}_p99_ms']:.0f})" for name in pairs]
+        slice_ = f"{row['subscriptions_a_slice']:,}"
+        paper_ms = f"{paper[row['subscriptions_a_slice']]:,}" if row["subscriptions_a_slice"] in paper else ""
+        ends = [f"{row['lost']}, {row['doubled']}", f"{row['granted']:.0%}"]
+        rows.append([slice_, str(row["matchers"]), paper_ms, f"{row['took_p50_ms']:.0f}", *delays, *ends])
+    header = ["subscriptions a slice", "slices", "the paper's move, ms", "ours, asked to placed"]
+    header += ["events come later by, p50 (p99)", "a move's longest", "as long at rest", "delay at rest"]
+    return markdown([*header, "lost, doubled", "tasks where they asked"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "pipeline": pipeline,
     "spread-40000": lambda: spread_over_matchers("40000_paper", ["local", "cluster"]),
@@ -204,6 +224,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "read-time": read_time,
     "elastic-loads": elastic_loads,
     "migration-times": migration_times,
+    "moves-on-spark": moves_on_spark,
     "scaling-steps": lambda: markdown(*scaling_tables.steps()),
     "scaling-machines": lambda: markdown(*scaling_tables.machines()),
     "scaling-months": lambda: markdown(*scaling_tables.months()),
