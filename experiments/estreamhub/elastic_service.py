@@ -16,10 +16,8 @@ from typing import Any
 import httpx
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
-from fieldfare.client import Client, NewSubscription
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
-from fieldfare_lab.feeding import BULK
 from fieldfare_lab.spark_cluster import SparkCluster
 
 WORKERS, MATCHERS = 3, 8
@@ -129,25 +127,6 @@ def elastic_scene(bounds: str, matchers: int = MATCHERS, **settings: str) -> Ite
     ):
         service.wait_until_ready()
         yield ElasticScene(service)
-
-
-def subscribe_sums(url: str, count: int) -> None:
-    """Subscriptions that must be computed for each event, and one to everything.
-
-    A weighted sum of two attributes is more than a bound. As with the paper's encrypted filters, nothing
-    narrows the search: what an event costs grows with how many there are.
-    """
-    random = Random(count)
-    with Client(url, timeout_s=120.0) as client:
-        client.create_subscription("data.n >= 0", "all")
-        for start in range(0, count, BULK):
-            some = []
-            for number in range(start, min(start + BULK, count)):
-                first, second = (round(random.random(), 3) for _ in range(2))
-                bound = 1200 + random.randrange(600)
-                text = f"data.a0 * {first} + data.a1 * {second} > {bound}"
-                some.append(NewSubscription(text, f"s{number}"))
-            client.create_subscriptions(some)
 
 
 def came_after_ms(

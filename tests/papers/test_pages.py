@@ -47,6 +47,7 @@ def test_every_figure_has_its_command_beside_it() -> None:
         "spark_tables",
         "workload_charts",
         "elastic_runs",
+        "elastic_service",
     }
     for name, page in PAGES.items():
         programs = {path.stem for path in (ROOT / "experiments" / name).glob("*.py")} - helpers

@@ -21,25 +21,23 @@ from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 pytestmark = pytest.mark.slow
 
 MATCHERS = 6
-HEAVY = 30_000
-"""So many filters that nothing narrows the search for take most of a core at 30 events a second."""
 START_S = 420.0
 
 
 class ElasticScene:
     """A cluster of three workers, and a service that may use so many executors of it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, elastic: str, **settings: object) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, elastic: str) -> None:
         self._folder = folder
         self.cluster = stack.enter_context(SparkCluster(3))
         stack.callback(self.stop)
-        self.serve(elastic, **settings)
+        self.serve(elastic)
         self.api = Api(self.service.url)
         self.api.put_all(
             "default", {"all": "data.n >= 0", **{f"s{i}": f"data.n = {-i - 1}" for i in range(60)}}
         )
 
-    def serve(self, elastic: str, **settings: object) -> None:
+    def serve(self, elastic: str) -> None:
         """Start the service, with so many hosts."""
         self.service = RunningService(
             self._folder / "data",
@@ -47,7 +45,6 @@ class ElasticScene:
             matchers=MATCHERS,
             partitioning="hash",
             elastic=elastic,
-            **settings,
         )
         self.service.wait_ready(START_S)
 
@@ -202,48 +199,4 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     assert sorted(at.count(host) for host in scene.configuration.hosts) == [MATCHERS // 2] * 2
     assert len(scene.executor_pids()) == 2
     scene.flow()
-    scene.check()
-
-
-def test_a_service_grows_with_its_load_and_shrinks_when_that_is_gone(
-    stack: ExitStack, tmp_path: Path
-) -> None:
-    """Filters that must be computed for every event keep one executor busy, until a second one helps."""
-    scene = ElasticScene(tmp_path, stack, "1..2", elastic_calm=5)
-    for first in range(0, HEAVY, 5_000):
-        texts = {f"h{n}": f"data.n * data.n * 0.{n + 1} > {10**9 + n}" for n in range(first, first + 5_000)}
-        scene.api.put_all("default", texts)
-    scene.settle()
-    assert len(scene.configuration.hosts) == 1
-    scene.begin()
-    until(lambda: len(scene.configuration.hosts) == 2, START_S, scene.logs())
-    grown = next(each for each in scene.record.decisions if each.new_hosts)
-    assert grown.reason.startswith("global: mean CPU ")
-    assert grown.is_done
-    scene.settle()
-    assert {place.host for place in scene.configuration.places.values()} == set(scene.configuration.hosts)
-    scene.flow()
-    scene.check()
-    until(lambda: len(scene.configuration.hosts) == 1, START_S, scene.logs())
-    shrunk = scene.record.decisions[-1]
-    assert shrunk.released
-    assert shrunk.reason.startswith(("global: mean CPU ", "local: "))
-    until(lambda: len(scene.executor_pids()) == 1, 60, scene.logs())
-
-
-def test_a_dry_run_says_what_it_would_do_and_does_nothing(stack: ExitStack, tmp_path: Path) -> None:
-    """Three idle executors where two may be: one is too many, and stays."""
-    scene = ElasticScene(tmp_path, stack, "1..2", elastic_dry_run=1)
-    scene.begin()
-    scene.settle()
-    until(lambda: scene.record.decisions, START_S, scene.logs())
-    decision = scene.record.decisions[0]
-    assert decision.reason == "ceiling: 3 hosts of at most 2"
-    assert decision.released
-    assert not decision.is_done
-    assert until(scene.loads).dry_run
-    scene.flow()
-    assert len(scene.configuration.hosts) == 3
-    assert len(scene.executor_pids()) == 3
-    assert not scene.record.moves
     scene.check()
