@@ -80,7 +80,7 @@ def column(
     scene: ElasticScene, subscriptions: int, moves: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Moves with so many subscriptions a slice, under events: the table's row, and the figure's rows."""
-    publisher, reader = Publisher(scene.service.url, lambda _: EVENT_S), Reader(scene.service.url, "all")
+    publisher, reader = Publisher(scene.service.url, EVENT_S), Reader(scene.service.url, "all")
     publisher.start()
     reader.start()
     time.sleep(5.0)
