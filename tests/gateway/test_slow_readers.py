@@ -22,9 +22,9 @@ import pytest
 from gateway_support import DEADLINE_S, SUBSCRIPTIONS, NaivePipeline, event, served, until
 from test_streams import Stream, publish, subscribe
 
-STREAM = "GET {path}/stream?window=20000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+STREAM = "GET {path}/stream?window=20000&ack_deadline_s=600 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SOCKET = (
-    "GET {path}/websocket?window=20000 HTTP/1.1\r\nHost: localhost\r\n"
+    "GET {path}/websocket?window=20000&ack_deadline_s=600 HTTP/1.1\r\nHost: localhost\r\n"
     "Connection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
