@@ -205,7 +205,7 @@ def service_times(service: Service) -> dict[str, float]:
         for each in family_of(pid):
             with suppress(FileNotFoundError):
                 fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
+                ticks += sum(map(int, fields[11:15]))  # with that of children that have ended
         found[name] = ticks * tick_s
     return found
 
