@@ -144,7 +144,7 @@ def test_a_record_that_breaks_a_limit_is_refused_and_nothing_of_its_batch_is_app
 
 def test_an_append_of_nothing_asks_whether_the_log_can_be_written(log: EventLog) -> None:
     assert log.append([]) == []
-    assert not any(ends_of(log))
+    assert not read_all(log)
 
 
 def test_a_producers_repeat_appends_nothing_and_tells_the_first_place(log: EventLog) -> None:

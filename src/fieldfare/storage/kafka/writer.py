@@ -4,8 +4,12 @@
                          │ error, or no answer
                          ▼
       let go of the producer ──▶ a new one of the same name: the broker ends the old one's transaction and
-                                 takes nothing more of it ──▶ read on from what is known: repeats of what
-                                 was committed are known then
+                                 takes nothing more of it ──▶ a transaction in each partition, undone ──▶
+                                 read on from what is known: repeats of what was committed are known then
+
+A broker that was killed may have forgotten that the old one's transaction was in a partition. What was
+written there would be neither committed nor undone, and the new one, whose transactions have the same name
+there, would commit it with its first record: a record twice. So its first transaction is undone.
 
 So a record is there, once, or it is not, and nobody is told otherwise. A second writer of the same name takes
 over as a new producer does, and the first one, when it appends next, from that: slow, and still exact.
@@ -165,11 +169,29 @@ class KafkaWriter:
             )
             # From here on nothing that the one before has sent is taken any more.
             producer.init_transactions(ANSWER_S)
+            self._undo_what_is_open(producer)
             if self._repeats is None:
                 self._repeats = self._load()
             self._catch_up(self._repeats)
             self._producer = producer
         return self._producer, self._repeats
+
+    def _undo_what_is_open(self, producer: Producer) -> None:
+        """Have each partition hear of this producer; with its message is undone what is undecided there."""
+        problems: list[KafkaError | None] = []
+        producer.begin_transaction()
+        for partition in self._partitions:
+            self._send(
+                producer,
+                topic=self._connections.address.topic,
+                partition=partition.number,
+                on_delivery=lambda error, _: problems.append(error),
+            )
+        producer.flush(ANSWER_S)
+        failed = [problem for problem in problems if problem is not None]
+        if failed or len(problems) < len(self._partitions):
+            raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+        producer.abort_transaction(ANSWER_S)
 
     def _load(self) -> Repeats:
         table = KafkaConnections(self._table_address, TABLE_SETTINGS, EventLogError)
