@@ -14,9 +14,18 @@ subscriptions
     Bulk requests of 1,000 subscriptions each, put and replaced in turns, on two connections.
 slow_readers
     50 events a second of 1 KiB match 200 streams that read nothing.
+returning
+    20 streams each read a mebibyte of what waits for them, break off and come back, and are given it again.
+early
+    Batches of 20 events that are to follow others (``Fieldfare-Follows``), on fifty connections: of a hundred
+    one waits for what never comes, the others are behind what has come long ago.
 
 It prints one JSON object: of each flood p99_alone_ms and p99_beside_ms, publish call to arrival, and their
-ratio; and `worst_ratio`. The time alone is taken before and after each flood, together. Goal: 1.2.
+ratio; and `worst_ratio`. Goal: 1.2. Both are medians over turns (``--turns``) of so many seconds: alone,
+beside, beside, alone, and so on, so that what drifts is on both sides; `turns_alone_ms` and
+`turns_beside_ms` show how much they differ. After a flood it is waited until all of it is matched, its space
+is gone and the calm one has gone on for some seconds: what a flood leaves to be done would make the time
+alone longer, and the ratio less.
 
 The flooding space has the quotas that are printed as `quotas`: without (``--no-quotas``) who floods takes
 what there is. All share one machine; whoever floods does so at the lowest priority (nice 19), so that it is
@@ -27,6 +36,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -36,7 +46,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +108,13 @@ def flood_events(address: Address) -> None:
 
 def flood_filters(address: Address) -> None:
     asker = Asker(address)
-    for number in range(3_000):
+    for number in itertools.count():
         filter = f"data.text LIKE '%a_{number}%' OR data.x LIKE '%_{number}_%'"
-        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/f{number}", {"filter": filter})
+        asker.ask("PUT", f"/v1/spaces/flood/subscriptions/f{number % 3_000}", {"filter": filter})
+
+
+def meet_filters(address: Address) -> None:
+    asker = Asker(address)
     body = json.dumps([event({"x": "a1b2", "text": "abcdefgh" * 20})]).encode()
     while True:
         asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
@@ -130,19 +144,46 @@ def flood_slow_readers(address: Address) -> None:
         time.sleep(0.02)
 
 
-FLOODS: dict[str, tuple[Callable[[Address], None], int]] = {
-    "events": (flood_events, 4),
-    "filters": (flood_filters, 1),
-    "subscriptions": (flood_subscriptions, 2),
-    "slow_readers": (flood_slow_readers, 1),
+def flood_returning(address: Address) -> None:
+    asker, path = Asker(address), f"/v1/spaces/flood/subscriptions/c{threading.get_ident()}"
+    asker.ask("PUT", path, {"filter": "data.x >= 0"})
+    body = json.dumps([event({"x": 1, "text": "y" * 1_000})] * 200).encode()
+    asker.ask("POST", "/v1/spaces/flood/events", body, BATCH)
+    while True:
+        with suppress(OSError), socket.create_connection(address, timeout=5) as stream:
+            stream.sendall(f"GET {path}/stream?window=20000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            left_bytes = 1 << 20
+            while left_bytes > 0 and (more := stream.recv(1 << 16)):
+                left_bytes -= len(more)
+
+
+def flood_early(address: Address) -> None:
+    asker = Asker(address)
+    producer = f"p{threading.get_ident()}"
+    body = json.dumps([event({"x": number}) for number in range(20)]).encode()
+    for number in itertools.count():
+        follows = 10**9 if number % 100 == 99 else -1
+        order = {"fieldfare-sequence": str(follows + 2), "fieldfare-follows": str(follows)}
+        if number == 0:
+            order = {"fieldfare-sequence": "9"}
+        headers = BATCH | {"fieldfare-producer": producer} | order
+        asker.ask("POST", "/v1/spaces/flood/events", body, headers)
+
+
+FLOODS: dict[str, tuple[Callable[[Address], None], ...]] = {
+    "events": (flood_events,) * 4,
+    "filters": (flood_filters, meet_filters),
+    "subscriptions": (flood_subscriptions,) * 2,
+    "slow_readers": (flood_slow_readers,),
+    "returning": (flood_returning,) * 20,
+    "early": (flood_early,) * 50,
 }
-"""What each does, and on how many connections."""
+"""What each does, on a connection each."""
 
 
 def flood(kind: str, address: Address) -> None:
     os.nice(19)
-    work, count = FLOODS[kind]
-    threads = [threading.Thread(target=work, args=(address,)) for _ in range(count)]
+    threads = [threading.Thread(target=work, args=(address,)) for work in FLOODS[kind]]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -203,33 +244,53 @@ class Calm:
         return [1000 * (self._came_s[number] - due_s) for number, due_s in sent_s.items()]
 
 
-def measure(url: str, kinds: list[str], seconds: float, quotas: dict[str, float]) -> dict[str, Any]:
+def measure(
+    url: str, kinds: list[str], seconds: float, turns: int, quotas: dict[str, float]
+) -> dict[str, Any]:
     host, _, port = url.rpartition("/")[2].rpartition(":")
     address = (host, int(port))
     calm = Calm(address)
-    calm.latencies_ms(WARM_S)
     figures: dict[str, Any] = {}
     for kind in kinds:
-        alone = calm.latencies_ms(seconds / 2)
-        with Client(url) as client:
-            client.create_space("flood")
-            client.set_quotas("flood", quotas)
-            with flooding(kind, address):
-                time.sleep(WARM_S)
-                beside = calm.latencies_ms(seconds)
-            client.delete_space("flood")
-            wait_until_matched(client)
-        alone += calm.latencies_ms(seconds / 2)
-        alone_ms, beside_ms = (float(np.quantile(each, 0.99)) for each in (alone, beside))
-        figures[kind] = {
-            "p99_alone_ms": round(alone_ms, 2),
-            "p99_beside_ms": round(beside_ms, 2),
-            "p50_alone_ms": round(float(np.median(alone)), 2),
-            "p50_beside_ms": round(float(np.median(beside)), 2),
-            "ratio": round(beside_ms / alone_ms, 2),
-        }
+        alone, beside = [], []
+        for turn in range(turns):
+            for is_beside in (False, True) if turn % 2 == 0 else (True, False):
+                if is_beside:
+                    beside.append(beside_a_flood(url, calm, kind, address, seconds, quotas))
+                else:
+                    calm.latencies_ms(WARM_S)
+                    alone.append(calm.latencies_ms(seconds))
+        figures[kind] = compared(alone, beside)
     figures["worst_ratio"] = max(figures[kind]["ratio"] for kind in kinds)
     return figures
+
+
+def beside_a_flood(
+    url: str, calm: Calm, kind: str, address: Address, seconds: float, quotas: dict[str, float]
+) -> list[float]:
+    with Client(url) as client:
+        client.create_space("flood")
+        client.set_quotas("flood", quotas)
+        with flooding(kind, address):
+            calm.latencies_ms(WARM_S)
+            found = calm.latencies_ms(seconds)
+        client.delete_space("flood")
+        wait_until_matched(client)
+    return found
+
+
+def compared(alone: list[list[float]], beside: list[list[float]]) -> dict[str, Any]:
+    """Medians over turns of what each turn came to."""
+    alone_ms, beside_ms = ([float(np.quantile(turn, 0.99)) for turn in turns] for turns in (alone, beside))
+    return {
+        "p99_alone_ms": round(float(np.median(alone_ms)), 2),
+        "p99_beside_ms": round(float(np.median(beside_ms)), 2),
+        "p50_alone_ms": round(float(np.median(np.concatenate(alone))), 2),
+        "p50_beside_ms": round(float(np.median(np.concatenate(beside))), 2),
+        "turns_alone_ms": [round(each, 1) for each in alone_ms],
+        "turns_beside_ms": [round(each, 1) for each in beside_ms],
+        "ratio": round(float(np.median(beside_ms) / np.median(alone_ms)), 2),
+    }
 
 
 def wait_until_matched(client: Client) -> None:
@@ -243,7 +304,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seconds", type=float, default=20.0, help="each time (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a turn (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=2, help="each alone and beside (default: %(default)s)")
     parser.add_argument("--floods", default=",".join(FLOODS), help="of %(default)s")
     parser.add_argument("--no-quotas", action="store_true", help="let it have what it likes")
     options = parser.parse_args()
@@ -254,7 +316,7 @@ def main() -> int:
         with Client(service.url, "calm") as client:
             client.create_space("calm")
             client.create_subscription("data.number > 0", "all")
-        figures = measure(service.url, options.floods.split(","), options.seconds, quotas)
+        figures = measure(service.url, options.floods.split(","), options.seconds, options.turns, quotas)
     figures["quotas"] = quotas
     if options.json:
         print(json.dumps(figures))

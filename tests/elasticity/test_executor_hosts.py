@@ -15,7 +15,7 @@ from tests.doses import drawn
 
 from fieldfare.effects import Ask, Effect, Machine, Received, Send, Tell, Timer
 from fieldfare.elasticity import Configuration, Enforcer, Manager, ManagerSettings, Operators
-from fieldfare.elasticity.enforcer import ElasticityPolicy
+from fieldfare.elasticity.enforcer import RECENT_S, ElasticityPolicy, LoadWindow
 from fieldfare.elasticity.executor_hosts import (
     DecommissionExecutor,
     ExecutorHosts,
@@ -34,7 +34,14 @@ from fieldfare.elasticity.manager import (
     KeepConfiguration,
     ReadConfiguration,
 )
-from fieldfare.elasticity.messages import HostReleased, MigrationRequest, ReleaseHost, SliceMove
+from fieldfare.elasticity.messages import (
+    ClusterProbes,
+    HostReleased,
+    MigrationRequest,
+    Pulse,
+    ReleaseHost,
+    SliceMove,
+)
 
 OPERATORS = Operators(0, {"M": 6}, 0)
 STEP_S = 0.25
@@ -327,3 +334,28 @@ def test_floors_and_ceilings_are_kept_without_any_load() -> None:
     engine.check_settled()
     assert len(set(engine.placed.values())) == 2
     assert engine.asked[-1].reason == "ceiling: 3 hosts of at most 2"
+
+
+@pytest.mark.parametrize("batch_s", [0.25, 1.0, 4.0, 12.0])
+def test_a_jump_is_sized_by_the_load_however_long_batches_are(batch_s: float) -> None:
+    """What batches of twelve seconds took was all in one heartbeat: the load of the last five seconds, by
+    which a jump is sized, was twice what it was, and as many hosts were added.
+    """
+    hosts, window = ExecutorHosts(OPERATORS.slices), LoadWindow(30.0)
+    now, cpu = 0.0, 0.1
+    hosts.start(now)
+    ended_s = 0.0
+    loads = []
+    for step in range(1, round(120 / STEP_S) + 1):
+        now = step * STEP_S
+        if now >= ended_s + batch_s:
+            share = dict.fromkeys(OPERATORS.slices, cpu * (now - ended_s))
+            hosts.handle(Worked(share, {}, {}, now - ended_s), now)
+            ended_s = now
+        if now == round(now):
+            hosts.handle(Pulse(), now)
+            places = dict.fromkeys(OPERATORS.slices, "host1")
+            window.add(ClusterProbes(dict(hosts.probes), places, ("host1",), True), now)
+            if now > 60:
+                loads += [window.load(length_s).total for length_s in (RECENT_S, 30.0)]
+    assert loads == pytest.approx([6 * cpu] * len(loads))

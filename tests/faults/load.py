@@ -360,8 +360,9 @@ class Load:
         self._connect(service)
         for actor in self.actors:
             actor.api.http.base_url = self.url
-        for reader in self.readers.values():
-            reader.has_all = True  # Whoever had given something is dead.
+        if self.in_peace_s < float("inf"):  # else the one before may live yet, and go on giving
+            for reader in self.readers.values():
+                reader.has_all = True  # Whoever had given something is dead.
 
     def settle(self) -> None:
         """Let publishers and changers rest, and wait until every reader that does not has what it is owed."""

@@ -362,7 +362,14 @@ class Called(Reader):
 
 
 class Historian(Actor):
-    """Makes subscriptions that begin in the past, and reads each until it has what it is owed by now."""
+    """Makes subscriptions that begin in the past, and reads each until it has what it is owed by now.
+
+    One that was begun is read to its end before there is rest: it may be what a burst of kills has lost.
+    """
+
+    def stop(self) -> None:
+        self.pause()
+        super().stop()
 
     def act(self) -> None:
         start = self.ledger.place_before(PAST_BYTES)
@@ -376,7 +383,7 @@ class Historian(Actor):
         owed = self.ledger.owed_since(self.space, start, PAST_FILTER)
         given: dict[Position, int] = {}
         asked_s = time.monotonic()
-        while not (owed.keys() <= given.keys() or self.stopping.is_set() or self.paused.is_set()):
+        while not (owed.keys() <= given.keys() or self.stopping.is_set()):
             body = {"max": 500, "wait_s": 1, "ack_deadline_s": 5}
             answer, _ = self.call("POST", f"/subscriptions/{id}/pull", json=body)
             assert answer.status_code == 200, answer.text

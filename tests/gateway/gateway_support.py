@@ -171,7 +171,8 @@ def served(
 ) -> Iterator[tuple[Gateway, httpx.Client]]:
     """A gateway behind a real server on a free port, with a client for it."""
     gateway = Gateway(GatewaySettings.model_validate({"data": Path(data), **settings}))
-    config = server_config(create_app(gateway), gateway.settings, loop=loop, timeout_graceful_shutdown=5)
+    tls = gateway.certificates
+    config = server_config(create_app(gateway), gateway.settings, tls, loop=loop, timeout_graceful_shutdown=5)
     server = _Server(config, gateway)
     listener = listening_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
@@ -179,7 +180,8 @@ def served(
     thread.start()
     try:
         until(lambda: server.started)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
+        url = f"http://127.0.0.1:{port}" if tls is None else f"https://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=DEADLINE_S, verify=False) as client:
             yield gateway, client
     finally:
         server.should_exit = True

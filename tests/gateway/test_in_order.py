@@ -8,8 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from gateway_support import EVENTS, LINES, encode, event, run, running
+from gateway_support import ARROW, BATCH, EVENTS, LINES, encode, event, run, running
 from test_publish_http import problem, stored
 
 from fieldfare.gateway import in_order
@@ -292,10 +293,54 @@ def test_one_that_comes_early_and_is_sent_again_pays_its_quota_once(tmp_path, mo
     run(work)
 
 
+def test_one_that_is_told_at_once_has_paid(tmp_path):
+    """What was passed long ago is decoded and looked up each time it is sent: no quota bounded that."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for sequence, follows in ((0, -1), (5, 0)):
+                assert (await post(r, sequence, follows)).status_code == 200
+            await r.client.put("/v1/spaces/default/quotas", json={"events_per_s": 0.001})
+            assert problem(await post(r, 4, 0), 409)["type"].endswith("sequence-passed")
+            assert problem(await post(r, 4, 0), 429)["quota"] == "events_per_s"
+
+    run(work)
+
+
 def test_what_found_no_room_pays_nothing(tmp_path):
     async def work() -> None:
         async with running(tmp_path, quota_events_per_s=1, quota_stored_event_bytes=10) as r:
             for _ in range(3):
                 assert (await post(r, 0, None)).status_code == 507, "and not 429: nothing was published"
+
+    run(work)
+
+
+def no_rows() -> bytes:
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, pa.schema([(name, pa.string()) for name in ("id", "source", "type")])).close()
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("body", "content"),
+    [(b" [] ", BATCH), (b"\n\n", LINES), (no_rows(), ARROW)],
+    ids=["array", "lines", "arrow"],
+)
+def test_a_request_without_events_has_no_number(tmp_path, monkeypatch, body, content):
+    """An empty array was answered with 200, and was not in the log: what followed it waited in vain."""
+    monkeypatch.setattr(in_order, "HOLD_S", 60.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            behind = asyncio.create_task(post(r, 8, 7))
+            while not r.gateway.writer._in_order._waiting:
+                await asyncio.sleep(0)
+            for headers in (sent_as(7, -1), sent_as(7, None)):
+                told = problem(await r.client.post(EVENTS, content=body, headers=headers | content), 400)
+                assert told["type"].endswith("no-events") and "Fieldfare-Sequence" in told["detail"]
+            assert problem(await behind, 409)["newest"] == -1
+            assert (await post(r, 8, -1)).status_code == 200
+            assert ids(r) == [8]
 
     run(work)

@@ -150,3 +150,43 @@ def test_a_space_with_very_many_streams_keeps_no_other_waiting(monkeypatch):
             task.cancel()
 
     run(work)
+
+
+def test_streams_with_backlogs_have_their_space_s_turns_too(monkeypatch):
+    """Two hundred that came back after a day were each served whenever the event loop came round, and the one
+    stream of another space once in a round of them all.
+    """
+    monkeypatch.setattr(module, "SERVED_S", 0.0)  # one a step
+    backlogs = {"flood": 3, "calm": 3}
+
+    async def work() -> None:
+        order: list[str] = []
+        turns = ServingTurns(lambda: order.append("look"))
+
+        def serve_of(space: str) -> Serve:
+            async def serve() -> None:
+                assert asyncio.current_task() is None
+                order.append(space)
+                backlogs[space] -= space == "calm"
+
+            return serve
+
+        def has_message(delivery: Delivery, session: Session) -> bool:
+            return backlogs["calm" if session is calm_session else "flood"] > 0
+
+        monkeypatch.setattr(Delivery, "has_message", has_message)
+        calm_session = None
+        tasks = [waiting(turns, "flood", serve_of("flood"))[1] for _ in range(50)]
+        calm, task = waiting(turns, "calm", serve_of("calm"))
+        calm_session = calm.session
+        while backlogs["calm"]:
+            await asyncio.sleep(0)
+        backlogs["flood"] = 0
+        assert order[:10:2] == ["flood", "calm"] * 2 + ["flood"]
+        assert set(order[1:10:2]) == {"look"}
+        await settled()
+        assert not any(each.done() for each in (*tasks, task)), "no task was woken for it"
+        for each in (*tasks, task):
+            each.cancel()
+
+    run(work)

@@ -189,6 +189,25 @@ def test_who_is_refused_for_a_rate_waits_for_the_answer_but_not_all_do(tmp_path,
     run(work)
 
 
+def test_who_sends_what_is_refused_pays_for_it(tmp_path, monkeypatch):
+    """To judge ten thousand broken events is more work than to take as many: no quota bounded it."""
+    monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            for name, body, status in (
+                ("events_per_s", b"[{}, 5]", 400),
+                ("bytes_per_s", b"[" + encode(event()) + b', "' + b"x" * 5_000 + b'"]', 207),
+            ):
+                await set_quotas(r, **{name: 1})
+                assert (await r.client.post(EVENTS, content=body, headers=BATCH)).status_code == status
+                answer = await r.client.post(EVENTS, content=body, headers=BATCH)
+                refused(answer, 429, name, 1)
+            assert int(answer.headers["retry-after"]) > 5_000
+
+    run(work)
+
+
 def test_requests_at_the_same_time_get_no_more_than_one_at_a_time_would(tmp_path):
     async def work() -> None:
         async with running(tmp_path) as r:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -102,25 +101,6 @@ def test_unacked_messages_come_again_on_the_same_stream_after_their_deadline(tmp
         NaivePipeline(gateway).step()
         with client.stream("GET", f"{SUBSCRIPTIONS}/a/stream", params={"ack_deadline_s": 0.1}) as response:
             assert [each[0] for each in Stream(response).messages(2)] == ["0-0-0", "0-0-0"]
-
-
-def test_who_reads_nothing_is_given_no_more_than_the_system_may_hold_for_it(tmp_path):
-    """It would else take megabytes of each such stream, and the gateway would encode them all."""
-    count, text = 4_000, "y" * 1_000
-    with served(tmp_path) as (gateway, client), socket.socket() as silent:
-        for id in ("silent", "reader"):
-            subscribe(client, id, "data.x = 1")
-        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        silent.connect((client.base_url.host, client.base_url.port))
-        path = f"{SUBSCRIPTIONS}/silent/stream?window={count}"
-        silent.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        until(lambda: gateway.pump.connected == 1)
-        publish(client, *(event(number, {"x": 1, "text": text}) for number in range(count)))
-        pipeline = NaivePipeline(gateway)
-        pipeline.step()
-        with client.stream("GET", f"{SUBSCRIPTIONS}/reader/stream", params={"window": count}) as response:
-            Stream(response).messages(count)
-        assert gateway.metrics.delivered_total - count < count / 4
 
 
 def test_a_deleted_subscription_ends_its_streams_by_name(tmp_path):

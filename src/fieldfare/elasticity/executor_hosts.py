@@ -62,11 +62,12 @@ class ToHost:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What slices took since it was last said: seconds of a processor, and bytes of events."""
+    """What slices took in the last `took_s` seconds: seconds of a processor, and bytes of events."""
 
     cpu_s: Mapping[str, float]
     sent_bytes: Mapping[str, int]
     memory_bytes: Mapping[str, int]
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,22 @@ class _Body:
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What a slice took since the last heartbeat."""
+class _Spread:
+    """What slices took, and over how many seconds it is still to be counted.
 
-    cpu_s: float = 0.0
-    sent_bytes: int = 0
+    It is told when all of it is done. Counted in one heartbeat, a batch of ten seconds would be ten times
+    the load that it is, and for ten seconds there would be none.
+    """
+
+    work: Worked
+    over_s: float
+    left_s: float
+
+    def share(self, passed_s: float) -> float:
+        """How much of it is of the next seconds."""
+        counted_s = min(self.left_s, passed_s)
+        self.left_s -= counted_s
+        return counted_s / self.over_s
 
 
 class ExecutorHosts:
@@ -139,7 +151,7 @@ class ExecutorHosts:
         self._waiting: dict[tuple[str, str], PrepareCopy | RestoreSlice] = {}
         self._given_back: set[str] = set()
         self._asked_for: int | None = None
-        self._taken = {name: _Taken() for name in self._slices}
+        self._works: list[_Spread] = []
         self._memory: dict[str, int] = {}
         self._beat_s = 0.0
         self.probes: dict[str, Probe] = {}
@@ -294,12 +306,15 @@ class ExecutorHosts:
 
     def _beat(self, now: float) -> list[Effect]:
         passed_s, self._beat_s = max(1e-3, now - self._beat_s), now
-        for name, taken in self._taken.items():
+        shares = [(each.work, each.share(passed_s)) for each in self._works]
+        self._works = [each for each in self._works if each.left_s > 0]
+        for name in self._slices:
             body = self._bodies.get(self._active.get(name, ""))
             cores = body.cores if body else max(self._cores.values(), default=1)
-            cpu = taken.cpu_s / passed_s / max(1, cores)
-            self.probes[name] = Probe(cpu, self._memory.get(name, 0), taken.sent_bytes / passed_s)
-        self._taken = {name: _Taken() for name in self._slices}
+            cpu_s = sum(share * work.cpu_s.get(name, 0.0) for work, share in shares)
+            sent_bytes = sum(share * work.sent_bytes.get(name, 0) for work, share in shares)
+            cpu = cpu_s / passed_s / max(1, cores)
+            self.probes[name] = Probe(cpu, self._memory.get(name, 0), sent_bytes / passed_s)
         effects: list[Effect] = []
         for host, body in self._bodies.items():
             if body.is_warm:
@@ -313,10 +328,8 @@ class ExecutorHosts:
         return {name: self.probes[name] for name, at in self._active.items() if at == host}
 
     def _worked(self, message: Worked) -> None:
-        for name, cpu_s in message.cpu_s.items():
-            if name in self._taken:
-                self._taken[name].cpu_s += cpu_s
-                self._taken[name].sent_bytes += message.sent_bytes.get(name, 0)
+        over_s = max(1e-3, message.took_s)
+        self._works.append(_Spread(message, over_s, over_s))
         self._memory |= message.memory_bytes
 
     def _from(self, host: str, message: object) -> Effect:

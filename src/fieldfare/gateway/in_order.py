@@ -37,6 +37,23 @@ class _Behind:
     has_come: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
+class RecordOutOfOrder(Exception):
+    """The newest of a record's producer is another one than the record follows; nothing was appended.
+
+    Attributes
+    ----------
+    newest
+        That one's sequence; `FIRST` where none is known.
+    has_waited
+        Whether it was early, and waited for as long as may be.
+    """
+
+    def __init__(self, newest: int, *, has_waited: bool = False) -> None:
+        super().__init__(f"the newest is {newest}")
+        self.newest = newest
+        self.has_waited = has_waited
+
+
 class KeptInOrder:
     """Appends records, each behind the one that it follows; used on one event loop.
 
@@ -52,23 +69,28 @@ class KeptInOrder:
         """In the order in which they came, until they are told."""
         self._room = SharedRoom(HELD_MAX)
 
-    async def append(self, record: NewRecord) -> Appended | OutOfOrder:
-        """Append one; OutOfOrder when the one that it follows has not come in time."""
+    async def append(self, record: NewRecord) -> Appended:
+        """Append one; RecordOutOfOrder when the one that it follows has not come in time."""
         if record.producer is None or record.sequence is None:
-            return await self._append(record)
-        if record.follows is None:
-            place = await self._append(record)
-        else:
-            key = (record.space, record.producer, record.follows)
-            place = await self._append_behind(key, record.sequence, record)
-        self._tell((record.space, record.producer, record.sequence), isinstance(place, Appended))
+            return _appended(await self._append(record))
+        own = (record.space, record.producer, record.sequence)
+        try:
+            if record.follows is None:
+                place = _appended(await self._append(record))
+            else:
+                key = (record.space, record.producer, record.follows)
+                place = await self._append_behind(key, record.sequence, record)
+        except RecordOutOfOrder:
+            self._tell(own, has_come=False)
+            raise
+        self._tell(own, has_come=True)
         return place
 
     def refused(self, space: str, producer: str, sequence: int) -> None:
         """A request of this number was refused for good: nobody need wait for it."""
         self._tell((space, producer, sequence), has_come=False)
 
-    async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended | OutOfOrder:
+    async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended:
         until_s = asyncio.get_running_loop().time() + HOLD_S
         while True:
             follower = _Behind(sequence)
@@ -78,23 +100,25 @@ class KeptInOrder:
                 if isinstance(place, Appended):
                     return place
                 if place.newest > key[2]:  # Another one has followed that: this never will be in order.
-                    return place
-                if not await self._has_come(record.space, follower.has_come, until_s):
-                    return place
+                    raise RecordOutOfOrder(place.newest)
+                try:
+                    has_come = await self._has_come(record.space, follower.has_come, until_s)
+                except TimeoutError:
+                    raise RecordOutOfOrder(place.newest, has_waited=True) from None
+                if not has_come:
+                    raise RecordOutOfOrder(place.newest)
             finally:
                 self._forget(key, follower)
 
     async def _has_come(self, space: str, future: asyncio.Future[bool], until_s: float) -> bool:
         if future.done():  # while this one was tried
             return future.result()
-        if asyncio.get_running_loop().time() >= until_s or not self._room.fits(space, 1):
+        if not self._room.fits(space, 1):
             return False
         self._room.take(space, 1)
         try:
             async with asyncio.timeout_at(until_s):
                 return await future
-        except TimeoutError:
-            return False
         finally:
             self._room.give_back(space, 1)
 
@@ -114,3 +138,9 @@ class KeptInOrder:
             others.pop(follower, None)
             if not others:
                 del self._waiting[key]
+
+
+def _appended(place: Appended | OutOfOrder) -> Appended:
+    if isinstance(place, OutOfOrder):
+        raise RecordOutOfOrder(place.newest)
+    return place

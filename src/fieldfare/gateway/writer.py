@@ -48,14 +48,6 @@ class WriterOverloaded(Exception):
     """More bytes of events wait for the log than may."""
 
 
-class RecordOutOfOrder(Exception):
-    """The newest of a record's producer is another one than the record follows; nothing was appended."""
-
-    def __init__(self, newest: int) -> None:
-        super().__init__(f"the newest is {newest}")
-        self.newest = newest
-
-
 class WriterClosed(Exception):
     """The gateway is stopping and takes no more work."""
 
@@ -349,12 +341,9 @@ class Writer:
             raise WriterOverloaded
         self._queued.take(space, size_bytes)
         try:
-            place = await self._in_order.append(record)
+            return await self._in_order.append(record)
         finally:
             self._queued.give_back(space, size_bytes)
-        if isinstance(place, OutOfOrder):
-            raise RecordOutOfOrder(place.newest)
-        return place
 
     def refused(self, space: str, producer: str, sequence: int) -> None:
         """A request of this number was refused for good: nobody need wait for it."""

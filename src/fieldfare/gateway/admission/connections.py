@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 from fieldfare.gateway.admission.handshakes import SURPLUS_MAX, Handshake, make_way
 from fieldfare.gateway.admission.sockets import SAID_MAX_BYTES, Allowance, Socket, opens_socket
 from fieldfare.gateway.admission.tls import Certificates
+from fieldfare.gateway.admission.unread import WRITTEN_AHEAD_BYTES, Unread
 from fieldfare.gateway.problems import MEDIA_TYPE, HttpProblem
 from fieldfare.gateway.settings import GatewaySettings
 
@@ -127,7 +128,7 @@ class Connection(HttpToolsProtocol):
         self._ended = False  # what still comes is dropped
         self._surplus = False
         self._arrival: asyncio.TimerHandle | None = None
-        self._sending: asyncio.TimerHandle | None = None
+        self._unread = Unread(self.settings.send_timeout_s)
         self.handshake: Handshake | None = None
 
     # From the transport
@@ -136,6 +137,7 @@ class Connection(HttpToolsProtocol):
         if self.handshake is not None:
             self.handshake.leave()
         super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITTEN_AHEAD_BYTES)
         if not make_way(self.connections, self.connections_max, self.idle):
             self._surplus = True
             if len(self.connections) > self.connections_max + SURPLUS_MAX:
@@ -153,9 +155,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.idle.pop(self, None)
-        for timer in (self._arrival, self._sending):
-            if timer is not None:
-                timer.cancel()
+        if self._arrival is not None:
+            self._arrival.cancel()
+        self._unread.end()
         self._ended = True
         self._unset_keepalive_if_required()
         running = self._running
@@ -242,6 +244,7 @@ class Connection(HttpToolsProtocol):
         self._ended = True
         if self._arrival is not None:
             self._arrival.cancel()
+        self._unread.end()
         self.connections.discard(self)
         url = httptools.parse_url(self.url)
         socket = Socket(
@@ -344,12 +347,10 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._sending = self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
+        self._unread.begin(self.transport)
 
     def resume_writing(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
+        self._unread.end()
         super().resume_writing()
 
     # Time and bounds

@@ -22,6 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
+from fieldfare.gateway.admission.unread import Unread
 from fieldfare.gateway.settings import GatewaySettings
 
 SOCKET = "/websocket"
@@ -124,7 +125,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._frames_parsed = 0
         self._pong = b""
         self._arrival: asyncio.TimerHandle | None = None
-        self._sending: asyncio.TimerHandle | None = None
+        self._unread = Unread(settings.send_timeout_s)
         self._ending: asyncio.TimerHandle | None = None
 
     def open(self, path: bytes, query: bytes, headers: Headers) -> None:
@@ -144,9 +145,10 @@ class Socket(WebSocketsSansIOProtocol):
     # From the transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._arrival, self._sending, self._ending):
+        for timer in (self._arrival, self._ending):
             if timer is not None:
                 timer.cancel()
+        self._unread.end()
         self._waiting = b""
         self._allowance.held_bytes -= self._held_bytes
         self._held_bytes = 0
@@ -190,12 +192,10 @@ class Socket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._sending = self.loop.call_later(self._settings.send_timeout_s, self.transport.abort)
+        self._unread.begin(self.transport)
 
     def resume_writing(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
+        self._unread.end()
         super().resume_writing()
         if self._pong:
             self.transport.write(self._pong)
@@ -262,6 +262,9 @@ class Socket(WebSocketsSansIOProtocol):
     # Time and bounds
 
     def keepalive_timeout(self) -> None:
+        if not self.writable.is_set() and self.ping_timeout:  # it waits behind what `_unread` watches
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         self.loop.call_later(LINGER_S, self.transport.abort)
 

@@ -136,7 +136,8 @@ class Waiter:
         delivery = self._delivery
         if self._is_over():
             return True
-        if delivery.has_message(self.session):
+        has_message = delivery.has_message(self.session)
+        if has_message and self.serve is None:
             await asyncio.sleep(0)  # others have their turn between two messages of a busy subscription
             return True
         loop = asyncio.get_running_loop()
@@ -144,6 +145,8 @@ class Waiter:
         if not self._is_looked_for:
             self._is_looked_for = True
             self._look_for(delivery)
+        if has_message:  # a crowd with backlogs has its space's turns, and not one each
+            self.wake()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, future)
         try:
             woken: bool = await future

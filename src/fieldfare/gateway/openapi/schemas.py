@@ -306,7 +306,7 @@ SCHEMAS: Json = {
             "offset": {
                 "type": ["integer", "null"],
                 "description": "Offset of the record; event i of it stands at partition-offset-i. An empty "
-                "batch makes none.",
+                "batch makes none, and is taken without a number only.",
             },
             "count": integer("Events appended."),
             "stamp": {

@@ -17,6 +17,7 @@ from fieldfare.gateway.admission.door import HEADERS, header
 from fieldfare.gateway.admission.load import Load
 from fieldfare.gateway.admission.quotas import Quotas
 from fieldfare.gateway.delivery.records import RecordCache
+from fieldfare.gateway.in_order import RecordOutOfOrder
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.problems import HttpProblem
 from fieldfare.gateway.publishing import events
@@ -28,7 +29,7 @@ from fieldfare.gateway.routes.delayed import due_of, kept_document
 from fieldfare.gateway.routes.requests import json_response
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.gateway.text import count_bytes
-from fieldfare.gateway.writer import RecordOutOfOrder, Writer, WriterOverloaded
+from fieldfare.gateway.writer import Writer, WriterOverloaded
 from fieldfare.model import space_name
 from fieldfare.storage.delayed import Kept
 from fieldfare.storage.event_log import FIRST, Appended, NewRecord
@@ -111,16 +112,21 @@ class EventRoutes:
         encryption = self.subscriptions.encryption(space)
         if encryption is not None:
             decoded = await sealed_only(decoded, encryption)
+        if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
+            raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
         if decoded.refused:
             self.metrics.refused.inc(len(decoded.refused))
+            # They are as much work as others; no quota would bound who sends nothing else.
+            more_bytes = max(0, len(body) - len(decoded.payload))
+            self.quotas.spend(
+                space, time.monotonic(), events_per_s=len(decoded.refused), bytes_per_s=more_bytes
+            )
         if not decoded.count:
-            if kind == BATCH and not decoded.refused:
+            if kind == BATCH and not decoded.refused and sender.sequence is None:
                 return json_response(
                     {"partition": 0, "offset": None, "count": 0, "stamp": None, "duplicate": False}
                 )
-            raise _nothing_taken(decoded)
-        if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
-            raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
+            raise _nothing_taken(decoded, is_numbered=sender.sequence is not None)
         size_bytes = len(decoded.payload)
         spent = {"events_per_s": decoded.count, "bytes_per_s": size_bytes}
         self.quotas.spend(space, time.monotonic(), **spent)
@@ -142,9 +148,14 @@ class EventRoutes:
                     return json_response(kept_document(kept) | _judged(decoded), 202)
                 place = await self._append(record)
                 stored.is_kept = not place.duplicate
-        except Exception:
-            # It came too early, or there was no room; who broke a rule is sent away below, and has paid.
-            self.quotas.give_back(space, time.monotonic(), **spent)
+        except Exception as error:
+            is_told_at_once = isinstance(error, RecordOutOfOrder) and not error.has_waited
+            # It came too early, or there was no room, and it will be sent again. Who is told at once that it
+            # is out of order has paid: as often as he likes he could have the service work for nothing.
+            if not is_told_at_once:
+                self.quotas.give_back(space, time.monotonic(), **spent)
+            if isinstance(error, RecordOutOfOrder):
+                raise _out_of_order(record, error.newest) from None
             raise
         if place.differs:
             raise _sequence_used(record)
@@ -169,8 +180,6 @@ class EventRoutes:
             place = await self.writer.append(record)
         except WriterOverloaded:
             raise self.load.overloaded("queue", "Events come faster than the disk takes them.") from None
-        except RecordOutOfOrder as found:
-            raise _out_of_order(record, found.newest) from None
         if place.duplicate:
             self.metrics.duplicates.inc()
         else:
@@ -319,10 +328,13 @@ def _decode_large(
     return slow(body, limits) if decoded is None else decoded
 
 
-def _nothing_taken(decoded: DecodedEvents) -> HttpProblem:
+def _nothing_taken(decoded: DecodedEvents, *, is_numbered: bool) -> HttpProblem:
     refused = decoded.refused
     if not refused:
-        return HttpProblem(400, "no-events", "The request has no event in it.")
+        detail = "The request has no event in it."
+        if is_numbered:  # answered with success it would seem to be in the log, and could be followed
+            detail += " Only what is appended has a Fieldfare-Sequence: leave the request out."
+        return HttpProblem(400, "no-events", detail)
     status = 413 if all(each.too_large for each in refused) else 400
     if len(refused) == 1:
         place = refused[0].document()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +16,6 @@ from fieldfare.gateway.delivery.records import PARTS, Write
 from fieldfare.gateway.delivery.waiter import Waiter
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.transports.steps import FIRST_AT_ONCE, Disconnect, next_step
-
-TURN_MAX_S = 0.002
-"""A stream that is always ready lets others have their turn this often."""
 
 
 class Carrier(Protocol):
@@ -93,14 +89,10 @@ class Outflow:
     async def _send_all(self, session: Session, carrier: Carrier, gone: Disconnect, waiter: Waiter) -> None:
         self._round = self.delivery.round
         waiter.space, waiter.serve = self.space, partial(self._send_next, session, carrier, gone)
-        turn_s = time.monotonic()
         while not (gone.happened or self.pump.closing or self.delivery.deleted or session.ended):
-            if time.monotonic() - turn_s > TURN_MAX_S:
-                await asyncio.sleep(0)  # a client that reads as fast as this writes is not alone here
-                turn_s = time.monotonic()
-            elif not await self._send_next(session, carrier, gone):
-                await waiter.woken()
-                turn_s = time.monotonic()
+            if self.delivery.round != self._round:
+                await self._send_next(session, carrier, gone)
+            await waiter.woken()
 
     async def _send_next(self, session: Session, carrier: Carrier, gone: Disconnect) -> bool:
         """Send some of what there is, if anything; waits for a disk, or a client that does not read."""
@@ -117,6 +109,7 @@ class Outflow:
         lease_s = self.asked_s or delivery.settings.ack_deadline_s or self.lease_s
         keys = delivery.take(session, self._step, time.monotonic(), lease_s)
         if not keys:
+            pump.look_for(delivery)  # what it had may have been given up instead
             return False
         pump.wake(delivery)  # others who wait must hear when these leases end
         self._step = next_step(await self._send(keys, session, carrier, gone), len(keys))

@@ -31,6 +31,9 @@ FETCH_WAIT_MS = 5
 """How long a broker holds an answer back when there is nothing new. Larger: fewer idle requests; a range that
 ends with a hole is known to end later."""
 
+LOOK_EVERY_S = 0.01
+"""Who waits for messages asks no more often where they end. Larger: less for the broker to do, met later."""
+
 READ_AHEAD_KIB = 16 << 10
 """How much a reader fetches before it is asked for: memory of each that is kept."""
 
@@ -96,6 +99,8 @@ class Reader:
         while self.next < end:
             message, self._held = self._held or self._consumer.poll(_SLICE_S), None
             if message is not None and (problem := message.error()) is None:
+                if message.offset() < self.next:
+                    continue  # Given already: a client may fetch again what it had when a leader is another.
                 if message.offset() >= end:
                     self._held, self.next = message, end
                     return

@@ -198,8 +198,10 @@ class ElasticControl:
             groups[least] = load + loads[name], [*group, name]
         return [group for _, group in groups]
 
-    def worked(self, manifest: int, tasks: Sequence[PlacedTask], work: Iterable[MatcherWork]) -> None:
-        """Take in what the tasks of a batch took: slices', and what is nobody's evenly among all."""
+    def worked(
+        self, manifest: int, tasks: Sequence[PlacedTask], work: Iterable[MatcherWork], took_s: float
+    ) -> None:
+        """Take in what a batch's tasks took, which lasted so long: slices', and evenly what is nobody's."""
         cpu_s = dict.fromkeys(self._names, 0.0)
         sent = dict.fromkeys(self._names, 0)
         mates = {number: task.matchers for task in tasks for number in task.matchers}
@@ -223,7 +225,7 @@ class ElasticControl:
             if location is not None:
                 self._asked += 1
                 self._granted += location.rpartition("_")[2] == executor
-        self._inbox.put(("hosts", Worked(cpu_s, sent, self._memory(manifest))))
+        self._inbox.put(("hosts", Worked(cpu_s, sent, self._memory(manifest), took_s)))
 
     def _memory(self, number: int) -> dict[str, int]:
         """How many bytes the files of each slice have."""

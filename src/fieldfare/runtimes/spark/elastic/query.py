@@ -122,8 +122,9 @@ class PlacedQuery:
         # Each matcher reads all of it; who writes it are as many as would have read it.
         summaries = self._matching.match(ranges, len(pieces))
         work = work_of(chain.from_iterable(summary["work"] for summary in summaries))
-        self.control.worked(manifest, tasks, work)
+        ended_s = time.monotonic()
+        self.control.worked(manifest, tasks, work, ended_s - started_s)
         try:
-            self._learner.learn(manifest, work, started_s, time.monotonic())
+            self._learner.learn(manifest, work, started_s, ended_s)
         except Exception as error:
             _log.warning("what the matchers measured could not be learnt from: %s", reason(error))

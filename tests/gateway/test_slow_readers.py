@@ -1,0 +1,167 @@
+"""Who reads slowly gets everything, in order; who reads nothing is given little and cut off.
+
+On every transport, for each has buffers of its own between the one who writes and the client's hands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from gateway_support import DEADLINE_S, SUBSCRIPTIONS, NaivePipeline, event, served, until
+from test_streams import Stream, publish, subscribe
+
+STREAM = "GET {path}/stream?window=20000&ack_deadline_s=600 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SOCKET = (
+    "GET {path}/websocket?window=20000&ack_deadline_s=600 HTTP/1.1\r\nHost: localhost\r\n"
+    "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+TEXT = 1
+LAST = "the last one"
+
+Message = tuple[str, int]
+"""A position, and the number of an event."""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is missing")
+    folder = tmp_path_factory.mktemp("tls")
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    named = ["-keyout", "server.pem", "-out", "server.crt", "-subj", "/CN=localhost", "-days", "2"]
+    subprocess.run([*made, *named], cwd=folder, check=True, capture_output=True)
+    both = folder / "server.pem"
+    both.write_text(both.read_text() + (folder / "server.crt").read_text())
+    return both
+
+
+@pytest.fixture(params=["plain", "tls"])
+def tls(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of a gateway that speaks TLS, or of one that does not."""
+    if request.param == "plain":
+        return {}
+    return {"tls_cert": str(request.getfixturevalue("certificate"))}
+
+
+@contextmanager
+def opened(client: httpx.Client, asking: str, buffer_bytes: int) -> Iterator[socket.socket]:
+    """A connection whose system holds little, on which somebody reads the subscription `a`."""
+    plain = socket.socket()
+    with closing(plain):
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        plain.settimeout(DEADLINE_S)
+        plain.connect((client.base_url.host, client.base_url.port))
+        found = plain
+        if client.base_url.scheme == "https":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            found = context.wrap_socket(plain)
+        with closing(found):
+            found.sendall(asking.format(path=f"{SUBSCRIPTIONS}/a").encode())
+            yield found
+
+
+def read(found: socket.socket, size_bytes: int, pause_s: float) -> bytes:
+    """All up to the last event, so much at a time; each time after a pause."""
+    data = bytearray()
+    while LAST.encode() not in data[-2 * size_bytes :]:
+        more = found.recv(size_bytes)
+        assert more, f"cut off after {len(data)} bytes"
+        data += more
+        time.sleep(pause_s)
+    return bytes(data)
+
+
+def messages(asking: str, data: bytes) -> list[Message]:
+    return _of_stream(data) if asking is STREAM else list(_of_socket(data.partition(b"\r\n\r\n")[2]))
+
+
+def _of_stream(data: bytes) -> list[Message]:
+    # What frames the chunks of the answer stands between messages, and is passed over.
+    found = re.findall(rb"id: (\S+)\ndata: (.*)\n", data)
+    return [(position.decode(), json.loads(text)["data"]["number"]) for position, text in found]
+
+
+def _of_socket(data: bytes) -> Iterator[Message]:
+    at = 0
+    while at + 2 <= len(data):
+        opcode, size = data[at] & 15, data[at + 1]
+        at += 2
+        if size >= 126:
+            width = 2 if size == 126 else 8
+            (size,) = struct.unpack("!H" if width == 2 else "!Q", data[at : at + width])
+            at += width
+        if opcode == TEXT and at + size <= len(data):
+            text = json.loads(data[at : at + size])
+            yield text["fieldfareposition"], text["data"]["number"]
+        at += size
+
+
+def numbered(count: int, text: str) -> list[dict]:
+    """Events, of which the last one ends with words of its own."""
+    return [
+        event(number, {"x": 1, "number": number, "text": text + LAST * (number == count - 1)})
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
+def test_who_reads_slowly_gets_all_of_a_backlog_in_order(tmp_path, tls, asking):
+    """Five megabytes, of which the system takes 32 KiB ahead."""
+    count = 5_000
+    with served(tmp_path, **tls) as (gateway, client):
+        subscribe(client, "a", "data.x = 1")
+        events = numbered(count, "y" * 900)
+        for start in range(0, count, 500):
+            publish(client, *events[start : start + 500])
+        NaivePipeline(gateway).step()
+        with opened(client, asking, 32 << 10) as found:
+            data = read(found, 16 << 10, 0.001)
+        positions = [f"0-{record}-{index}" for record in range(count // 500) for index in range(500)]
+        assert messages(asking, data) == list(zip(positions, range(count), strict=True))
+        assert gateway.metrics.delivered_total == count
+
+
+@pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
+def test_who_goes_on_reading_is_not_cut_off_however_long_an_event_takes(tmp_path, tls, asking):
+    """On a slow line an event of a mebibyte takes minutes: he was cut off in the midst of it, each time."""
+    with served(tmp_path, send_timeout_s=0.5, heartbeat_s=0.2, **tls) as (gateway, client):
+        subscribe(client, "a", "data.x = 1")
+        publish(client, *numbered(1, "y" * 900_000))
+        NaivePipeline(gateway).step()
+        with opened(client, asking, 16 << 10) as found:
+            begun_s = time.monotonic()
+            data = read(found, 16 << 10, 0.03)
+            assert time.monotonic() - begun_s > 3 * 0.5
+        assert messages(asking, data) == [("0-0-0", 0)]
+
+
+@pytest.mark.parametrize("asking", [STREAM, SOCKET], ids=["stream", "socket"])
+def test_who_reads_nothing_is_given_little_and_cut_off(tmp_path, tls, asking):
+    """With TLS half a mebibyte more was written for each of them, and encoded."""
+    count = 4_000
+    with served(tmp_path, send_timeout_s=3, **tls) as (gateway, client):
+        for id in ("a", "reader"):
+            subscribe(client, id, "data.x = 1")
+        publish(client, *numbered(count, "y" * 1_000))
+        with opened(client, asking, 4_096):
+            until(lambda: gateway.pump.connected == 1)
+            NaivePipeline(gateway).step()
+            path = f"{SUBSCRIPTIONS}/reader/stream"
+            with client.stream("GET", path, params={"window": count}) as response:
+                Stream(response).messages(count)
+            assert gateway.metrics.delivered_total - count < count / 5
+            until(lambda: gateway.pump.connected == 0)
