@@ -11,7 +11,7 @@ from tests.doses import drawn
 
 from fieldfare.effects import Received, Send
 from fieldfare.elasticity.enforcer import ClusterLoad, ElasticityPolicy, Enforcer, decide, scale_in
-from fieldfare.elasticity.forecast import Forecast, PredictiveEnforcer
+from fieldfare.elasticity.forecast import COARSEST, Forecast, PredictiveEnforcer, spread
 from fieldfare.elasticity.messages import ClusterProbes, MigrationRequest, Probe
 from fieldfare.elasticity.rules import PARTS, SliceLoad, first_fit, least_state
 
@@ -153,21 +153,59 @@ def test_what_was_added_is_not_released_before_it_is_calm() -> None:
     assert first[1].released
 
 
+hosts_of_slices = st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=8), min_size=1, max_size=4)
+
+
+@settings(max_examples=drawn(200), deadline=None, derandomize=True)
+@given(hosts_of_slices, st.integers(1, 6))
+def test_a_spread_leaves_so_many_hosts_and_none_much_fuller_than_the_others(
+    parts: list[list[int]], count: int
+) -> None:
+    """But for a slice that alone is more than a host's share, and for what no host has room for."""
+    load = even({f"h{i}": [each / PARTS for each in found] for i, found in enumerate(parts)})
+    asked = spread(load, count, ElasticityPolicy(), "more")
+    if asked is None:
+        return
+    loads = after(load, asked)
+    assert len(asked.released) == max(0, len(load.hosts) - count)
+    assert all(loads.pop(host) == 0 for host in asked.released)
+    assert len(loads) <= max(count, len(load.hosts))
+    assert len({move.slice for move in asked.moves}) == len(asked.moves)
+    largest = max(each.cpu for each in load.slices.values())
+    assert max(loads.values()) <= max(load.total / count + COARSEST, largest) + len(load.slices) / PARTS
+
+
 def test_the_predictive_enforcer_adds_hosts_before_the_market_opens() -> None:
-    """Yesterday the load went from nothing to three hosts at 100 s; today nothing has come yet at 90."""
-    yesterday = Forecast(range(200), [0.01] * 100 + [3.0] * 100, horizon_s=20, smooth=5)
+    """Earlier the load went from nothing to three hosts at 100 s; today nothing has come yet at 95."""
+    yesterday = Forecast(range(200), [0.01] * 100 + [3.0] * 100, horizon_s=20)
     enforcer = PredictiveEnforcer(yesterday)
     (first, *_) = [each for each in feed(enforcer, [0.005] * 100, 0.0) if each[1].new_hosts]
-    assert 79 < first[0] < 100
-    assert first[1].new_hosts >= 2
+    assert 80 < first[0] < 100
+    assert first[1].reason.startswith("more")
+
+
+def test_the_predictive_enforcer_keeps_hosts_for_what_is_about_to_come() -> None:
+    """With 0.6 of a host's load two are one too many for as long as no more is expected than one can do."""
+    for later, is_kept in ((1.2, True), (0.6, False)):
+        forecast = Forecast(range(200), [0.6] * 60 + [later] * 140)
+        asked = feed(PredictiveEnforcer(forecast), [0.3] * 20, 60.0)
+        assert any(each.released for _, each in asked) is not is_kept
 
 
 def test_the_predictive_enforcer_goes_by_what_is_there_where_yesterday_was_quiet() -> None:
-    quiet = Forecast(range(200), [0.01] * 200)
-    asked = feed(PredictiveEnforcer(quiet), [0.2] * 20 + [1.0] * 20, 0.0)
-    assert next(at_s for at_s, each in asked if each.new_hosts) >= 20
+    """And where there was no yesterday."""
+    for forecast in (Forecast(range(200), [0.01] * 200), Forecast((), ())):
+        asked = feed(PredictiveEnforcer(forecast), [0.45] * 20 + [1.0] * 20, 0.0)
+        (first, *_) = asked
+        assert 20 < first[0] <= 26 and first[1].new_hosts == 1
 
 
-@pytest.mark.parametrize(("today", "ratio"), [(0.5, 1.0), (0.75, 1.5), (5.0, 2.0), (0.0, 0.5)])
-def test_today_is_yesterday_in_proportion_within_bounds(today: float, ratio: float) -> None:
-    assert Forecast(range(100), [0.5] * 100).ratio([today] * 50, 50.0) == ratio
+def test_a_load_between_the_least_and_the_most_changes_nothing() -> None:
+    assert feed(PredictiveEnforcer(Forecast((), ())), [0.5, 0.8] * 40, 0.0) == []
+
+
+@pytest.mark.parametrize(("today", "ratio"), [(0.5, 1.0), (2.0, 2.0), (0.0, 2 / 3)])
+def test_today_is_yesterday_in_proportion_and_little_of_both_says_little(today: float, ratio: float) -> None:
+    forecast = Forecast(range(100), [0.5] * 100)
+    assert forecast.ratio([today] * 50, 50.0) == pytest.approx(ratio)
+    assert forecast.coming([today] * 50, 50.0) == pytest.approx(0.5 * ratio)
