@@ -11,13 +11,13 @@ A backlog is built while all is warm: the indexer stands still, and a subscripti
 index does not hold, so the source waits, as it does, for a manifest that covers what comes; Spark, executors
 and Python workers run on. Then the indexer goes on.
 
-It prints one JSON object. All of it takes half an hour; `--parts`, `--log`, `--partitioning` and `--workers`
+It prints one JSON object. All of it takes an hour; `--parts`, `--log`, `--partitioning` and `--workers`
 choose.
 
 events_per_s
-    For 1, 2, 3 workers: from the moment when the index covers the backlog to the last block of matches.
-    ``runs`` has the same for each log, and for each partitioning on the first of the logs. What is cut is cut
-    for as many matchers as there are workers in the largest cluster, in the others, too.
+    For 1, 2, 3 workers: from the moment when the index covers the backlog to the last block of matches;
+    medians of turns. ``runs`` has the same for each log, and for each partitioning on the first of the logs.
+    What is cut is cut for as many matchers as there are workers in the largest cluster, in the others, too.
 scaling
     That of three workers over three times that of one. Goal: 0.85.
 worker_gap_s
@@ -26,8 +26,8 @@ worker_gap_s
 lost, doubled
     Messages that did not come then, or twice. Goal: 0.
 runs, cores
-    What each core did while it was measured (busy, as a share), and how much of a core each worker took, and
-    each of the service's own processes.
+    What each core did while it was measured (busy, and taken by the host of a virtual machine, as shares),
+    and how much of a core each worker took, and each of the service's own processes.
 kafka_ratio
     The demo's throughput (`benchmarks/end_to_end.py`, on this machine) with its log in Kafka, over that in
     SQLite: medians of turns. Goal: 0.85. `demo` has each turn, with p50 and p99 of delivery at 200 events/s.
@@ -51,6 +51,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -90,7 +91,7 @@ HELD_MAX_S = 50.0
 """An indexer that says nothing for longer is taken for dead."""
 LIVE_S = 8.0
 LIVE_PAUSE_S = 0.02
-DEMO_TURNS = 2
+TURNS = 2
 
 
 def draw_records() -> list[bytes]:
@@ -181,13 +182,14 @@ def last_matched_ms(folder: DataFolder, starts: Sequence[int], ends: Sequence[in
     return last_ms
 
 
-def core_times() -> list[tuple[float, float]]:
-    """For each core, how long it worked, and how long it was there."""
+def core_times() -> list[tuple[int, int, int]]:
+    """For each core, how long it worked, was wanted but lent to other guests of its host, and was there."""
     found = []
     for line in Path("/proc/stat").read_text().splitlines():
         if line.startswith("cpu") and line[3].isdigit():
             times = [int(text) for text in line.split()[1:9]]
-            found.append((float(sum(times) - times[3] - times[4]), float(sum(times))))
+            idle, waiting, stolen = times[3], times[4], times[7]
+            found.append((sum(times) - idle - waiting - stolen, stolen, sum(times)))
     return found
 
 
@@ -203,7 +205,7 @@ def service_times(service: Service) -> dict[str, float]:
         for each in family_of(pid):
             with suppress(FileNotFoundError):
                 fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
+                ticks += sum(map(int, fields[11:15]))  # with that of children that have ended
         found[name] = ticks * tick_s
     return found
 
@@ -272,9 +274,9 @@ class Run:
         ends = wait_matched(folder)
         looked_s = time.time() - began_ms / 1000
         used_s = [group.used_s() - before_s for group, before_s in zip(groups, used_s, strict=True)]
-        cores_busy = [
-            round((busy - before) / max(1.0, total - total_before), 2)
-            for (busy, total), (before, total_before) in zip(core_times(), cores, strict=True)
+        passed = [
+            [now - before for now, before in zip(*each, strict=True)]
+            for each in zip(core_times(), cores, strict=True)
         ]
         service_busy = {
             name: round((now_s - own_s[name]) / looked_s, 2)
@@ -286,7 +288,8 @@ class Run:
             "took_s": round(took_s, 2),
             "workers_busy": [round(each / looked_s, 2) for each in used_s],
             "service_busy": service_busy,
-            "cores_busy": cores_busy,
+            "cores_busy": [round(busy / max(1, there), 2) for busy, _, there in passed],
+            "cores_stolen": [round(stolen / max(1, there), 2) for _, stolen, there in passed],
         }
 
     def kill_a_worker(self) -> dict[str, Any]:
@@ -319,8 +322,8 @@ def measure_run(
     """Events a second for each number of workers; with the first log and partitioning a worker dies, too."""
     is_first = log == options.log[0] and partitioning == options.partitioning[0]
     most, cores, death = max(options.workers), [], {}
-    for workers in options.workers:
-        dies = is_first and workers == most and "death" in options.parts
+    for turn, workers in product(range(options.turns), options.workers):
+        dies = is_first and workers == most and turn == 0 and "death" in options.parts
         if not dies and "throughput" not in options.parts:
             continue
         with Run(workers, log, partitioning, most, limit) as run:
@@ -331,7 +334,10 @@ def measure_run(
             if dies:
                 death = run.kill_a_worker()
                 print(death, file=sys.stderr)
-    rates = [each["events_per_s"] for each in cores]
+    rates = [
+        median(each["events_per_s"] for each in cores if each["workers"] == workers)
+        for workers in (options.workers if cores else ())
+    ]
     scaling = {}
     if rates:
         scaling["events_per_s"] = rates
@@ -377,7 +383,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--cpu-limit", type=float, default=CPU_LIMIT, help="a worker's share of a core (default: %(default)s)"
     )
-    parser.add_argument("--turns", type=int, default=DEMO_TURNS, help="of the demo (default: %(default)s)")
+    parser.add_argument(
+        "--turns", type=int, default=TURNS, help="of each, one after another (default: %(default)s)"
+    )
     return parser.parse_args()
 
 

@@ -127,6 +127,8 @@ class MemoryPartition:
 class MemoryEventLog:
     """An `EventLog` of this process, whose partition a record's producer, or chance, decides."""
 
+    look_every_s = 0.0
+
     def __init__(self, partitions: int = 3, seed: int = 0, holes: float = 0.2) -> None:
         self.url = f"memory:{partitions}"
         self._chance = random.Random(seed)

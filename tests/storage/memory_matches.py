@@ -136,6 +136,7 @@ class MemoryMatchLog:
     """A `MatchLog` of this process."""
 
     url = "memory:"
+    look_every_s = 0.0
     on_broken: Callable[[BrokenBlockError], None] | None = None
 
     def __init__(self) -> None:

@@ -262,6 +262,9 @@ class EventReader(Protocol):
     may be handed one.
     """
 
+    look_every_s: float
+    """Who waits for more looks no more often where it ends: a look may be a request that others pay for."""
+
     @property
     def url(self) -> str:
         """The address that opens this log."""

@@ -351,6 +351,9 @@ class MatchLog(Protocol):
     on_broken: Callable[[BrokenBlockError], None] | None
     """Called with the error of a block that compaction finds broken."""
 
+    look_every_s: float
+    """Who waits for more looks no more often for it: a look may be a request that others pay for."""
+
     @property
     def url(self) -> str:
         """The address that opens it."""

@@ -131,7 +131,7 @@ class MatchTail:
         self._match_log = match_log
         self._log = log
         self._log_ends = log_ends
-        self._poll_s = poll_s
+        self._poll_s = max(poll_s, match_log.look_every_s)
         self._on_broken = on_broken
         self._said = ""
         self.tips = tips

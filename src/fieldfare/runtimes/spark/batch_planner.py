@@ -88,7 +88,7 @@ class BatchPlanner:
                 return ends
             if self._end_at is not None or time.monotonic() >= until_s:
                 return None
-            time.sleep(self._settings.poll_ms / 1000)
+            time.sleep(max(self._settings.poll_ms / 1000, self.log.look_every_s))
 
     def _wait_for_index(self, stamp: int) -> int | None:
         """The newest manifest, which covers a stamp; None when there is none for a while."""

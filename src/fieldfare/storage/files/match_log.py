@@ -51,6 +51,8 @@ class FileMatchLog:
         Which partition it is.
     """
 
+    look_every_s = 0.0
+
     def __init__(self, folder: str | Path, number: int = 0) -> None:
         self.folder = Path(folder).absolute()
         self.number = number

@@ -31,6 +31,9 @@ FETCH_WAIT_MS = 5
 """How long a broker holds an answer back when there is nothing new. Larger: fewer idle requests; a range that
 ends with a hole is known to end later."""
 
+LOOK_EVERY_S = 0.01
+"""Who waits for messages asks no more often where they end. Larger: less for the broker to do, met later."""
+
 READ_AHEAD_KIB = 16 << 10
 """How much a reader fetches before it is asked for: memory of each that is kept."""
 

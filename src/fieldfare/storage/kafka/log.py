@@ -9,7 +9,7 @@ from fieldfare.model import Offsets
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import Appended, NewRecord, OutOfOrder, RetentionPolicy
 from fieldfare.storage.kafka.address import KafkaAddress
-from fieldfare.storage.kafka.connections import KafkaConnections
+from fieldfare.storage.kafka.connections import LOOK_EVERY_S, KafkaConnections
 from fieldfare.storage.kafka.partition import KafkaPartition
 from fieldfare.storage.kafka.writer import KafkaWriter
 
@@ -26,6 +26,8 @@ class KafkaEventLog:
     url
         See `address`.
     """
+
+    look_every_s = LOOK_EVERY_S
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "event log")

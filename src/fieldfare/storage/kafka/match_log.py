@@ -16,7 +16,7 @@ from fieldfare.storage.errors import BrokenBlockError, MatchLogError, TrimmedErr
 from fieldfare.storage.files.match_block import FileBlock, write_block
 from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare.storage.kafka.block_places import BlockPlace, BlockPlaces
-from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
+from fieldfare.storage.kafka.connections import ANSWER_S, LOOK_EVERY_S, KafkaConnections
 from fieldfare.storage.kafka.pieces import HEADER, Assembly, Count, Pieces, Whole, header_of, new_id
 from fieldfare.storage.match_log import MAX_BLOCK_RECORDS, BlockRange, LostBlock, NewMatchBlock
 
@@ -325,6 +325,8 @@ class KafkaMatchLog:
     url
         See `address`.
     """
+
+    look_every_s = LOOK_EVERY_S
 
     def __init__(self, url: str) -> None:
         self._address = KafkaAddress.parse(url, "match log")

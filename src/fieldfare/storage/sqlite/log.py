@@ -110,6 +110,7 @@ class SqliteEventLog:
     """
 
     number = 0
+    look_every_s = 0.0
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
