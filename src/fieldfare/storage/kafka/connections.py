@@ -99,6 +99,8 @@ class Reader:
         while self.next < end:
             message, self._held = self._held or self._consumer.poll(_SLICE_S), None
             if message is not None and (problem := message.error()) is None:
+                if message.offset() < self.next:
+                    continue  # Given already: a client may fetch again what it had when a leader is another.
                 if message.offset() >= end:
                     self._held, self.next = message, end
                     return
