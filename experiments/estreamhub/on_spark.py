@@ -9,8 +9,8 @@ other. Each column goes into results/table_1_on_spark.csv at once, where those t
 stay; at the end it prints one JSON object with a row for each:
 
 subscriptions_a_slice, matchers, moves
-    Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right). ``--matchers 4`` for
-    larger slices: as many subscriptions take half as long to be stored.
+    Of the column: the paper has 12,500 and 50,000 (62,500, if 500,000 in all is right). ``--columns 500000
+    --matchers 3`` for the largest slices: so many subscriptions take minutes to be stored.
 move_p50_ms, move_p99_ms
     By how much events come later that were sent while a slice moved, from when the move was asked for until
     half a second after its placement took effect: their delays at these percentiles, from sending an event

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +60,7 @@ class Engine:
         self.placed: dict[str, str] = {}
         self.mapped: dict[str, set[str]] = {}
         self.cpu_per_s = 0.0
+        self.processors = inf
         self.policy, self.hosts = policy, hosts
         self.asked: list[MigrationRequest] = []
         self.history: list[dict[str, str]] = []
@@ -168,7 +170,7 @@ class Engine:
                 is_there = executor in self.executors
                 if is_there:
                     self.mapped.setdefault(executor, set()).update(slices)
-                self._later(MAP_S, "hosts", SlicesMapped(executor, slices, is_there))
+                self._later(MAP_S, "hosts", SlicesMapped(executor, slices, is_there, self.processors))
 
     def check_settled(self) -> None:
         """Every slice is at its host, by the configuration and by the executors; nothing is under way."""
@@ -300,6 +302,21 @@ def test_hosts_come_with_the_load_and_go_a_few_times_an_hour() -> None:
     engine.run(3600)
     assert len(engine.executors) == 1
     engine.check_settled()
+
+
+def test_an_executor_that_may_use_half_a_processor_is_full_with_half_a_core_of_work() -> None:
+    """Its control group, or container, gives it no more: at 0.4 of a core it looked half idle, and was left
+    alone with what it could hardly do.
+    """
+    engine = Engine(hosts=1, policy=ElasticityPolicy())
+    engine.processors = 0.5
+    engine.cpu_per_s = 0.4
+    engine.run(300)
+    engine.check_settled()
+    assert len(engine.executors) == 2
+    hosts = engine.machines["hosts"]
+    assert isinstance(hosts, ExecutorHosts)
+    assert sum(each.cpu for each in hosts.probes.values()) == pytest.approx(0.8)
 
 
 def test_what_a_cluster_does_not_have_is_not_waited_for_all_the_time() -> None:

@@ -27,17 +27,17 @@ START_S = 420.0
 class ElasticScene:
     """A cluster of three workers, and a service that may use so many executors of it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, elastic: str) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, elastic: str, **settings: object) -> None:
         self._folder = folder
         self.cluster = stack.enter_context(SparkCluster(3))
         stack.callback(self.stop)
-        self.serve(elastic)
+        self.serve(elastic, **settings)
         self.api = Api(self.service.url)
         self.api.put_all(
             "default", {"all": "data.n >= 0", **{f"s{i}": f"data.n = {-i - 1}" for i in range(60)}}
         )
 
-    def serve(self, elastic: str) -> None:
+    def serve(self, elastic: str, **settings: object) -> None:
         """Start the service, with so many hosts."""
         self.service = RunningService(
             self._folder / "data",
@@ -45,6 +45,7 @@ class ElasticScene:
             matchers=MATCHERS,
             partitioning="hash",
             elastic=elastic,
+            **settings,
         )
         self.service.wait_ready(START_S)
 
@@ -199,4 +200,22 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     assert sorted(at.count(host) for host in scene.configuration.hosts) == [MATCHERS // 2] * 2
     assert len(scene.executor_pids()) == 2
     scene.flow()
+    scene.check()
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(stack: ExitStack, tmp_path: Path) -> None:
+    """Three idle executors where two may be: one is too many, and stays."""
+    scene = ElasticScene(tmp_path, stack, "1..2", elastic_dry_run=1)
+    scene.begin()
+    scene.settle()
+    until(lambda: scene.record.decisions, START_S, scene.logs())
+    decision = scene.record.decisions[0]
+    assert decision.reason == "ceiling: 3 hosts of at most 2"
+    assert decision.released
+    assert not decision.is_done
+    assert until(scene.loads).dry_run
+    scene.flow()
+    assert len(scene.configuration.hosts) == 3
+    assert len(scene.executor_pids()) == 3
+    assert not scene.record.moves
     scene.check()

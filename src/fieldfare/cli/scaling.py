@@ -110,7 +110,7 @@ def _print(record: ElasticRecord, loads: ElasticLoads | None) -> None:
         mode = ", dry run: nothing is done" if loads.dry_run else ""
         lines.append(f"{len(loads.hosts)} hosts, {loads.least} to {loads.most} allowed{mode}")
         for host in loads.hosts:
-            state = f"executor {host.executor}, {host.cores} cores" if host.executor else "no executor yet"
+            state = f"executor {host.executor}, {host.cores:g} cores" if host.executor else "no executor yet"
             warm = "" if host.is_warm or not host.executor else ", not warm yet"
             lines.append(f"{host.host}  {host.cpu:.0%} CPU  {state}{warm}")
             lines += [

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from fieldfare.effects import Ask, Effect, Received, Send, Tell, Timer
 from fieldfare.elasticity.messages import (
@@ -36,6 +37,8 @@ from fieldfare.elasticity.messages import (
 
 PULSE_S = 1.0
 """How often hosts say what their slices cost."""
+LEAST_CORES = 0.01
+"""No executor has less of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,12 @@ class MapSlices:
 
 @dataclass(frozen=True, slots=True)
 class SlicesMapped:
-    """They are; or could not be."""
+    """They are; or could not be. The executor may use so many processors, however many tasks it runs."""
 
     executor: str
     slices: tuple[str, ...]
     is_done: bool = True
+    processors: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class SlicesPlaced:
 @dataclass(slots=True)
 class _Body:
     executor: str
-    cores: int
+    cores: float
     is_warm: bool = False
     is_opening: bool = False
     mapped: set[str] = field(default_factory=set)
@@ -158,8 +162,8 @@ class ExecutorHosts:
         """What each slice cost until the last heartbeat."""
 
     @property
-    def bodies(self) -> dict[str, tuple[str, int, bool]]:
-        """The executor of each host that has one, its cores, and whether it is warm."""
+    def bodies(self) -> dict[str, tuple[str, float, bool]]:
+        """The executor of each host that has one, how many processors it may use, and whether it is warm."""
         return {host: (body.executor, body.cores, body.is_warm) for host, body in self._bodies.items()}
 
     @property
@@ -240,6 +244,7 @@ class ExecutorHosts:
         body.is_opening = False
         if not message.is_done:
             return []  # tried again with the next pulse, or when the manager says so
+        body.cores = min(self._cores[body.executor], message.processors)
         body.mapped |= set(message.slices)
         body.is_warm = True
         before = self._executors_of_slices()
@@ -313,7 +318,7 @@ class ExecutorHosts:
             cores = body.cores if body else max(self._cores.values(), default=1)
             cpu_s = sum(share * work.cpu_s.get(name, 0.0) for work, share in shares)
             sent_bytes = sum(share * work.sent_bytes.get(name, 0) for work, share in shares)
-            cpu = cpu_s / passed_s / max(1, cores)
+            cpu = cpu_s / passed_s / max(LEAST_CORES, cores)
             self.probes[name] = Probe(cpu, self._memory.get(name, 0), sent_bytes / passed_s)
         effects: list[Effect] = []
         for host, body in self._bodies.items():

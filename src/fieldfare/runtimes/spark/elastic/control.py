@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace as replace_fields
@@ -384,7 +385,7 @@ class ElasticControl:
 
     def _open(self, wanted: MapSlices) -> None:
         """Have slices mapped on an executor, and see that it was there that they were."""
-        done = False
+        here: list[float] = []
         with suppress(Exception):
             executor = self._seen[wanted.executor]
             numbers = tuple(self._numbers[name] for name in wanted.slices)
@@ -393,11 +394,12 @@ class ElasticControl:
             for _ in range(OPEN_TRIES):
                 newest = self._store.newest()
                 number = newest.number if newest is not None else 0
-                where = open_placed(rows, self._tasks_folder, number, len(self._names))
-                done = wanted.executor in where
-                if done or self._stop.is_set():
+                opened = open_placed(rows, self._tasks_folder, number, len(self._names))
+                here = [each.processors for each in opened if each.executor == wanted.executor]
+                if here or self._stop.is_set():
                     break
-        self._inbox.put(("hosts", SlicesMapped(wanted.executor, wanted.slices, done)))
+        processors = min(here, default=inf)
+        self._inbox.put(("hosts", SlicesMapped(wanted.executor, wanted.slices, bool(here), processors)))
 
     def _take_wish(self) -> None:
         """Have a slice moved by hand; the manager takes one request at a time."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,7 @@ from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import CPickleSerializer, NoOpSerializer, UTF8Deserializer, pack_long
 from pyspark.sql import SparkSession
 
+from fieldfare.runtimes.spark.elastic.processors import processors_here
 from fieldfare.runtimes.spark.range_task import RecordRange
 from fieldfare.runtimes.spark.source import RANGES
 from fieldfare.runtimes.spark.spread.tasks import (
@@ -109,9 +110,16 @@ class PlacedMatching:
         return list(RDD(written, self._context, CPickleSerializer()).collect())
 
 
-def open_placed(tasks: RDD[str], folder: DataFolder, manifest: int, matchers: int) -> list[str]:
+class Opened(NamedTuple):
+    """Where a task ran that had slices mapped, and how many processors' time there is."""
+
+    executor: str
+    processors: float
+
+
+def open_placed(tasks: RDD[str], folder: DataFolder, manifest: int, matchers: int) -> list[Opened]:
     """Have slices fetched and mapped where the tasks ask to run, with Python's processes; where they did."""
-    where: list[str] = tasks.mapPartitions(OpenPlaced(folder, manifest, matchers)).collect()
+    where: list[Opened] = tasks.mapPartitions(OpenPlaced(folder, manifest, matchers)).collect()
     return where
 
 
@@ -165,8 +173,8 @@ class OpenPlaced:
     manifest: int
     matchers: int
 
-    def __call__(self, rows: Iterable[str]) -> Iterator[str]:
+    def __call__(self, rows: Iterable[str]) -> Iterator[Opened]:
         for task in _tasks_of(rows):
             if self.manifest:
                 open_matchers(self.folder, self.manifest, frozenset(task.matchers), self.matchers)
-            yield executor_here()
+            yield Opened(executor_here(), processors_here())

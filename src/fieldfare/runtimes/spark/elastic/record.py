@@ -79,11 +79,14 @@ class ElasticRecord(msgspec.Struct):
 
 
 class HostLoad(msgspec.Struct):
-    """A host now; `executor` is empty as long as the cluster gives none."""
+    """A host now; `executor` is empty as long as the cluster gives none.
+
+    `cores` is how many tasks it runs at once, or how many processors it may use, if that is less.
+    """
 
     host: str
     executor: str
-    cores: int
+    cores: float
     is_warm: bool
     cpu: float
 
