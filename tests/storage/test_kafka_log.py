@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import EventLogError, TrimmedError
@@ -413,6 +413,25 @@ def test_what_a_client_fetches_again_is_given_once() -> None:
     reader = connections.Reader(Repeating([0, 0, 1, 0, 1, 2, 3]), address)  # type: ignore[arg-type]
     reader.go_to(0, 0)
     assert [message.offset() for message in reader.messages(4)] == [0, 1, 2, 3]
+
+
+def test_a_fatal_error_of_the_client_is_an_error_of_the_log(
+    own_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library sets it, calls who waits for a message, and Python calls that a fault of its own."""
+    log = open_event_log(kafka_rig.topic(1, own_broker))
+    log.append([record(0)])
+
+    def fenced(producer: object) -> None:
+        raise SystemError("returned a result with an exception set") from KafkaException(
+            KafkaError(KafkaError._FENCED)
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_end", fenced)
+        with pytest.raises(EventLogError, match="fenced"):
+            log.append([record(1)])
+    assert not log.append([record(1)])[0].duplicate
 
 
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:

@@ -70,6 +70,20 @@ _LEADERLESS = {
 """For a moment, where a topic was made just now, or another broker takes a partition over."""
 
 
+@contextmanager
+def errors_as_such() -> Iterator[None]:
+    """Raise a client's fatal error as what it is.
+
+    The library sets it, and calls those who are to hear of messages all the same; of that Python complains.
+    """
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from error
+        raise
+
+
 class Reader:
     """A consumer of one partition that reads on from where it stood, which costs no request."""
 
@@ -175,7 +189,8 @@ class KafkaConnections:
     def explained(self) -> Iterator[None]:
         """Give Kafka's errors the topic's name, and their kind."""
         try:
-            yield
+            with errors_as_such():
+                yield
         except KafkaException as error:
             raise self._kind(f"{self.address}: {self._said(error)}") from error
 

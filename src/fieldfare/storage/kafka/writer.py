@@ -29,7 +29,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import FIRST, Appended, NewRecord, OutOfOrder
-from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections
+from fieldfare.storage.kafka.connections import ANSWER_S, KafkaConnections, errors_as_such
 from fieldfare.storage.kafka.partition import FORMAT, KafkaPartition, RecordHeader
 from fieldfare.storage.kafka.pieces import HEADER, cut, new_id
 from fieldfare.storage.kafka.repeats import TABLE_SETTINGS, Repeats, digest_of, table_of
@@ -257,10 +257,11 @@ class KafkaWriter:
     def _commit(self, producer: Producer, wanted: Sequence[_Wanted]) -> None:
         """Append records in one transaction; EventLogError when that cannot be, or nobody knows."""
         try:
-            producer.begin_transaction()
-            for each in wanted:
-                self._produce(producer, each)
-            _end(producer)
+            with errors_as_such():
+                producer.begin_transaction()
+                for each in wanted:
+                    self._produce(producer, each)
+                _end(producer)
             if any(each.offset < 0 for each in wanted):  # Cannot be, and must not be told as a place.
                 raise EventLogError(f"{self._connections.address}: a record was committed, and not where")
             self._wait_until_visible(wanted)
@@ -324,10 +325,11 @@ class KafkaWriter:
         if producer is None or repeats is None:
             return
         try:
-            producer.begin_transaction()
-            for key, value in repeats.changed():
-                self._send(producer, topic=self._table_address.topic, partition=0, key=key, value=value)
-            _end(producer)
+            with errors_as_such():
+                producer.begin_transaction()
+                for key, value in repeats.changed():
+                    self._send(producer, topic=self._table_address.topic, partition=0, key=key, value=value)
+                _end(producer)
         except KafkaException as error:
             logger.warning("%s could not be written: %s", self._table_address, error.args[0].str())
             self._let_go()
