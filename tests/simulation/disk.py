@@ -168,6 +168,7 @@ class Matches:
     """A match log."""
 
     url = "memory:"
+    look_every_s = 0.0
     on_broken: Callable[[BrokenBlockError], None] | None = None
 
     def __init__(self, partitions: int) -> None:
