@@ -287,7 +287,8 @@ class GatewaySettings(BaseSettings):
         2.5,
         gt=0,
         description="Milliseconds between looks for new matches while a subscriber waits for them; up to 20 "
-        "when none have come for longer. Up: less CPU, later delivery. Down: the opposite.",
+        "when none have come for longer; with a log in Kafka at least 10. Up: less CPU, later delivery. "
+        "Down: the opposite.",
     )
     record_cache_bytes: int = Field(
         64 * MIB,

@@ -30,7 +30,8 @@ class MicroBatchSettings:
         How long the source waits for an event before it tells Spark that there is none. More: an idle service
         uses less of the processor; stopping the query may take as long.
     poll_ms : float
-        How often it looks. More: less of the processor, and on average half of it later.
+        How often it looks, if the log allows it (`EventReader.look_every_s`). More: less of the processor,
+        and on average half of it later.
     split_bytes : int
         A batch of more than this is matched by `tasks` tasks, a smaller one by one.
     tasks : int

@@ -7,9 +7,9 @@
                                  takes nothing more of it ──▶ a transaction in each partition, undone ──▶
                                  read on from what is known: repeats of what was committed are known then
 
-A broker that was killed may have forgotten that the old one's transaction was in a partition. What was
-written there would be neither committed nor undone, and the new one, whose transactions have the same name
-there, would commit it with its first record: a record twice. So its first transaction is undone.
+After a broker was killed, what the old one had written was seen to be neither committed nor undone in a
+partition. The new one, whose transactions have the same number there, committed it with its first record: a
+record twice. So its first transaction is undone.
 
 So a record is there, once, or it is not, and nobody is told otherwise. A second writer of the same name takes
 over as a new producer does, and the first one, when it appends next, from that: slow, and still exact.
