@@ -1,19 +1,23 @@
-"""HDFS on loopback, for tests: real daemons from Maven's jars, ended by their ids.
+"""Hadoop on loopback, for tests: real daemons of YARN or HDFS from Maven's jars, ended by their ids.
 
 It needs Java and Maven; `why_no_hadoop` says what is missing. The jars lie beside those of the broker.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 from xml.sax.saxutils import escape
+
+import pyspark
 
 from fieldfare.runtimes.process.parents import signal_at_parents_death
 from fieldfare_lab.kafka_broker import find_free_port
@@ -21,7 +25,29 @@ from fieldfare_lab.maven import fetched
 
 VERSION = "3.5.0"
 READY_S = 180.0
-ARTIFACTS = tuple(f"org.apache.hadoop:hadoop-{name}:{VERSION}" for name in ("common", "hdfs", "hdfs-client"))
+ARTIFACTS = tuple(
+    f"org.apache.hadoop:hadoop-{name}:{VERSION}"
+    for name in (
+        *("common", "hdfs", "hdfs-client", "yarn-client"),
+        *("yarn-server-resourcemanager", "yarn-server-nodemanager", "yarn-server-timelineservice"),
+    )
+)
+MEMORY_MB, CORES = 16_384, 4
+_YARN_PORTS = (
+    "resourcemanager.address",
+    "resourcemanager.scheduler.address",
+    "resourcemanager.resource-tracker.address",
+    "resourcemanager.admin.address",
+    "resourcemanager.webapp.address",
+    "nodemanager.address",
+    "nodemanager.localizer.address",
+    "nodemanager.webapp.address",
+)
+_QUEUES = {
+    "yarn.scheduler.capacity.root.queues": "default",
+    "yarn.scheduler.capacity.root.default.capacity": "100",
+    "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
+}
 _LOG4J = """\
 log4j.rootLogger=INFO,out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -40,33 +66,182 @@ def why_no_hadoop() -> str | None:
     """What is missing here, or None. The first call may fetch jars."""
     if shutil.which("java") is None:
         return "there is no Java"
-    return fetched("hadoop", ARTIFACTS)[1]
+    return fetched("hadoop-yarn", ARTIFACTS)[1]
 
 
-_PORTS = (
-    "namenode.http-address",
-    "datanode.address",
-    "datanode.http.address",
-    "datanode.ipc.address",
-)
+class _Daemons:
+    """Java processes with a configuration of Hadoop's in common; all ends with `close`.
 
-
-class HdfsCluster:
-    """A NameNode and a DataNode; all ends with `close`."""
+    Attributes
+    ----------
+    configuration : Path
+        What ``HADOOP_CONF_DIR`` is to name.
+    """
 
     def __init__(self) -> None:
         self._held = tempfile.TemporaryDirectory(prefix="hadoop-")
         self.folder = Path(self._held.name)
-        self._configuration = self.folder / "conf"
-        self._configuration.mkdir()
-        (self._configuration / "log4j.properties").write_text(_LOG4J)
+        self.configuration = self.folder / "conf"
+        self.configuration.mkdir()
+        (self.configuration / "log4j.properties").write_text(_LOG4J)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients are to have in their environment."""
+        return {"HADOOP_CONF_DIR": str(self.configuration)}
+
+    def logs(self) -> str:
+        """What the processes say."""
+        return "\n".join(_said(path) for path in self.folder.glob("*.log"))
+
+    def close(self) -> None:
+        """End all, and remove what was written."""
+        for name in reversed(list(self._processes)):
+            self._kill(name)
+        self._held.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _configure(self, name: str, settings: Mapping[str, str]) -> None:
+        lines = [
+            f"<property><name>{key}</name><value>{escape(value)}</value></property>"
+            for key, value in settings.items()
+        ]
+        text = "\n".join(["<configuration>", *lines, "</configuration>\n"])
+        (self.configuration / f"{name}.xml").write_text(text)
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        java = Path(shutil.which("java") or "java").resolve()
+        environment = {
+            # Python as it was installed, without this environment's packages.
+            "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+            "JAVA_HOME": str(java.parents[1]),
+        }
+        options = [*_JAVA, f"-Dhadoop.home.dir={self.folder}"]
+        path = f"{self.configuration}:{fetched('hadoop-yarn', ARTIFACTS)[0]}/*"
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(java), *options, "-cp", path, f"org.apache.hadoop.{program}", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=environment,
+                preexec_fn=signal_at_parents_death(),
+            )
+
+    def _kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait(READY_S)
+
+    def _wait_for(self, name: str, said: str, times: int = 1) -> None:
+        log, give_up_s = self.folder / f"{name}.log", time.monotonic() + READY_S
+        while log.read_text(errors="replace").count(said) < times:
+            gone = any(each.poll() is not None for each in self._processes.values())
+            if gone or time.monotonic() > give_up_s:
+                raise RuntimeError(f"Hadoop did not start:\n{self.logs()}")
+            time.sleep(0.1)
+
+
+class YarnCluster(_Daemons):
+    """A ResourceManager and one NodeManager, whose containers have Python and nothing of this environment.
+
+    Parameters
+    ----------
+    files
+        The address of the file system through which applications send what their containers need.
+    """
+
+    address: ClassVar[str] = "yarn"
+
+    def __init__(self, files: str = "file:///") -> None:
+        super().__init__()
+        self._configure("core-site", {"fs.defaultFS": files, "hadoop.tmp.dir": str(self.folder / "tmp")})
+        self._configure("capacity-scheduler", _QUEUES)
+        self._configure(
+            "yarn-site",
+            {f"yarn.{name}": f"127.0.0.1:{find_free_port()}" for name in _YARN_PORTS}
+            | {
+                "yarn.resourcemanager.hostname": "127.0.0.1",
+                "yarn.nodemanager.hostname": "127.0.0.1",
+                "yarn.nodemanager.resource.memory-mb": str(MEMORY_MB),
+                "yarn.nodemanager.resource.cpu-vcores": str(CORES),
+                "yarn.scheduler.minimum-allocation-mb": "128",
+                "yarn.nodemanager.vmem-check-enabled": "false",
+                "yarn.nodemanager.local-dirs": str(self.folder / "local"),
+                "yarn.nodemanager.log-dirs": str(self.folder / "logs"),
+                "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
+                "yarn.nodemanager.delete.debug-delay-sec": "600",
+                "yarn.node-attribute.fs-store.root-dir": (self.folder / "attributes").as_uri(),
+            },
+        )
+        try:
+            self._start("resourcemanager", "yarn.server.resourcemanager.ResourceManager")
+            self._start("nodemanager", "yarn.server.nodemanager.NodeManager")
+            self._wait_for("resourcemanager", "registered with capability")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What Spark is told besides: every machine has Spark's jars already."""
+        return {
+            "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent}/jars/*",
+            "spark.executor.instances": "2",
+            "spark.executor.memoryOverhead": "2g",
+        }
+
+    def running(self) -> set[int]:
+        """The Java processes of the executors that run now."""
+        found = set()
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = each.read_bytes()
+            except OSError:
+                continue
+            name = line.partition(b"\0")[0].rpartition(b"/")[2]
+            is_mine = str(self.folder).encode() in line
+            if is_mine and name == b"java" and b"YarnCoarseGrainedExecutorBackend" in line:
+                found.add(int(each.parent.name))
+        return found
+
+    def kill(self, executor: int) -> None:
+        """End one, as a power failure would."""
+        os.kill(executor, signal.SIGKILL)
+
+    def logs(self) -> str:
+        """What its processes and their containers say."""
+        return "\n".join([super().logs(), *(_said(path) for path in self.folder.glob("logs/*/*/*"))])
+
+    def close(self) -> None:
+        """End all, and remove what was written."""
+        if "nodemanager" in self._processes:
+            self._kill("nodemanager")  # It would begin others.
+        for pid in self.running():
+            self.kill(pid)
+        super().close()
+
+
+class HdfsCluster(_Daemons):
+    """A NameNode and a DataNode."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.port = find_free_port()
         self._starts = 0
         self._configure("core-site", {"fs.defaultFS": self.address, "hadoop.tmp.dir": str(self.folder)})
         for name in ("hdfs", "datanode"):  # Pages that the jars do not have, without which nothing starts.
-            (self._configuration / "webapps" / name).mkdir(parents=True)
-        web = {f"dfs.{name}": f"127.0.0.1:{find_free_port()}" for name in _PORTS}
+            (self.configuration / "webapps" / name).mkdir(parents=True)
+        web = {f"dfs.{name}": f"127.0.0.1:{find_free_port()}" for name in _HDFS_PORTS}
         self._configure(
             "hdfs-site",
             web
@@ -102,64 +277,13 @@ class HdfsCluster:
         """End it, as a power failure of its process would."""
         self._kill("namenode")
 
-    def logs(self) -> str:
-        """What the processes say."""
-        return "\n".join(_said(path) for path in self.folder.glob("*.log"))
 
-    def close(self) -> None:
-        """End all, and remove what was written."""
-        for name in reversed(list(self._processes)):
-            self._kill(name)
-        self._held.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _configure(self, name: str, settings: Mapping[str, str]) -> None:
-        lines = [
-            f"<property><name>{key}</name><value>{escape(value)}</value></property>"
-            for key, value in settings.items()
-        ]
-        text = "\n".join(["<configuration>", *lines, "</configuration>\n"])
-        (self._configuration / f"{name}.xml").write_text(text)
-
-    def _start(self, name: str, program: str, *arguments: str) -> None:
-        java = Path(shutil.which("java") or "java").resolve()
-        environment = {
-            # Python as it was installed, without this environment's packages.
-            "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(self.folder),
-            "LANG": "C.UTF-8",
-            "JAVA_HOME": str(java.parents[1]),
-        }
-        options = [*_JAVA, f"-Dhadoop.home.dir={self.folder}"]
-        path = f"{self._configuration}:{fetched('hadoop', ARTIFACTS)[0]}/*"
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [str(java), *options, "-cp", path, f"org.apache.hadoop.{program}", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env=environment,
-                preexec_fn=signal_at_parents_death(),
-            )
-
-    def _kill(self, name: str) -> None:
-        process = self._processes.pop(name)
-        process.kill()
-        process.wait(READY_S)
-
-    def _wait_for(self, name: str, said: str, times: int = 1) -> None:
-        log, give_up_s = self.folder / f"{name}.log", time.monotonic() + READY_S
-        while log.read_text(errors="replace").count(said) < times:
-            gone = any(each.poll() is not None for each in self._processes.values())
-            if gone or time.monotonic() > give_up_s:
-                raise RuntimeError(f"Hadoop did not start:\n{self.logs()}")
-            time.sleep(0.1)
+_HDFS_PORTS = (
+    "namenode.http-address",
+    "datanode.address",
+    "datanode.http.address",
+    "datanode.ipc.address",
+)
 
 
 def _said(path: Path) -> str:

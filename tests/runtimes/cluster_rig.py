@@ -11,6 +11,7 @@ import pytest
 from service_support import Api, RunningService, until
 
 from fieldfare_lab.feeding import Feed, Reader
+from fieldfare_lab.hadoop import HdfsCluster, YarnCluster, why_no_hadoop
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 START_S = 420.0
@@ -28,29 +29,58 @@ class ClusterScene:
         Whether workers get nothing of the service's machine: logs in Kafka, the index in the shared folder.
     workers, cpu_limit
         Of the cluster.
+    on_hadoop
+        Whether YARN gives the executors, and the index is in HDFS: no standalone cluster, no shared folder.
     """
 
     def __init__(
-        self, folder: Path, *, on_kafka: bool, workers: int = 3, cpu_limit: float | None = None
+        self,
+        folder: Path,
+        *,
+        on_kafka: bool,
+        workers: int = 3,
+        cpu_limit: float | None = None,
+        on_hadoop: bool = False,
     ) -> None:
-        if (reason := why_no_cluster()) is not None:
+        if (reason := why_no_cluster() or (why_no_hadoop() if on_hadoop else None)) is not None:
             pytest.skip(reason)
         self._stack = ExitStack()
         self.folder = folder
+        self.yarn: YarnCluster | None = None
         with ExitStack() as stack:
             settings: dict[str, Any] = {}
             if on_kafka:
                 self.broker = stack.enter_context(kafka_rig.own_broker())
                 settings["log"] = f"kafka://{self.broker.address}/events?partitions=2"
                 settings["index_store"] = (folder / "shared").as_uri()
-            self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=cpu_limit))
-            settings["master"] = self.cluster.address
+            if on_hadoop:
+                settings |= self._begin_hadoop(stack)
+            else:
+                self.cluster = stack.enter_context(SparkCluster(workers, cpu_limit=cpu_limit))
+                settings["master"] = self.cluster.address
             self.service = RunningService(folder / "data", **settings)
             stack.callback(self._stop)
             # Each worker fetches an archive and unpacks 400 MB, on a machine that others use, too.
-            self.service.wait_ready(START_S)
+            try:
+                self.service.wait_ready(START_S)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.logs()}") from None
             self.api = Api(self.service.url)
             self._stack = stack.pop_all()
+
+    def _begin_hadoop(self, stack: ExitStack) -> dict[str, Any]:
+        """What the service is told of it."""
+        self.hdfs = stack.enter_context(HdfsCluster())
+        self.yarn = stack.enter_context(YarnCluster(self.hdfs.address))
+        properties = self.folder / "spark.properties"
+        told = self.yarn.properties | {"spark.driver.host": "127.0.0.1"}
+        properties.write_text("".join(f"{name} {value}\n" for name, value in told.items()))
+        return {
+            "master": self.yarn.address,
+            "spark_properties": properties,
+            "index_store": f"{self.hdfs.address}/fieldfare",
+            "environment": self.yarn.environment | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        }
 
     def _stop(self) -> None:
         if self.service.process.poll() is None:
@@ -96,10 +126,12 @@ class ClusterScene:
     def logs(self) -> str:
         """What the service and its executors say: for who has to find out why."""
         paths = [self.service.folder.log_of("pipeline"), self.service.folder.spark_log]
-        for worker in self.cluster.workers:
+        for worker in self.cluster.workers if self.yarn is None else ():
             paths += (worker.folder / "work").glob("app-*/*/stderr")
         said = [f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in paths if path.exists()]
-        return "\n".join([self.service.console, *said])
+        return "\n".join(
+            [self.service.console, *said, *([self.yarn.logs()] if self.yarn is not None else ())]
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -126,3 +126,25 @@ def test_more_workers_that_come_later_are_used(tmp_path: Path) -> None:
         until(lambda: "there are more cores" in scene.service.folder.log_of("pipeline").read_text())
         scene.flows()
         assert scene.check() > 50
+
+
+@pytest.mark.slow
+def test_yarn_gives_executors_and_others_when_they_die_and_the_index_is_in_hdfs(tmp_path: Path) -> None:
+    """A real ResourceManager and NodeManager, NameNode and DataNode; of this environment containers have
+    nothing but Spark's jars."""
+    with ClusterScene(tmp_path, on_kafka=True, on_hadoop=True) as scene:
+        assert scene.yarn is not None
+        scene.begin()
+        scene.flows()
+        executors = scene.yarn.running()
+        assert executors
+        scene.yarn.kill(max(executors))
+        scene.flows()
+        until(lambda: scene.yarn.running() - executors, 120, scene.logs())
+        scene.hdfs.kill_namenode()
+        scene.flows()  # the index does not change
+        scene.hdfs.start_namenode()
+        os.kill(scene.service.driver, signal.SIGKILL)
+        scene.flows()
+        assert scene.check() > 100
+        assert not (tmp_path / "shared").exists()

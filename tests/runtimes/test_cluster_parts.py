@@ -116,6 +116,7 @@ def test_a_cluster_s_settings_name_the_archive(tmp_path: Path, monkeypatch: pyte
     # There executors would each fetch and unpack it from the driver besides.
     on_yarn = cluster_config("yarn", {}, tmp_path)
     assert on_yarn["spark.yarn.dist.archives"] == found["spark.archives"] and "spark.archives" not in on_yarn
+    assert on_yarn["spark.python.unix.domain.socket.enabled"] == "false"
 
 
 class Cluster:

@@ -108,7 +108,9 @@ class RunningService:
         data.mkdir(parents=True, exist_ok=True)
         self._console_path = console or data / "console.txt"
         extra = dict(environment or {})
-        paths = [*filter(None, [extra.pop("PYTHONPATH", "")]), *sys.path]
+        own = (sys.prefix, sys.base_prefix)  # What Python finds by itself must not reach another Python.
+        ours = [path for path in sys.path if not path.startswith(own)]
+        paths = [*filter(None, [extra.pop("PYTHONPATH", "")]), *ours]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FIELDFARE_")}
         knobs = {f"FIELDFARE_{name.upper()}": str(value) for name, value in settings.items()}
         with self._console_path.open("wb") as console:

@@ -74,6 +74,9 @@ def cluster_config(master: str, properties: dict[str, str], scratch: Path) -> di
     host = urlsplit(master.partition(",")[0]).hostname
     if master.startswith("spark://") and host is not None:
         config["spark.driver.host"] = config["spark.driver.bindAddress"] = _address_towards(host)
+    if master == "yarn":
+        # A container's folder for temporary files has a longer path than a socket's name may have.
+        config["spark.python.unix.domain.socket.enabled"] = "false"
     if WORKER_PYTHON not in properties:
         archive = write_worker_archive(_writable(ARCHIVES, scratch))
         # YARN brings it to each node once; what has the other name each executor asks the driver for, too.
