@@ -85,21 +85,34 @@ def errors_as_such() -> Iterator[None]:
 
 
 class Reader:
-    """A consumer of one partition that reads on from where it stood, which costs no request."""
+    """A consumer of one partition that reads on from where it stood, which costs no request.
+
+    Between two who use it, it fetches ahead while there is more to come, and rests where there is not.
+    """
 
     def __init__(self, consumer: Consumer, address: KafkaAddress) -> None:
         self._consumer = consumer
         self._address = address
         self._held: Message | None = None
+        self._rests = False
         self.partition = -1
         self.next = -1
 
     def go_to(self, partition: int, offset: int) -> None:
         """Stand before an offset."""
-        if (partition, offset) != (self.partition, self.next):
-            self._held = None
+        if (partition, offset) != (self.partition, self.next) or self._rests:
+            self._held, self._rests = None, False
             self.partition, self.next = partition, offset
             self._consumer.assign([TopicPartition(self._address.topic, partition, offset)])
+
+    def rest(self) -> None:
+        """Ask a broker for nothing more where all was read; else it does so every `FETCH_WAIT_MS`."""
+        if self.partition >= 0 and self._held is None and not self._rests:
+            place = TopicPartition(self._address.topic, self.partition)
+            _, known_end = self._consumer.get_watermark_offsets(place, cached=True)
+            if self.next >= known_end:
+                self._consumer.unassign()
+                self._rests = True
 
     def messages(self, end: int) -> Iterator[Message]:
         """What there is up to an offset, or the partition's end; afterwards it stands there.
@@ -260,6 +273,8 @@ class KafkaConnections:
                 reader.go_to(partition, offset)
                 yield reader
         finally:
+            with self.explained():
+                reader.rest()
             with self._lock:
                 self._idle.append(reader)
                 surplus = self._idle[:-_KEPT_READERS]
