@@ -192,6 +192,8 @@ class _Appends(_Thread[_Append]):
         self._stamp = stamp
         self._lock = threading.Lock()
         self._appending: int | None = None
+        self._is_undecided = False
+        """Whether the last append failed: it may be in the log, or come there, until another succeeds."""
         self.on_append: Callable[[], None] | None = None
         self.ends = ends
 
@@ -203,9 +205,12 @@ class _Appends(_Thread[_Append]):
     def _write(self, group: Sequence[_Append]) -> None:
         before = self.ends
         with self._lock:
-            stamp = self._appending = self._stamp()
+            stamp = self._stamp()
+            if self._appending is None:
+                self._appending = stamp
         outcomes = self._append(group, stamp)
-        self._appending = None
+        if not self._is_undecided:
+            self._appending = None
         # Heard together: to wake the event loop costs more than what is then done.
         self._resolve(outcomes, self.on_append if self.ends is not before else None)
 
@@ -221,7 +226,9 @@ class _Appends(_Thread[_Append]):
             return [outcome for append in appends for outcome in self._append([append], stamp)]
         except Exception as error:
             logger.exception("the event log refused an append of %d records", len(records))
+            self._is_undecided = True
             return [(append.future, None, error) for append in appends]
+        self._is_undecided = False
         self._move_ends(places)
         answered: list[_Outcome] = [
             (append.future, place, None) for append, place in zip(wanted, places, strict=True)

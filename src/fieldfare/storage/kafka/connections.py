@@ -34,8 +34,9 @@ ends with a hole is known to end later."""
 LOOK_EVERY_S = 0.01
 """Who waits for messages asks no more often where they end. Larger: less for the broker to do, met later."""
 
-READ_AHEAD_KIB = 16 << 10
-"""How much a reader fetches before it is asked for: memory of each that is kept."""
+READ_AHEAD_KIB = 2 << 10
+"""How much a reader fetches before it is asked for. Larger: large records are read on faster; more is fetched
+for nothing by who reads a range and leaves, and more memory of each that is kept."""
 
 _KEPT_READERS = 4
 _SLICE_S = 0.05
@@ -52,7 +53,7 @@ _COMMON: Mapping[str, Any] = {
     "log.connection.close": False,
     # What goes wrong is an error, and said there: its log says so every second for each client.
     "log_level": 2,
-    "fetch.message.max.bytes": 4 << 20,
+    "fetch.message.max.bytes": 1 << 20,
 }
 
 
