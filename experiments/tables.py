@@ -213,6 +213,27 @@ def moves_on_spark() -> str:
     return markdown([*header, "lost, doubled", "tasks where they asked"], rows)
 
 
+def decided_on_spark() -> str:
+    """Figure 5 on a real cluster: what its hosts had."""
+    loads: dict[str, dict[str, float]] = {}
+    for row in elastic_runs.RESULTS.read("figure_5_on_spark"):
+        its = loads.setdefault(row["host"], dict.fromkeys(("before", "decided", "after"), 0.0))
+        its[row["moment"]] += row["cpu"]
+    rows = [[host, *(f"{cpu:.0f}" for cpu in its.values())] for host, its in sorted(loads.items())]
+    return markdown(["host", "CPU before, %", "as it was decided", "after the moves"], rows)
+
+
+def grown_on_spark() -> str:
+    """Figure 8 on a real cluster: what was decided."""
+    rows = []
+    for row in elastic_runs.RESULTS.read("figure_8_on_spark_decisions"):
+        executors = row["new_hosts"] - row["released"]
+        rows.append(
+            [f"{row['time_s']:.0f}", row["reason"], row["moves"], f"{executors:+d}" if executors else ""]
+        )
+    return markdown(["at, s", "rule", "slices that move", "executors"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "pipeline": pipeline,
     "spread-40000": lambda: spread_over_matchers("40000_paper", ["local", "cluster"]),
@@ -225,6 +246,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "elastic-loads": elastic_loads,
     "migration-times": migration_times,
     "moves-on-spark": moves_on_spark,
+    "decided-on-spark": decided_on_spark,
+    "grown-on-spark": grown_on_spark,
     "scaling-steps": lambda: markdown(*scaling_tables.steps()),
     "scaling-machines": lambda: markdown(*scaling_tables.machines()),
     "scaling-months": lambda: markdown(*scaling_tables.months()),

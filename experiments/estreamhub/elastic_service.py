@@ -11,52 +11,88 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+import numpy as np
 
 from fieldfare.cli.demo.service import Service, ServicePlaces
+from fieldfare.client import Client
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, Move, wish
-from fieldfare_lab.spark_cluster import SparkCluster
+from fieldfare_lab.cpu_group import why_no_groups
+from fieldfare_lab.feeding import Reader, subscribe_scores
+from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 WORKERS, MATCHERS = 3, 8
 ATTRIBUTES, DOMAIN = 4, 1000
+EVENT_S = 0.05
 WITHIN_S = 240.0
+FIRST_EVENTS = 40
+TRIED_PER_S, TRIED_S, LOOKED_AT_S = (20.0, 70.0), 16.0, 10.0
+WORKER_PROCESSORS = 0.5
+"""What a control group lets each worker have where its load is measured: three of them, and all else that the
+service and its users are, have two cores here."""
+SCORES = 20_000
+"""Subscriptions that are computed for each event; see `subscribe_scores`."""
 
 
 class Publisher(threading.Thread):
-    """Sends an event every `pause_s` seconds; `sent` has when each was, by its place."""
+    """Every `EVENT_S` sends the events that are due, in one request; `sent` has when each was, by its place.
 
-    def __init__(self, url: str, pause_s: float) -> None:
+    `due` says how many there are, so many seconds after the first.
+    """
+
+    def __init__(self, url: str, due: Callable[[float], int] = lambda _: 1) -> None:
         super().__init__(daemon=True)
         self._http = httpx.Client(base_url=url, timeout=30)
-        self._pause_s = pause_s
+        self._due = due
         self._enough = threading.Event()
+        self.started_s = 0.0
         self.sent: dict[str, float] = {}
 
     def run(self) -> None:
-        n, random, due_s = 0, Random(2), time.monotonic()
+        n, random = 0, Random(2)
+        due_s = self.started_s = time.monotonic()
         while True:
-            due_s = max(due_s + self._pause_s, time.monotonic() - 1.0)
+            due_s = max(due_s + EVENT_S, time.monotonic() - 1.0)
             if self._enough.wait(max(0.0, due_s - time.monotonic())):
                 return
-            n += 1
-            data = {"n": n, **{f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}}
-            event = {"specversion": "1.0", "id": str(n), "source": "/e", "type": "t", "data": data}
-            sent_s = time.monotonic()
-            answer = self._http.post(
-                "/v1/spaces/default/events",
-                content=json.dumps(event) + "\n",
-                headers={"content-type": "application/x-ndjson"},
-            )
-            answer.raise_for_status()
-            place = answer.json()
-            self.sent[f"{place['partition']}-{place['offset']}-0"] = sent_s
+            lines = []
+            for _ in range(self._due(due_s - self.started_s)):
+                n += 1
+                data = {"n": n, **{f"a{i}": random.randrange(DOMAIN) for i in range(ATTRIBUTES)}}
+                event = {"specversion": "1.0", "id": str(n), "source": "/e", "type": "t", "data": data}
+                lines.append(json.dumps(event) + "\n")
+            if lines:
+                self._send(lines)
+
+    def _send(self, lines: list[str]) -> None:
+        sent_s = time.monotonic()
+        answer = self._http.post(
+            "/v1/spaces/default/events",
+            content="".join(lines),
+            headers={"content-type": "application/x-ndjson"},
+        )
+        answer.raise_for_status()
+        place = answer.json()
+        for index in range(len(lines)):
+            self.sent[f"{place['partition']}-{place['offset']}-{index}"] = sent_s
 
     def stop(self) -> None:
         self._enough.set()
         self.join(60)
+
+
+class Cost(NamedTuple):
+    """Processor time: of an event, and of what is done in a second for whatever number of them."""
+
+    event_s: float
+    always: float
+
+    def rate_per_s(self, processors: float) -> float:
+        """How many events a second take so many cores."""
+        return max(0.0, processors - self.always) / self.event_s
 
 
 class ElasticScene:
@@ -92,6 +128,11 @@ class ElasticScene:
         at = {each.slice: each.host for each in loads.slices}
         return not moving and at == places and all(each.is_warm for each in loads.hosts)
 
+    def settle(self) -> None:
+        """Wait for an index of all subscriptions, and for all slices to be where they belong."""
+        self.service.wait_until_indexed()
+        self.wait(self.is_settled)
+
     def move(self, name: str, to: str) -> Move:
         """Have a slice moved by hand; gives when that was."""
         moves = self.record.moves
@@ -106,18 +147,79 @@ class ElasticScene:
         assert (found.slice, found.to_host) == (name, to)
         return found
 
+    def store_scores(self) -> tuple[Reader, Cost]:
+        """Store `SCORES`, and have slices meet events; gives who reads all that come, and what one costs."""
+        with Client(self.service.url) as client:
+            client.create_subscription("data.n >= 0", "all")
+        subscribe_scores(self.service.url, SCORES, ATTRIBUTES, DOMAIN)
+        self.settle()
+        first, reader = Publisher(self.service.url), Reader(self.service.url, "all")
+        reader.start()
+        first.start()
+        self.wait(lambda: len(first.sent) >= FIRST_EVENTS)
+        first.stop()
+        self.wait(lambda: len(reader.came) >= len(first.sent))
+        some, more = (self._processors_at(rate_per_s) for rate_per_s in TRIED_PER_S)
+        event_s = max(1e-6, (more - some) / (TRIED_PER_S[1] - TRIED_PER_S[0]))
+        cost = Cost(event_s, max(0.0, some - event_s * TRIED_PER_S[0]))
+        print(f"{some:.3f} and {more:.3f} of a core at {TRIED_PER_S} events a second: {cost}")
+        return reader, cost
+
+    def _processors_at(self, rate_per_s: float) -> float:
+        """How many cores the slices take at so many events a second."""
+        random, seen = np.random.default_rng(1), LoadsSeen(self)
+        publisher = Publisher(self.service.url, lambda _: int(random.poisson(EVENT_S * rate_per_s)))
+        publisher.start()
+        time.sleep(TRIED_S - LOOKED_AT_S)
+        seen.start()
+        time.sleep(LOOKED_AT_S)
+        seen.stop()
+        publisher.stop()
+        return float(np.mean([sum(host.cpu * host.cores for host in each.hosts) for each in seen.loads]))
+
+
+class LoadsSeen(threading.Thread):
+    """What the service says of its loads, second by second."""
+
+    def __init__(self, scene: ElasticScene) -> None:
+        super().__init__(daemon=True)
+        self._scene = scene
+        self._enough = threading.Event()
+        self.loads: list[ElasticLoads] = []
+
+    def run(self) -> None:
+        while not self._enough.wait(0.25):
+            loads = self._scene.loads
+            if loads is not None and (not self.loads or loads.time_ms != self.loads[-1].time_ms):
+                self.loads.append(loads)
+
+    def stop(self) -> None:
+        self._enough.set()
+        self.join(5)
+
+
+def why_no_loads() -> str | None:
+    """What is missing here for a cluster whose loads can be measured, or None."""
+    return why_no_cluster() or why_no_groups()
+
 
 @contextmanager
-def elastic_scene(bounds: str, matchers: int) -> Iterator[ElasticScene]:
-    """A standalone cluster of three workers of a core each, and a service with some matchers on it."""
+def elastic_scene(
+    bounds: str, matchers: int = MATCHERS, worker_processors: float | None = None, **settings: str
+) -> Iterator[ElasticScene]:
+    """A standalone cluster of three workers of a core each, and a service with some matchers on it.
+
+    `worker_processors` is what each may have of the processor; `settings` are the service's, as variables.
+    """
     os.environ |= {
         "FIELDFARE_MATCHERS": str(matchers),
         "FIELDFARE_PARTITIONING": "hash",
         "FIELDFARE_ELASTIC": bounds,
+        **settings,
     }
     with (
         tempfile.TemporaryDirectory(prefix="elastic-") as folder,
-        SparkCluster(WORKERS) as cluster,
+        SparkCluster(WORKERS, cpu_limit=worker_processors) as cluster,
         Service(Path(folder) / "data", ServicePlaces(master=cluster.address)) as service,
     ):
         service.wait_until_ready()

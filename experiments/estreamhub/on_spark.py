@@ -71,7 +71,7 @@ TABLE, FIGURE = "table_1_on_spark", "figure_7_on_spark"
 COLUMNS = (12_500, 50_000, 62_500)
 IN_FIGURE = 50_000
 WIDTH = 100
-PAUSE_S, AFTER_S, EVENT_S = 1.5, 0.5, 0.05
+PAUSE_S, AFTER_S = 1.5, 0.5
 STEADY_MS, MOST_MS = 500, 2000
 """Figure 7, as the paper's text has it: steady state, and below which the largest delays stay."""
 
@@ -80,7 +80,7 @@ def column(
     scene: ElasticScene, subscriptions: int, moves: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Moves with so many subscriptions a slice, under events: the table's row, and the figure's rows."""
-    publisher, reader = Publisher(scene.service.url, EVENT_S), Reader(scene.service.url, "all")
+    publisher, reader = Publisher(scene.service.url), Reader(scene.service.url, "all")
     publisher.start()
     reader.start()
     time.sleep(5.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from math import sqrt
 from random import Random
 from typing import Any
 
@@ -13,15 +14,21 @@ import httpx
 from fieldfare.client import Client, NewSubscription
 
 BULK = 5_000
+RARE = 2.3
+"""So many standard deviations above their mean are few of the sums: about one in a hundred."""
 
 
 class Feed(threading.Thread):
-    """Publishes an event at a time, each again until it is acknowledged."""
+    """Publishes an event at a time, each again until it is acknowledged.
 
-    def __init__(self, url: str, pause_s: float) -> None:
+    With so many attributes `a0`, `a1`, ..., whole numbers below `domain`.
+    """
+
+    def __init__(self, url: str, pause_s: float, attributes: int = 0, domain: int = 1000) -> None:
         super().__init__(daemon=True)
         self._http = httpx.Client(base_url=url, timeout=30)
         self._pause_s = pause_s
+        self._attributes, self._domain, self._random = attributes, domain, Random(2)
         self._enough = threading.Event()
         self.stands: dict[str, int] = {}
         """What stands where."""
@@ -33,7 +40,8 @@ class Feed(threading.Thread):
             self.stands[self._append(n)] = n
 
     def _append(self, n: int) -> str:
-        event = {"specversion": "1.0", "id": str(n), "source": "/feed", "type": "t", "data": {"n": n}}
+        data = {"n": n, **{f"a{i}": self._random.randrange(self._domain) for i in range(self._attributes)}}
+        event = {"specversion": "1.0", "id": str(n), "source": "/feed", "type": "t", "data": data}
         headers = {
             "content-type": "application/x-ndjson",
             "Fieldfare-Producer": "feed",
@@ -111,4 +119,23 @@ def subscribe_ranges(url: str, first: int, count: int, attributes: int, domain: 
                     f"data.a{i} BETWEEN {low} AND {low + width}" for i, low in enumerate(lows)
                 )
                 some.append(NewSubscription(text, f"s{number}"))
+            client.create_subscriptions(some)
+
+
+def subscribe_scores(url: str, count: int, attributes: int, domain: int) -> None:
+    """Have subscriptions that must be computed for each event.
+
+    Each weighs all attributes in its own way and asks for the sums that about one event of a hundred has.
+    Nothing narrows the search for them: what an event costs grows with how many there are.
+    """
+    random = Random(count)
+    with Client(url, timeout_s=120.0) as client:
+        for start in range(0, count, BULK):
+            some = []
+            for number in range(start, min(start + BULK, count)):
+                weights = [random.randrange(1, 1000) / 1000 for _ in range(attributes)]
+                mean, deviation = sum(weights) / 2, sqrt(sum(weight**2 for weight in weights) / 12)
+                bound = round(domain * (mean + RARE * deviation))
+                text = " + ".join(f"data.a{i} * {weight}" for i, weight in enumerate(weights))
+                some.append(NewSubscription(f"{text} > {bound}", f"score{number}"))
             client.create_subscriptions(some)

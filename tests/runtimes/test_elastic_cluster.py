@@ -15,21 +15,32 @@ from service_support import Api, RunningService, command_line, descendants, unti
 from fieldfare.elasticity import Configuration
 from fieldfare.elasticity.messages import SliceMove
 from fieldfare.runtimes.spark.elastic.record import ElasticLoads, ElasticRecord, wish
-from fieldfare_lab.feeding import Feed, Reader
+from fieldfare_lab.cpu_group import why_no_groups
+from fieldfare_lab.feeding import Feed, Reader, subscribe_scores
 from fieldfare_lab.spark_cluster import SparkCluster, why_no_cluster
 
 pytestmark = pytest.mark.slow
 
 MATCHERS = 6
 START_S = 420.0
+ATTRIBUTES, DOMAIN = 4, 1000
+SCORES = 20_000
+"""So many filters that are computed for each event are too much for one executor of half a core."""
 
 
 class ElasticScene:
     """A cluster of three workers, and a service that may use so many executors of it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, elastic: str, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stack: ExitStack,
+        elastic: str,
+        cpu_limit: float | None = None,
+        **settings: object,
+    ) -> None:
         self._folder = folder
-        self.cluster = stack.enter_context(SparkCluster(3))
+        self.cluster = stack.enter_context(SparkCluster(3, cpu_limit=cpu_limit))
         stack.callback(self.stop)
         self.serve(elastic, **settings)
         self.api = Api(self.service.url)
@@ -49,9 +60,10 @@ class ElasticScene:
         )
         self.service.wait_ready(START_S)
 
-    def begin(self) -> None:
+    def begin(self, pause_s: float = 0.02) -> None:
         """Let events come."""
-        self.feed, self.reader = Feed(self.service.url, 0.02), Reader(self.service.url, "all")
+        self.feed = Feed(self.service.url, pause_s, ATTRIBUTES, DOMAIN)
+        self.reader = Reader(self.service.url, "all")
         self.feed.start()
         self.reader.start()
 
@@ -201,6 +213,36 @@ def test_an_executor_is_added_while_events_flow(stack: ExitStack, tmp_path: Path
     assert len(scene.executor_pids()) == 2
     scene.flow()
     scene.check()
+
+
+def test_a_service_grows_with_its_load_and_shrinks_when_that_is_gone(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    """Filters that are computed for every event are more than one executor can do, until others help."""
+    if (reason := why_no_groups()) is not None:
+        pytest.skip(reason)
+    scene = ElasticScene(tmp_path, stack, "1..3", cpu_limit=0.5, elastic_calm=5)
+    subscribe_scores(scene.service.url, SCORES, ATTRIBUTES, DOMAIN)
+    scene.settle()
+    assert len(scene.configuration.hosts) == 1
+    assert [host.cores for host in until(scene.loads).hosts] == [0.5]
+    scene.begin(0.008)
+    until(lambda: len(scene.configuration.hosts) > 1, START_S, scene.logs())
+    grown = next(each for each in scene.record.decisions if each.new_hosts)
+    print(f"grown: {grown.reason}")
+    assert grown.reason.startswith("global: mean CPU ")
+    assert grown.is_done
+    scene.settle()
+    assert {place.host for place in scene.configuration.places.values()} == set(scene.configuration.hosts)
+    scene.flow()
+    stopped_ms = 1000 * time.time()
+    scene.check()
+    until(lambda: len(scene.configuration.hosts) == 1, START_S, scene.logs())
+    shrunk = [each for each in scene.record.decisions if each.time_ms > stopped_ms and each.released]
+    print(*(f"shrunk: {each.reason}" for each in shrunk), sep="\n")
+    assert shrunk
+    assert all(each.reason.startswith(("global: mean CPU ", "local: ")) for each in shrunk)
+    until(lambda: len(scene.executor_pids()) == 1, 60, scene.logs())
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(stack: ExitStack, tmp_path: Path) -> None:
