@@ -26,7 +26,7 @@ import pytest
 from gateway_support import DEADLINE_S, SUBSCRIPTIONS, NaivePipeline, event, served, until
 from test_streams import Stream, publish, subscribe
 
-from fieldfare.gateway.admission import unread
+from fieldfare.gateway.admission import connections, unread
 from fieldfare.gateway.admission.connections import Connection
 from fieldfare.gateway.admission.unread import WRITTEN_AHEAD_BYTES
 
@@ -36,6 +36,7 @@ SOCKET = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
+ASK_ONCE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 TEXT = 1
 LAST = "the last one"
 
@@ -226,3 +227,15 @@ def test_who_leaves_the_end_of_an_answer_unread_does_not_keep_his_connection(tmp
             ask(last)
         assert 0 < connection.transport.get_write_buffer_size() < WRITTEN_AHEAD_BYTES
         until(lambda: connection not in connection.connections)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "auto"])
+def test_a_client_that_is_gone_before_he_is_cut_off_leaves_no_error(tmp_path, tls, loop, monkeypatch, caplog):
+    monkeypatch.setattr(connections, "LINGER_S", 0.1)
+    with served(tmp_path, loop=loop, **tls) as (_, client):
+        for asked in (b"garbage\r\n\r\n", ASK_ONCE):
+            with opened(client, "", 16 << 10) as found:
+                found.sendall(asked)
+                assert found.recv(8) == b"HTTP/1.1"
+        time.sleep(0.2)
+    assert not caplog.records

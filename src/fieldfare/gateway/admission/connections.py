@@ -352,8 +352,9 @@ class Connection(HttpToolsProtocol):
 
     def _close(self) -> None:
         """End when what is written is taken; who takes nothing of it would hold his place for ever."""
-        self.transport.close()
-        if self.transport.get_write_buffer_size():
+        if not self.transport.is_closing():  # with TLS a second time would end more than it should
+            self.transport.close()
+        if self in self.connections and self.transport.get_write_buffer_size():
             self._unread.begin(self.transport)
 
     def pause_writing(self) -> None:
