@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -338,13 +338,14 @@ class Writer:
         """A stamp below which no record will be appended that is not in the log yet; from any thread."""
         return self._appends.floor()
 
-    async def append(self, record: NewRecord) -> Appended:
+    async def append(self, record: NewRecord, *, is_due: bool = False) -> Appended:
         """Append one record, with a stamp read after this was called; durable on return.
 
-        One that follows another may wait for that for a moment; then it is RecordOutOfOrder.
+        One that follows another may wait for that for a moment; then it is RecordOutOfOrder. What was kept
+        and `is_due` needs no room: few are handed over at a time, and others wait behind them.
         """
         space, size_bytes = record.space, len(record.payload)
-        if not self._queued.fits(space, size_bytes):
+        if not (is_due or self._queued.fits(space, size_bytes)):
             raise WriterOverloaded
         self._queued.take(space, size_bytes)
         try:
@@ -352,8 +353,12 @@ class Writer:
         finally:
             self._queued.give_back(space, size_bytes)
 
+    def ask_if_for_later(self, is_for_later: Callable[[str, str, int], Awaitable[bool]]) -> None:
+        """Have this say of a space, a producer and a sequence whether that was published for later."""
+        self._in_order.is_for_later = is_for_later
+
     def refused(self, space: str, producer: str, sequence: int) -> None:
-        """A request of this number was refused for good: nobody need wait for it."""
+        """A request of this number was refused for good, or is kept for later: nobody need wait for it."""
         self._in_order.refused(space, producer, sequence)
 
     async def _append(self, record: NewRecord) -> Appended | OutOfOrder:
