@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from gateway_support import BATCH, EVENTS, Running, encode, event, run, running, until_async
 
+from fieldfare.gateway import in_order
 from fieldfare.gateway.publishing import delayed as module
 from fieldfare.storage.errors import EventLogError
 from fieldfare.storage.event_log import NewRecord
@@ -264,7 +265,7 @@ def killed_at(gateway: Any, step: str) -> Iterator[asyncio.Event]:
         loop.call_soon_threadsafe(reached.set)
         raise EventLogError("killed")
 
-    async def stop_appending(record: Any) -> Any:
+    async def stop_appending(record: Any, is_due: bool = False) -> Any:
         return stop()
 
     if step == "taken":
@@ -321,10 +322,10 @@ def test_whatever_fails_and_however_often_it_starts_anew_each_comes_once(
                     if rng.random() < 0.3:
                         raise EventLogError("by chance, after")
 
-                async def append_or_not(record: Any, append: Any = append) -> Any:
+                async def append_or_not(record: Any, is_due: bool = False, append: Any = append) -> Any:
                     if rng.random() < 0.3:
                         raise EventLogError("by chance, before")
-                    place = await append(record)
+                    place = await append(record, is_due=is_due)
                     if rng.random() < 0.3:
                         raise EventLogError("by chance, after")
                     return place
@@ -359,5 +360,89 @@ def test_a_clock_that_is_set_forward_or_back_is_noticed(tmp_path: Path, clock: A
             assert r.gateway.log.end() == 0
             clock.ahead_ms = 86_400_000
             await until_async(lambda: r.gateway.log.end() == 2)
+
+    run(work)
+
+
+async def now(r: Running, sequence: int, follows: int) -> Any:
+    """Publish an event behind another one of the same producer."""
+    said = numbered(sequence) | {"Fieldfare-Follows": str(follows)}
+    return await r.client.post(EVENTS, content=encode([event(sequence)]), headers={**BATCH, **said})
+
+
+def numbered(sequence: int) -> dict[str, str]:
+    return {"Fieldfare-Producer": "p", "Fieldfare-Sequence": str(sequence)}
+
+
+def told_of(answer: Any) -> tuple[int, str, int]:
+    told = answer.json()
+    assert "published for later" in told["detail"], told
+    return answer.status_code, told["type"].rpartition(":")[2], told["newest"]
+
+
+def test_who_follows_what_was_published_for_later_is_told_at_once(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never comes under its own number: who published in order waited two seconds each time."""
+    monkeypatch.setattr(in_order, "HOLD_S", 3_600.0)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            assert (await now(r, 0, -1)).status_code == 200
+            assert (await later(r, event(1), **numbered(1))).status_code == 202
+            assert told_of(await now(r, 2, 1)) == (409, "out-of-order", 0)
+            assert (await now(r, 2, 0)).status_code == 200, "behind what is in the log, as it was told"
+            early = [asyncio.ensure_future(now(r, n, n - 1)) for n in (4, 5)]
+            await until_async(lambda: len(r.gateway.writer._in_order._waiting) == 2)
+            assert (await later(r, event(3), **numbered(3))).status_code == 202
+            assert told_of(await early[0]) == (409, "out-of-order", 2)
+            assert (await early[1]).json()["newest"] == 2, "and so is who waits behind that"
+            assert (await later(r, event("both"), **numbered(4))).status_code == 202
+            assert (await now(r, 4, 2)).status_code == 200
+            assert (await now(r, 5, 4)).status_code == 200, "the number of both is in the log, too"
+            assert (await later(r, event(6), **numbered(6))).status_code == 202
+        async with running(tmp_path) as r:
+            assert told_of(await now(r, 7, 6)) == (409, "out-of-order", 5)
+            clock.ahead_ms = 4_000_000
+            await until_async(lambda: not r.gateway.delayed.held)
+            assert told_of(await now(r, 7, 6)) == (409, "out-of-order", 5)
+            assert not r.gateway.writer._in_order._waiting and not r.gateway.writer.queued_bytes
+
+    run(work)
+
+
+def test_where_nothing_is_published_for_later_nobody_is_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_order, "HOLD_S", 0.01)
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            foreign = {**BATCH, **numbered(1), "Fieldfare-Deliver-After": "50"}
+            await r.client.post("/v1/spaces/other/events", content=encode([event(1)]), headers=foreign)
+            monkeypatch.setattr(r.gateway.delayed._store, "has_kept", None)
+            answer = await now(r, 2, 1)
+            assert answer.status_code == 409 and "later" not in answer.json()["detail"]
+
+    run(work)
+
+
+def test_what_is_due_comes_however_much_its_space_has_waiting_for_the_log(tmp_path: Path, clock: Any) -> None:
+    """It found no room while its space flooded, again and again, and behind it waited what others had."""
+
+    async def work() -> None:
+        async with running(tmp_path) as r:
+            assert (await later(r, event(1), after=100)).status_code == 202
+            room, key = r.gateway.writer._queued, r.gateway.subscriptions.check_space("default")
+            room.take(key, r.gateway.settings.queue_max_bytes)
+            assert (await r.client.post(EVENTS, content=b"[%s]" % encode(event(2)), headers=BATCH)).json()[
+                "why"
+            ] == "queue"
+            clock.ahead_ms = 200_000
+            await until_async(lambda: r.gateway.log.end() == 1)
+            room.give_back(key, r.gateway.settings.queue_max_bytes)
+            await until_async(lambda: not r.gateway.delayed.held)
+            assert room.total == 0
 
     run(work)

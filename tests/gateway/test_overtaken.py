@@ -182,11 +182,11 @@ def test_a_delivery_is_not_forgotten_while_a_pull_waits_for_the_disk(tmp_path, m
             tail, look = r.gateway.tail, r.gateway.tail.look_for_one
             begun, through = asyncio.Event(), asyncio.Event()
 
-            async def look_later(key, number):
+            async def look_later(key, number, space):
                 monkeypatch.setattr(tail, "look_for_one", look)
                 begun.set()
                 await through.wait()
-                return await look(key, number)
+                return await look(key, number, space)
 
             monkeypatch.setattr(tail, "look_for_one", look_later)
             slow = asyncio.ensure_future(r.pull("a", ack_deadline_s=60))

@@ -5,7 +5,10 @@ On every transport, for each has buffers of its own between the one who writes a
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
 import re
 import shutil
 import socket
@@ -16,11 +19,16 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from gateway_support import DEADLINE_S, SUBSCRIPTIONS, NaivePipeline, event, served, until
 from test_streams import Stream, publish, subscribe
+
+from fieldfare.gateway.admission import connections, unread
+from fieldfare.gateway.admission.connections import Connection
+from fieldfare.gateway.admission.unread import WRITTEN_AHEAD_BYTES
 
 STREAM = "GET {path}/stream?window=20000&ack_deadline_s=600 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SOCKET = (
@@ -28,6 +36,7 @@ SOCKET = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
+ASK_ONCE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 TEXT = 1
 LAST = "the last one"
 
@@ -165,3 +174,68 @@ def test_who_reads_nothing_is_given_little_and_cut_off(tmp_path, tls, asking):
                 Stream(response).messages(count)
             assert gateway.metrics.delivered_total - count < count / 5
             until(lambda: gateway.pump.connected == 0)
+
+
+def test_who_goes_on_reading_is_not_cut_off_where_no_more_files_may_be_open(tmp_path, monkeypatch):
+    """What his system had taken was compared with what waited in a buffer, and seemed to be nothing."""
+    looks, dup = itertools.count(), os.dup
+
+    def dup_or_not(descriptor: int) -> int:
+        if next(looks) % 2:
+            raise OSError(errno.EMFILE, "too many open files")
+        return dup(descriptor)
+
+    with served(tmp_path, send_timeout_s=0.5, heartbeat_s=0.2) as (gateway, client):
+        subscribe(client, "a", "data.x = 1")
+        publish(client, *numbered(1, "y" * 900_000))
+        NaivePipeline(gateway).step()
+        monkeypatch.setattr(unread.os, "dup", dup_or_not)
+        with opened(client, STREAM, 16 << 10) as found:
+            data = read(found, 16 << 10, 0.03)
+        assert messages(STREAM, data) == [("0-0-0", 0)] and next(looks) > 2
+
+
+@pytest.mark.parametrize("last", ["", "Connection: close\r\n"], ids=["kept", "closed"])
+def test_who_leaves_the_end_of_an_answer_unread_does_not_keep_his_connection(tmp_path, monkeypatch, last):
+    """It was closed when all of it would be taken, which was never: a thousand such kept out all others."""
+    made: list[Connection] = []
+    connection_made = Connection.connection_made
+
+    def noted(self: Connection, transport: Any) -> None:
+        made.append(self)
+        connection_made(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    with served(tmp_path, keep_alive_s=0.5, send_timeout_s=1.0) as (_, client), socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        plain.connect((client.base_url.host, client.base_url.port))
+        until(lambda: made)
+        (connection,) = made
+
+        def answered() -> bool:
+            return connection.cycle is not None and connection.cycle.response_complete
+
+        def ask(more: str = "") -> None:
+            before = connection.cycle
+            plain.sendall(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
+            until(lambda: connection.cycle is not before and answered())
+
+        ask()
+        while not connection.transport.get_write_buffer_size():
+            ask()
+        if last:
+            ask(last)
+        assert 0 < connection.transport.get_write_buffer_size() < WRITTEN_AHEAD_BYTES
+        until(lambda: connection not in connection.connections)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "auto"])
+def test_a_client_that_is_gone_before_he_is_cut_off_leaves_no_error(tmp_path, tls, loop, monkeypatch, caplog):
+    monkeypatch.setattr(connections, "LINGER_S", 0.1)
+    with served(tmp_path, loop=loop, **tls) as (_, client):
+        for asked in (b"garbage\r\n\r\n", ASK_ONCE):
+            with opened(client, "", 16 << 10) as found:
+                found.sendall(asked)
+                assert found.recv(8) == b"HTTP/1.1"
+        time.sleep(0.2)
+    assert not caplog.records

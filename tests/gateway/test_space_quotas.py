@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from gateway_support import (
+    ARROW,
     BATCH,
     EVENTS,
+    LINES,
     SUBSCRIPTIONS,
     Running,
     encode,
@@ -26,6 +28,7 @@ from test_publish_http import problem
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from fieldfare.encodings import pack
 from fieldfare.gateway.admission import quotas
 
 QUOTAS = "/v1/spaces/default/quotas"
@@ -204,6 +207,41 @@ def test_who_sends_what_is_refused_pays_for_it(tmp_path, monkeypatch):
                 answer = await r.client.post(EVENTS, content=body, headers=BATCH)
                 refused(answer, 429, name, 1)
             assert int(answer.headers["retry-after"]) > 5_000
+
+    run(work)
+
+
+ONE = encode(event())
+BOMB = {"content-encoding": "gzip"}
+LATER = {"fieldfare-deliver-after": "60", "fieldfare-producer": "p", "fieldfare-sequence": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "headers", "status"),
+    [
+        ("events_per_s", b"[1, 1, 1, 1]", BATCH, 413),
+        ("events_per_s", b"[" + b",".join([ONE] * 4) + b"]", BATCH, 413),
+        ("events_per_s", b"\n".join([ONE] * 4), LINES, 413),
+        ("bytes_per_s", b"\n".join([ONE] * 4), LINES, 413),
+        ("bytes_per_s", b"\n" * 1_000, LINES, 400),
+        ("bytes_per_s", b"[" + b" " * 1_000 + b"]", BATCH, 200),
+        ("bytes_per_s", b"no table", ARROW, 400),
+        ("bytes_per_s", pack(b" " * (20 << 20), "gzip"), LINES | BOMB, 413),
+        ("events_per_s", encode(event(2)), LINES | LATER, 409),
+    ],
+    ids=["array", "events", "lines", "bytes", "blanks", "nothing", "table", "packed", "later"],
+)
+def test_what_is_refused_as_a_whole_is_paid_for(tmp_path, monkeypatch, name, body, headers, status):
+    """Batches of too many events cost nothing: as often as he liked one could have them read in vain."""
+    monkeypatch.setattr(quotas, "HELD_MAX_S", 0.01)
+
+    async def work() -> None:
+        async with running(tmp_path, batch_max_events=3) as r:
+            assert (await r.client.post(EVENTS, content=ONE, headers=LINES | LATER)).status_code == 202
+            await set_quotas(r, **{name: 0.01})
+            answer = await r.client.post(EVENTS, content=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            refused(await r.client.post(EVENTS, content=body, headers=headers), 429, name, 0.01)
 
     run(work)
 

@@ -21,8 +21,8 @@ from receiver_support import LOOPBACK, Got, allowing, pushed, receiving, settled
 from fieldfare.gateway.push.addresses import RESOLVERS, CallRules, Names, Target, caller
 from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
-from fieldfare.gateway.push.slots import Slots
 from fieldfare.gateway.push.streams import READ_AT_ONCE, READ_MAX_BYTES, BoundedStream
+from fieldfare.gateway.slots import Slots
 
 OK = b"HTTP/1.1 200 OK\r\n"
 JSON = b"content-type: application/json\r\n"
@@ -273,7 +273,7 @@ def test_a_space_whose_names_have_dead_servers_leaves_threads_for_the_others(mon
 
 def test_a_space_that_has_no_place_any_more_leaves_memory() -> None:
     async def work() -> None:
-        slots = Slots(4)
+        slots = Slots(4, 1)
         await slots.acquire("a")
         waiting = asyncio.create_task(slots.acquire("a"))
         await asyncio.sleep(0)

@@ -275,6 +275,29 @@ def test_events_are_taken_while_the_registry_hangs_and_acks_while_the_log_does(s
     run(work)
 
 
+def test_an_append_of_which_nobody_knows_holds_the_floor_until_one_succeeds(stores):
+    """A broker died with it, and may have it when it comes back: with the stamp that it had."""
+    log, registry = stores
+    registry.create_space("default")
+
+    async def work() -> None:
+        writer = Writer(log, registry, queue_max_bytes=1 << 20)
+        writer.start()
+        log.fail = True
+        with pytest.raises(EventLogError):
+            await writer.append(record())
+        stored = await writer.change(put(registry, "a"))
+        with pytest.raises(EventLogError):
+            await writer.append(record())
+        assert writer.floor() == 0
+        log.fail = False
+        await writer.probe()
+        assert writer.floor() == stored.revision
+        await writer.close()
+
+    run(work)
+
+
 def test_a_change_that_fails_half_way_counts_as_far_as_it_came(stores):
     log, registry = stores
     registry.create_space("default")

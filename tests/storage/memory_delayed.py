@@ -33,7 +33,7 @@ class MemoryDelayed:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         disk.opened += 1
-        self._name, self._turn = f"memory {disk.opened}", 0
+        self._name, self._turn, self._space = f"memory {disk.opened}", 0, ""
 
     def keep(self, records: Sequence[tuple[NewRecord, int]], now_ms: int) -> list[Kept]:
         for record, _ in records:
@@ -60,10 +60,23 @@ class MemoryDelayed:
         rows = [row for row in self._disk.rows.values() if row.taken is None]
         return sorted(rows, key=lambda row: (row.due_ms, row.id))
 
+    def _due(self, now_ms: int, max_bytes: int) -> list[Row]:
+        rows = [row for row in self._free() if row.due_ms <= now_ms]
+        if len(rows) < TAKEN_MAX_RECORDS and sum(len(row.record.payload) for row in rows) <= max_bytes:
+            return rows
+        found: list[Row] = []
+        space = self._space
+        while rows:
+            spaces = sorted({row.record.space for row in rows})
+            space = next((each for each in spaces if each > space), spaces[0])
+            found.append(next(row for row in rows if row.record.space == space))
+            rows.remove(found[-1])
+        return found
+
     def take(self, now_ms: int, max_bytes: int) -> list[Taken]:
         if all(row.taken is None for row in self._disk.rows.values()):
-            for row in [row for row in self._free() if row.due_ms <= now_ms][:TAKEN_MAX_RECORDS]:
-                self._turn += 1
+            for row in self._due(now_ms, max_bytes)[:TAKEN_MAX_RECORDS]:
+                self._turn, self._space = self._turn + 1, row.record.space
                 row.taken = (self._name, self._turn)
                 max_bytes -= len(row.record.payload)
                 if max_bytes <= 0:
@@ -74,6 +87,9 @@ class MemoryDelayed:
             for _, row in sorted(taken, key=lambda each: each[0])
             if row.taken is not None
         ]
+
+    def has_kept(self, space: str, producer: str, sequence: int) -> bool:
+        return (space, producer, sequence) in self._disk.seen
 
     def done(self, ids: Sequence[int]) -> None:
         for id in ids:

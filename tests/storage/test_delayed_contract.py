@@ -72,6 +72,23 @@ def test_no_more_is_taken_than_may_and_one_at_least(open_store: Open) -> None:
     assert len(store.take(5, 2 * len(record("0000").payload))) == 2
 
 
+def test_where_more_is_due_than_is_taken_each_space_has_its_turn(open_store: Open) -> None:
+    """Gigabytes of one space, due at the same moment, were appended before the one event of another."""
+    store = open_store()
+    store.keep([(record(f"{n:04}"), 5) for n in range(2 * TAKEN_MAX_RECORDS)], 0)
+    store.keep([(record("one", "b"), 7), (record("two", "b"), 6), (record("not yet", "c"), 99)], 0)
+    found = texts(store, 10)
+    assert found[:4] == ["0000", "two", "0001", "one"] and len(found) <= TAKEN_MAX_RECORDS
+    store.done([each.id for each in store.take(10, ALL)])
+    store.keep([(record(f"b{n}", "b"), 8) for n in range(3)], 0)
+    taken = []
+    for _ in range(7):
+        (each,) = store.take(10, 1)
+        taken.append(each.record.space)
+        store.done([each.id])
+    assert taken == ["b", "a", "b", "a", "b", "a", "a"], "however few are taken at a time"
+
+
 def test_a_repeat_is_known_whatever_became_of_the_first(open_store: Open) -> None:
     store = open_store()
     (first,) = store.keep([(record("x", "a", "p", 7), 50)], 1)
@@ -89,8 +106,11 @@ def test_a_repeat_is_known_whatever_became_of_the_first(open_store: Open) -> Non
     assert not any(each.duplicate for each in others)
     both = store.keep([(record("z", "a", "q", 1), 50), (record("z", "a", "q", 1), 50)], 5)
     assert [each.duplicate for each in both] == [False, True]
+    assert store.has_kept("a", "p", 7) and open_store().has_kept("a", "q", 1)
+    assert not any(store.has_kept(*each) for each in (("a", "p", 6), ("a", "", 7), ("c", "p", 7)))
     assert store.forget(50, 10) == 0, "who repeats it may have waited for its time"
     assert store.forget(51, 10) == 1
+    assert not store.has_kept("a", "p", 7)
     assert not store.keep([(record("x", "a", "p", 7), 60)], 6)[0].duplicate
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ from confluent_kafka import KafkaError, KafkaException
 from fieldfare.storage import EventLog, open_event_log
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import Appended, NewRecord, RetentionPolicy, ends_of
-from fieldfare.storage.kafka import connections, writer
+from fieldfare.storage.kafka import connections, pieces, writer
 from fieldfare.storage.kafka.address import KafkaAddress
+from fieldfare.storage.kafka.repeats import Repeats
 from fieldfare_lab.kafka_broker import KafkaBroker
 
 POLICY = RetentionPolicy(producers_ms=100)
@@ -432,6 +434,103 @@ def test_a_fatal_error_of_the_client_is_an_error_of_the_log(
         with pytest.raises(EventLogError, match="fenced"):
             log.append([record(1)])
     assert not log.append([record(1)])[0].duplicate
+
+
+@pytest.mark.slow
+def test_who_cannot_see_what_was_committed_appends_nothing_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's transaction is open in the topic: nobody sees what stands behind it until it ends."""
+    log = open_event_log(url)
+    (first,) = log.append([record(1)])
+    monkeypatch.setattr(writer, "ANSWER_S", 3.0)
+    address = KafkaAddress.parse(url, "log")
+    foreign = connections.KafkaConnections(address, {}, EventLogError).producer(
+        **{"transactional.id": f"foreign-{address.topic}"}
+    )
+    foreign.init_transactions(10)
+    foreign.begin_transaction()
+    foreign.produce(address.topic, b"x", partition=first.partition)
+    foreign.flush(10)
+    for _ in range(2):
+        with pytest.raises(EventLogError, match="is not seen"):
+            log.append([record(2)])
+    with pytest.raises(EventLogError, match="is not seen"):
+        open_event_log(url).append([record(2)])
+    foreign.abort_transaction(10)
+    (place,) = log.append([record(2)])
+    assert isinstance(place, Appended) and place.duplicate, "it was committed, and could not be told"
+    assert payloads(log) == [record(1).payload, record(2).payload]
+
+
+def test_what_could_not_be_remembered_is_read_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full that the table of repeats goes to; the records were committed before."""
+    log = open_event_log(url)
+    log.append([record(0)])
+    add = writer.Repeats.add
+
+    def fails(self: writer.Repeats, space: str, producer: str, sequence: int, *more: object) -> None:
+        if sequence == 2:
+            raise sqlite3.OperationalError("database or disk is full")
+        add(self, space, producer, sequence, *more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as full:
+        full.setattr(writer.Repeats, "add", fails)
+        with pytest.raises(sqlite3.OperationalError):
+            log.append([record(1), record(2), record(3)])
+    log.append([record(4)])
+    assert all(each.duplicate for each in log.append([record(number) for number in range(5)]))
+    assert len(payloads(log)) == 5
+
+
+def test_the_table_of_repeats_is_taken_in_a_message_at_a_time() -> None:
+    """Of many producers it is larger than memory, and holds what each was before."""
+    kept, again = Repeats(2), Repeats(2)
+    messages: list[tuple[bytes, bytes | None]] = []
+    for stamp in range(3):
+        for producer in ["p", *(f"q{number}" for number in range(30))][: None if stamp < 2 else 1]:
+            kept.add("birds", producer, stamp, Appended(stamp, 1, stamp, False), b"d")
+        kept.advance(0, stamp + 1, stamp)
+        if stamp == 1:
+            kept.grow_older(100, 50)
+        messages += kept.changed()
+        kept.saved()
+    kept.grow_older(100, 50)
+    kept.forget(50)
+    messages += kept.changed()
+    held = [0]
+
+    class Message(bytes):
+        def __new__(cls, content: bytes) -> Message:
+            held[0] += 1
+            return super().__new__(cls, content)
+
+        def __del__(self) -> None:
+            held[0] -= 1
+
+    def fetched() -> Iterator[tuple[bytes, bytes | None]]:
+        for key, value in messages:
+            assert held[0] <= 3, "the one before, the one that goes, and the last that says as of when"
+            yield key, None if value is None else Message(value)
+
+    again.load(fetched())
+    assert again.as_of == kept.as_of
+    wanted = [("p", 0), ("p", 1), ("p", 2), ("q7", 0), ("q7", 1)]
+    found = [each for each in wanted if again.find("birds", *each, b"d") is not None]
+    assert found == [each for each in wanted if kept.find("birds", *each, b"d") is not None]
+    assert 0 < len(found) < len(wanted)
+
+
+def test_names_of_records_are_of_one_process_also_where_it_was_forked() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, pieces.new_id().encode())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(reading, 100) != pieces.new_id().encode()
+    os.close(reading)
+    os.close(writing)
 
 
 def append_until_taken(log: EventLog, sequences: list[int], met: list[str]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import kafka_rig
@@ -14,9 +15,12 @@ from storage_support import block_of, of_number, read_on, some_matches, write_in
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
+from confluent_kafka import KafkaError, KafkaException
+
 from fieldfare.storage import MatchPartition, NewMatchBlock, open_match_log
 from fieldfare.storage.errors import MatchLogError
 from fieldfare.storage.kafka import connections, match_log
+from fieldfare.storage.kafka.address import KafkaAddress
 from fieldfare_lab.kafka_broker import KafkaBroker
 
 
@@ -211,6 +215,58 @@ def test_a_broken_block_is_covered_by_one_that_says_nothing(
     assert "is not a match block" in (log.trouble((0, 5)) or "")
     assert "message 0" in str(log.set_aside((0, 5)))
     assert (log.trouble((0, 5)), log.end()) == (None, 5)
+
+
+def test_a_producer_that_takes_nothing_any_more_is_let_go(url: str) -> None:
+    """A client that has met a fatal error says so for ever; it may come between two blocks."""
+    log = open_match_log(url)
+    partition = log.partition(0)
+    partition.write(NewMatchBlock.gap(0, 3))
+
+    class Dead:
+        def produce(self, *arguments: object, **named: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    log._producer = Dead()  # type: ignore[attr-defined]
+    with pytest.raises(MatchLogError):
+        partition.write(NewMatchBlock.gap(3, 5))
+    partition.write(NewMatchBlock.gap(3, 5))
+    assert partition.end() == 5
+
+
+def test_a_topic_that_is_shorter_than_it_was_is_looked_through_anew(url: str) -> None:
+    """Somebody emptied it by making it anew; the gateway runs on, and waits for what comes now."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    matches = some_matches(100)
+    log = opened(url)
+    write_in_blocks(log, matches, list(range(0, 61, 2)))
+    assert log.end() == 60
+    address = KafkaAddress.parse(url, "log")
+    admin = AdminClient({"bootstrap.servers": address.brokers})
+    admin.delete_topics([address.topic])[address.topic].result(30)
+
+    def until_done(step: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + 60
+        while True:
+            try:
+                if step():
+                    return
+            except (KafkaException, MatchLogError):
+                """It is not gone everywhere, or not there again."""
+            assert time.monotonic() < give_up_s
+            time.sleep(0.1)
+
+    def made() -> bool:
+        admin.create_topics([NewTopic(address.topic, 2, 1)])[address.topic].result(30)
+        return True
+
+    until_done(made)
+    other = opened(url)
+    until_done(lambda: other.write(block_of(matches, 60, 80)) > 0)
+    other.write(block_of(matches, 80, 100))
+    until_done(lambda: log.block_at(60) is not None)
+    assert read_on(log, 3, 60) == (of_number(matches, 3, 60), 100)
 
 
 def test_a_match_log_travels_as_its_address_and_knows_its_partitions(url: str) -> None:

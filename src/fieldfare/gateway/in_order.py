@@ -3,8 +3,8 @@
 A publisher that has several requests under way cannot say which of them arrives first.
 
     append ──▶ appended, or a repeat ──▶ who follows it is tried
-         └──▶ out of order ──▶ waits for the one before it. When that was refused, or HOLD_S later, the
-                               publisher is told, and so are those that wait behind
+         └──▶ out of order ──▶ waits for the one before it. When that was refused, or is kept for later, or
+                               HOLD_S later, the publisher is told, and so are those that wait behind
 
 The log alone says what is in order; here is only who waits. What waits is a task on the event loop and its
 record: no thread, and no more records than `HELD_MAX`, of which each space has its share.
@@ -46,12 +46,15 @@ class RecordOutOfOrder(Exception):
         That one's sequence; `FIRST` where none is known.
     has_waited
         Whether it was early, and waited for as long as may be.
+    is_behind_later
+        Whether it follows one that was published for later, which never is before it in the log.
     """
 
-    def __init__(self, newest: int, *, has_waited: bool = False) -> None:
+    def __init__(self, newest: int, *, has_waited: bool = False, is_behind_later: bool = False) -> None:
         super().__init__(f"the newest is {newest}")
         self.newest = newest
         self.has_waited = has_waited
+        self.is_behind_later = is_behind_later
 
 
 class KeptInOrder:
@@ -61,10 +64,16 @@ class KeptInOrder:
     ----------
     append
         Tries to append one.
+
+    Attributes
+    ----------
+    is_for_later
+        Says of a space, a producer and a sequence whether that was published for later.
     """
 
     def __init__(self, append: Callable[[NewRecord], Awaitable[Appended | OutOfOrder]]) -> None:
         self._append = append
+        self.is_for_later: Callable[[str, str, int], Awaitable[bool]] = _never
         self._waiting: dict[_Key, dict[_Behind, None]] = {}
         """In the order in which they came, until they are told."""
         self._room = SharedRoom(HELD_MAX)
@@ -87,7 +96,7 @@ class KeptInOrder:
         return place
 
     def refused(self, space: str, producer: str, sequence: int) -> None:
-        """A request of this number was refused for good: nobody need wait for it."""
+        """A request of this number was refused for good, or is kept for later: nobody need wait for it."""
         self._tell((space, producer, sequence), has_come=False)
 
     async def _append_behind(self, key: _Key, sequence: int, record: NewRecord) -> Appended:
@@ -102,21 +111,25 @@ class KeptInOrder:
                 if place.newest > key[2]:  # Another one has followed that: this never will be in order.
                     raise RecordOutOfOrder(place.newest)
                 try:
-                    has_come = await self._has_come(record.space, follower.has_come, until_s)
+                    has_come = await self._has_come(key, follower.has_come, until_s)
                 except TimeoutError:
                     raise RecordOutOfOrder(place.newest, has_waited=True) from None
                 if not has_come:
-                    raise RecordOutOfOrder(place.newest)
+                    is_behind_later = await self.is_for_later(*key)
+                    raise RecordOutOfOrder(place.newest, is_behind_later=is_behind_later)
             finally:
                 self._forget(key, follower)
 
-    async def _has_come(self, space: str, future: asyncio.Future[bool], until_s: float) -> bool:
+    async def _has_come(self, key: _Key, future: asyncio.Future[bool], until_s: float) -> bool:
+        space = key[0]
         if future.done():  # while this one was tried
             return future.result()
         if not self._room.fits(space, 1):
             return False
         self._room.take(space, 1)
         try:
+            if await self.is_for_later(*key) and not future.done():
+                return False  # it is appended under another number
             async with asyncio.timeout_at(until_s):
                 return await future
         finally:
@@ -138,6 +151,10 @@ class KeptInOrder:
             others.pop(follower, None)
             if not others:
                 del self._waiting[key]
+
+
+async def _never(space: str, producer: str, sequence: int) -> bool:
+    return False
 
 
 def _appended(place: Appended | OutOfOrder) -> Appended:

@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -192,6 +192,8 @@ class _Appends(_Thread[_Append]):
         self._stamp = stamp
         self._lock = threading.Lock()
         self._appending: int | None = None
+        self._is_undecided = False
+        """Whether the last append failed: it may be in the log, or come there, until another succeeds."""
         self.on_append: Callable[[], None] | None = None
         self.ends = ends
 
@@ -203,9 +205,12 @@ class _Appends(_Thread[_Append]):
     def _write(self, group: Sequence[_Append]) -> None:
         before = self.ends
         with self._lock:
-            stamp = self._appending = self._stamp()
+            stamp = self._stamp()
+            if self._appending is None:
+                self._appending = stamp
         outcomes = self._append(group, stamp)
-        self._appending = None
+        if not self._is_undecided:
+            self._appending = None
         # Heard together: to wake the event loop costs more than what is then done.
         self._resolve(outcomes, self.on_append if self.ends is not before else None)
 
@@ -221,7 +226,9 @@ class _Appends(_Thread[_Append]):
             return [outcome for append in appends for outcome in self._append([append], stamp)]
         except Exception as error:
             logger.exception("the event log refused an append of %d records", len(records))
+            self._is_undecided = True
             return [(append.future, None, error) for append in appends]
+        self._is_undecided = False
         self._move_ends(places)
         answered: list[_Outcome] = [
             (append.future, place, None) for append, place in zip(wanted, places, strict=True)
@@ -331,13 +338,14 @@ class Writer:
         """A stamp below which no record will be appended that is not in the log yet; from any thread."""
         return self._appends.floor()
 
-    async def append(self, record: NewRecord) -> Appended:
+    async def append(self, record: NewRecord, *, is_due: bool = False) -> Appended:
         """Append one record, with a stamp read after this was called; durable on return.
 
-        One that follows another may wait for that for a moment; then it is RecordOutOfOrder.
+        One that follows another may wait for that for a moment; then it is RecordOutOfOrder. What was kept
+        and `is_due` needs no room: few are handed over at a time, and others wait behind them.
         """
         space, size_bytes = record.space, len(record.payload)
-        if not self._queued.fits(space, size_bytes):
+        if not (is_due or self._queued.fits(space, size_bytes)):
             raise WriterOverloaded
         self._queued.take(space, size_bytes)
         try:
@@ -345,8 +353,12 @@ class Writer:
         finally:
             self._queued.give_back(space, size_bytes)
 
+    def ask_if_for_later(self, is_for_later: Callable[[str, str, int], Awaitable[bool]]) -> None:
+        """Have this say of a space, a producer and a sequence whether that was published for later."""
+        self._in_order.is_for_later = is_for_later
+
     def refused(self, space: str, producer: str, sequence: int) -> None:
-        """A request of this number was refused for good: nobody need wait for it."""
+        """A request of this number was refused for good, or is kept for later: nobody need wait for it."""
         self._in_order.refused(space, producer, sequence)
 
     async def _append(self, record: NewRecord) -> Appended | OutOfOrder:

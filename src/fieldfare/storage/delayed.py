@@ -69,11 +69,15 @@ class DelayedRecords(Protocol):
         ...
 
     def take(self, now_ms: int, max_bytes: int) -> list[Taken]:
-        """The records to append next, in the order of their times; durable on return.
+        """The records to append next, a space's in the order of their times; durable on return.
 
-        First those that were taken and are not done; else those that are due, as many as
-        `TAKEN_MAX_RECORDS` and these bytes allow, one at least.
+        First those that were taken and are not done; else those that are due, one at least, and no more than
+        `TAKEN_MAX_RECORDS` and these bytes allow: when that is not all, each space's in its turn.
         """
+        ...
+
+    def has_kept(self, space: str, producer: str, sequence: int) -> bool:
+        """Whether a record of this number was kept, as far as `forget` leaves it."""
         ...
 
     def done(self, ids: Sequence[int]) -> None:

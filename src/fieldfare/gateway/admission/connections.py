@@ -149,7 +149,7 @@ class Connection(HttpToolsProtocol):
     def give_way(self) -> None:
         """End, without a request: others need the connection's place."""
         if self.transport.get_write_buffer_size():
-            self.transport.close()
+            self._close()
         else:
             self.transport.abort()  # with TLS a close waits until the client has said that it has heard
 
@@ -340,17 +340,30 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._running = self.pipeline[-1][0] if self.pipeline else None
         if self._open and self.expect_100_continue and not self._body_begun and self._running is None:
-            self.transport.close()  # nobody knows whether the body that was not asked for still comes
+            self._close()  # nobody knows whether the body that was not asked for still comes
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._close()
         if self._running is None and not self._open:
             self.idle[self] = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """End when what is written is taken; who takes nothing of it would hold his place for ever."""
+        if not self.transport.is_closing():  # with TLS a second time would end more than it should
+            self.transport.close()
+        if self in self.connections and self.transport.get_write_buffer_size():
+            self._unread.begin(self.transport)
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread.begin(self.transport)
 
     def resume_writing(self) -> None:
-        self._unread.end()
+        if not self.transport.is_closing():
+            self._unread.end()
         super().resume_writing()
 
     # Time and bounds
@@ -366,7 +379,7 @@ class Connection(HttpToolsProtocol):
         if self._ended or self.transport.is_closing():
             return
         if not self._open:
-            self.transport.close()
+            self._close()
         elif self._waiting or self.flow.read_paused:
             self._watch_arrival()  # it is the gateway that does not read
         elif self._in_head:
@@ -404,7 +417,7 @@ class Connection(HttpToolsProtocol):
             running.disconnected = True
             running.message_event.set()
             if started:
-                self.transport.close()
+                self._close()
                 return
         self._answer(problem)
 
@@ -420,7 +433,7 @@ class Connection(HttpToolsProtocol):
         self.transport.write(b"".join((STATUS_LINE[problem.status], *lines, b"\r\n", bytes(response.body))))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(LINGER_S, self.transport.close)
+        self.loop.call_later(LINGER_S, self._close)
 
 
 async def _full(scope: Any, receive: Any, send: Callable[..., Any]) -> None:

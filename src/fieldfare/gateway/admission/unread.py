@@ -22,6 +22,9 @@ LEAST_BYTES_PER_S = 100
 _BYTES_ACKED = struct.Struct("=120xQ")
 """Where Linux's ``tcp_info`` says how much the other system has taken since the connection was made."""
 
+_Taken = tuple[int | None, int]
+"""How much the client's system has taken, where this one says it, and how much waits in the buffer."""
+
 
 class Unread:
     """Watches one connection while more waits in it than is written ahead.
@@ -34,12 +37,13 @@ class Unread:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._taken_bytes = 0
+        self._taken: _Taken = (None, 0)
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Writers wait from now on."""
-        self._taken_bytes = _taken_bytes(transport)
+        """Writers wait from now on, or whoever would close the connection."""
+        self.end()
+        self._taken = _taken(transport)
         self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
 
     def end(self) -> None:
@@ -49,25 +53,26 @@ class Unread:
             self._timer = None
 
     def _look(self, transport: asyncio.Transport) -> None:
-        before_bytes = self._taken_bytes
+        before = self._taken
         self.begin(transport)
-        if self._taken_bytes - before_bytes < LEAST_BYTES_PER_S * self._limit_s:
+        if _bytes_between(before, self._taken) < LEAST_BYTES_PER_S * self._limit_s:
             self.end()
             transport.abort()
 
 
-def _taken_bytes(transport: asyncio.Transport) -> int:
-    """How much the client's system has taken, counted from anywhere.
-
-    Where the system does not say it, what has left the transport's own buffer: with TLS that is seen late.
-    """
+def _taken(transport: asyncio.Transport) -> _Taken:
     plain = transport.get_extra_info("socket")
+    acked_bytes = None
     if plain is not None and hasattr(socket, "TCP_INFO"):
         # By a descriptor of its own, for uvloop's sockets know few options.
         with suppress(OSError, struct.error), socket.socket(fileno=os.dup(plain.fileno())) as twin:
-            return int(
-                _BYTES_ACKED.unpack(twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size))[
-                    0
-                ]
-            )
-    return -transport.get_write_buffer_size()
+            found = twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
+            acked_bytes = int(_BYTES_ACKED.unpack(found)[0])
+    return acked_bytes, transport.get_write_buffer_size()
+
+
+def _bytes_between(before: _Taken, now: _Taken) -> int:
+    """Where the system does not say it, what has left the buffer: with TLS that is seen late."""
+    if before[0] is None or now[0] is None:
+        return before[1] - now[1]
+    return now[0] - before[0]

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from fieldfare.delivery.frontier import Front
 from fieldfare.delivery.keys import INDEX_BITS, PARTITION_SHIFT, key_at, offset_of
+from fieldfare.gateway.slots import SharedThreads
+from fieldfare.gateway.turns import NOBODY
 from fieldfare.model import Offsets
 from fieldfare.storage import EventReader, MatchBlock, MatchLog
 from fieldfare.storage.errors import BrokenBlockError, MatchLogError, StorageError
@@ -44,6 +46,9 @@ wake a thread costs more than to look."""
 
 MATCHES_A_LOOKUP = 8_192
 """To look up one subscription costs about as much as to read the numbers of so many matches."""
+
+READERS = 2
+"""Threads that look for one space at a time, besides those that follow the end."""
 
 Keys = list[tuple[int, NDArray[np.int64]]]
 
@@ -143,7 +148,7 @@ class MatchTail:
         self._asked = 0
         self._followers = [_Follower() for _ in tips]
         self._follower = ThreadPoolExecutor(len(tips), thread_name_prefix="fieldfare-match-tail")
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="fieldfare-matches")
+        self._readers = SharedThreads(READERS, "fieldfare-matches")
 
     @property
     def tip(self) -> int:
@@ -162,7 +167,7 @@ class MatchTail:
             follower.stirred.set()
             follower.release(self._asked)
         self._follower.shutdown(cancel_futures=True)
-        self._readers.shutdown(cancel_futures=True)
+        self._readers.close()
 
     def stir(self) -> None:
         """Something was appended, or somebody waits now: if both, there will soon be something at the end."""
@@ -202,14 +207,12 @@ class MatchTail:
 
     async def look(self, front: Front) -> LookResult | None:
         """What is there for a front that is behind; None when it cannot be read."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._look_for, front)
+        return await self._readers.run(NOBODY, self._look_for, front)
 
-    async def look_for_one(self, key: int, number: int) -> LookResult | None:
-        """The same for one subscription, from a key on; None also at the end."""
-        loop = asyncio.get_running_loop()
+    async def look_for_one(self, key: int, number: int, space: str) -> LookResult | None:
+        """The same for one subscription of a space, from a key on; None also at the end."""
         partition, offset = key >> PARTITION_SHIFT, offset_of(key)
-        return await loop.run_in_executor(self._readers, self._look, partition, offset, (number,))
+        return await self._readers.run(space, self._look, partition, offset, (number,))
 
     def block_at(self, partition: int, offset: int) -> MatchBlock | None:
         """The block that covers a record; None when the match log has none there."""

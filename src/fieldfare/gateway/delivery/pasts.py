@@ -5,17 +5,16 @@ The pipeline writes it, a match log a subscription, as it gets on; see `delivery
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from fieldfare.delivery.keys import PARTITION_SHIFT, key_at, offset_of
 from fieldfare.delivery.past import Seams
-from fieldfare.gateway.delivery.match_tail import LookResult, keys_in
+from fieldfare.gateway.delivery.match_tail import READERS, LookResult, keys_in
+from fieldfare.gateway.slots import SharedThreads
 from fieldfare.model import Position, Subscription, positions_text
 from fieldfare.storage import EventReader, LogPartition, MatchLog, Registry, open_match_log
 from fieldfare.storage import registry as stored
@@ -70,13 +69,13 @@ class Pasts:
         self._log = log
         self._registry = registry
         self._floor = floor
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="fieldfare-pasts")
+        self._threads = SharedThreads(READERS, "fieldfare-pasts")
         self.broken: set[int] = set()
         """The numbers of those that have a block that cannot be read; see `upkeep.pasts`."""
 
     def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
 
     def find(self, number: int) -> OwnPast | None:
         """The past of a subscription; not to be called on the event loop."""
@@ -92,9 +91,9 @@ class Pasts:
         """The match log of a past."""
         return open_match_log(self._folder.past_url(row.number, row.revision))
 
-    async def look(self, past: OwnPast, key: int) -> LookResult | None:
-        """What is there from a key on; None when nothing is yet, or when the past ends before it."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, past, key)
+    async def look(self, past: OwnPast, key: int, space: str) -> LookResult | None:
+        """What is there for a space from a key on; None when nothing is yet, or the past ends before it."""
+        return await self._threads.run(space, self._look, past, key)
 
     def _look(self, past: OwnPast, key: int) -> LookResult | None:
         number, offset = key >> PARTITION_SHIFT, offset_of(key)

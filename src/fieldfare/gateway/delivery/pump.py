@@ -34,6 +34,7 @@ from fieldfare.gateway.delivery.pasts import OwnPast, Pasts
 from fieldfare.gateway.delivery.records import PARTS, RecordCache, Write
 from fieldfare.gateway.delivery.waiter import ServingTurns, Waiter
 from fieldfare.gateway.metrics import Metrics
+from fieldfare.gateway.turns import NOBODY
 from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.model import Subscription
 from fieldfare.storage.errors import StorageError
@@ -111,6 +112,7 @@ class Pump:
         self._letters_max = letters_max
         self._pasts = pasts
         self._past_of: dict[int, OwnPast] = {}
+        self._space_of: dict[int, str] = {}
         self._frontier = Frontier(tail.tips, self._past_of)
         self._deliveries: dict[int, Delivery] = {}
         self._loading: dict[int, asyncio.Task[Saved]] = {}
@@ -196,6 +198,7 @@ class Pump:
                 delivery.tries.listed, delivery.tries.listed_max = saved.letters, self._letters_max
                 delivery.configure(subscription.delivery)
                 self._deliveries[number] = delivery
+                self._space_of[number] = subscription.space
                 self._used(delivery)
 
     def is_read(self, number: int, besides: Session | None = None) -> bool:
@@ -292,6 +295,7 @@ class Pump:
         self._pullers.pop(number, None)
         self._loading.pop(number, None)
         self._past_of.pop(number, None)
+        self._space_of.pop(number, None)
         delivery = self._deliveries.pop(number, None)
         if delivery is not None:
             delivery.deleted = True
@@ -303,7 +307,7 @@ class Pump:
         before = len(parts)
         settings = delivery.settings
         done, gone, over = await self._records.compose(
-            keys, delivery.tries.counts, write, parts, settings.max_age_s
+            self._space(delivery), keys, delivery.tries.counts, write, parts, settings.max_age_s
         )
         if settings.max_in_flight_bytes is not None:
             written = [key for key in keys[:done] if key not in gone and key not in over]
@@ -324,7 +328,7 @@ class Pump:
             keys = delivery.to_name(session, NAMED_AT_ONCE)
             if not keys:
                 break
-            names = await self._records.names(keys, path)
+            names = await self._records.names(self._space(delivery), keys, path)
             if delivery.settings.order_by == path:
                 delivery.name(keys, names)
             self._wake(delivery)  # others may have waited for the same
@@ -412,10 +416,10 @@ class Pump:
     async def _look_for(self, delivery: Delivery, key: int) -> LookResult | None:
         past = self._past_of.get(delivery.number)
         if past is not None and past.holds(key):
-            found = await self._pasts.look(past, key)
+            found = await self._pasts.look(past, key, self._space(delivery))
             if past.holds(key):
                 return found
-        return await self._tail.look_for_one(key, delivery.number)
+        return await self._tail.look_for_one(key, delivery.number, self._space(delivery))
 
     def expire(self, delivery: Delivery) -> None:
         """End what has run out, though nobody waits: somebody wants to see what was given up."""
@@ -453,6 +457,7 @@ class Pump:
                     del self._deliveries[number], self._idle_s[number]
                     self._pullers.pop(number, None)
                     self._past_of.pop(number, None)
+                    self._space_of.pop(number, None)
         await self._bring_some()
         await self._save_all(rests=True)
 
@@ -545,6 +550,9 @@ class Pump:
             if found.block is not None:
                 self._metrics.block_seen(found.block)
         self._hand_in(Looked(front, found.joined, found.end))
+
+    def _space(self, delivery: Delivery) -> str:
+        return self._space_of.get(delivery.number, NOBODY)
 
     def _used(self, delivery: Delivery) -> None:
         """A delivery is in use now, or somebody begins or ends to wait for it."""

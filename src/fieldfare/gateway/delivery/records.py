@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 import msgspec
@@ -18,6 +16,7 @@ from fieldfare.delivery.keys import INDEX_BITS, INDEX_MASK, OFFSET_BITS, OFFSET_
 from fieldfare.gateway.delivery.expiry import is_over
 from fieldfare.gateway.delivery.names import name_of
 from fieldfare.gateway.delivery.record_lines import RecordLines, open_record
+from fieldfare.gateway.slots import SharedThreads
 from fieldfare.storage.errors import EventLogError, TrimmedError
 from fieldfare.storage.event_log import EventReader
 
@@ -30,6 +29,10 @@ PARTS = 3
 """What one message takes in the list that its text is written to."""
 
 READERS = 2
+"""Threads that read for one space at a time."""
+
+NAMED_RECORDS = 50
+"""Of so many records ordering keys are read before others have their turn: each may have to be read first."""
 
 _Lines = tuple[Sequence[bytes], bool, int]
 """Lines, whether one of them may be of use until some time only, and when they were appended."""
@@ -57,10 +60,10 @@ class RecordCache:
         self._held: OrderedDict[int, RecordLines] = OrderedDict()
         self._sizes: dict[int, int] = {}
         self._size_bytes = 0
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="fieldfare-records")
+        self._readers = SharedThreads(READERS, "fieldfare-records")
 
     def close(self) -> None:
-        self._readers.shutdown(cancel_futures=True)
+        self._readers.close()
 
     def put(self, place: int, payload: bytes, appended_ms: int) -> None:
         """Hold a record that was just appended: live subscribers will want it in a moment."""
@@ -69,6 +72,7 @@ class RecordCache:
 
     async def compose(
         self,
+        space: str,
         keys: Sequence[int],
         counts: Mapping[int, int],
         write: Write,
@@ -79,6 +83,8 @@ class RecordCache:
 
         Parameters
         ----------
+        space
+            Whose they are, and in whose turn is read what is not held.
         keys
             Where their events stand.
         counts
@@ -111,8 +117,7 @@ class RecordCache:
             if found is None:
                 if size_bytes:
                     break  # what is there need not wait for a thread
-                loop = asyncio.get_running_loop()
-                found = await loop.run_in_executor(self._readers, self._find_lines, place, indexes)
+                found = await self._readers.run(space, self._find_lines, place, indexes)
             if found is None:
                 gone += (place << INDEX_BITS | index for index in indexes)
                 done += len(indexes)
@@ -135,13 +140,17 @@ class RecordCache:
                     return done, gone, over
         return done, gone, over
 
-    async def names(self, keys: Sequence[int], path: str) -> list[int | None]:
+    async def names(self, space: str, keys: Sequence[int], path: str) -> list[int | None]:
         """Numbers that stand for what some events have at a path; None where that is nothing.
 
         Of an event that is gone, or cannot be read, it is None too: who writes it will say so.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._names, keys, path)
+        records = [list(group) for _, group in groupby(keys, lambda key: key >> INDEX_BITS)]
+        found: list[int | None] = []
+        for start in range(0, len(records), NAMED_RECORDS):
+            some = [key for record in records[start : start + NAMED_RECORDS] for key in record]
+            found += await self._readers.run(space, self._names, some, path)
+        return found
 
     def _names(self, keys: Sequence[int], path: str) -> list[int | None]:
         name = name_of(path)

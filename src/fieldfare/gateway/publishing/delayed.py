@@ -18,7 +18,7 @@ from fieldfare.delivery.keys import place_of
 from fieldfare.gateway.delivery.records import RecordCache
 from fieldfare.gateway.metrics import Metrics
 from fieldfare.gateway.turns import Turns
-from fieldfare.gateway.writer import Writer, WriterClosed, WriterOverloaded
+from fieldfare.gateway.writer import Writer, WriterClosed
 from fieldfare.storage.delayed import DelayedRecords, Kept, Taken, Waiting
 from fieldfare.storage.errors import StorageError
 from fieldfare.storage.event_log import NewRecord
@@ -90,6 +90,9 @@ class Delayed:
         self._on_way_bytes = 0
         self.held = dict(store.held())
         """How many records of each space wait, and how many bytes."""
+        self._users = set(self.held)
+        """The spaces that have lately published for later: of no other is it asked what it has."""
+        writer.ask_if_for_later(self.has_kept)
         self._held_bytes = sum(size_bytes for _, size_bytes in self.held.values())
         metrics.delayed.set(sum(records for records, _ in self.held.values()))
 
@@ -148,6 +151,7 @@ class Delayed:
                         future.exception()  # seen: whoever waited may have gone
                     continue
                 for (record, _, future), each in zip(some, kept, strict=True):
+                    self._note(record)
                     if not each.duplicate:
                         self._weigh(record.space, 1, len(record.payload))
                         if self._next_due_ms is None or each.due_ms < self._next_due_ms:
@@ -156,6 +160,18 @@ class Delayed:
                     future.set_result(each)
         finally:
             self._keeping = None
+
+    def _note(self, record: NewRecord) -> None:
+        """One is kept: who has come before it, and would follow it, need not wait."""
+        if record.producer is not None and record.sequence is not None:
+            self._users.add(record.space)
+            self._writer.refused(record.space, record.producer, record.sequence)
+
+    async def has_kept(self, space: str, producer: str, sequence: int) -> bool:
+        """Whether a record of this number was kept, as far as that is remembered."""
+        return space in self._users and await asyncio.to_thread(
+            self._store.has_kept, space, producer, sequence
+        )
 
     def _weigh(self, space: str, records: int, size_bytes: int) -> None:
         before = self.held.pop(space, (0, 0))
@@ -184,6 +200,8 @@ class Delayed:
         found = await asyncio.to_thread(self._store.cancel_some, space, CANCELLED_AT_ONCE)
         if found:
             self._weigh(space, -len(found), -sum(each.size_bytes for each in found))
+        else:
+            self._users.discard(space)
         return len(found)
 
     def forget(self) -> None:
@@ -212,9 +230,8 @@ class Delayed:
                 return
             except Exception as error:
                 # Whatever it is: were this to end, nothing would come any more until the next start.
-                is_known = isinstance(error, StorageError | OSError | WriterOverloaded)
-                said = error if str(error) else "the log's queue is full"
-                logger.error("events whose time has come wait: %s", said, exc_info=not is_known)
+                is_known = isinstance(error, StorageError | OSError)
+                logger.error("events whose time has come wait: %s", error, exc_info=not is_known)
                 self._next_due_ms = due_ms
                 await asyncio.sleep(RETRY_S)
 
@@ -243,8 +260,8 @@ class Delayed:
             record.space, record.payload, record.count, record.producer, record.sequence, now_ms
         )
         try:
-            place = await self._writer.append(record)
-        except (StorageError, OSError, WriterOverloaded, WriterClosed) as error:
+            place = await self._writer.append(record, is_due=True)
+        except (StorageError, OSError, WriterClosed) as error:
             return error
         if not place.duplicate:
             self._metrics.appended(record.count, len(record.payload))

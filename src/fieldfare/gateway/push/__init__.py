@@ -2,7 +2,6 @@
 
 addresses   which addresses may be called, and connections to no others
 streams     connections of which answers are read bit by bit
-slots       how many of something may be under way
 messages    events as HTTP requests: structured, binary, batch
 signing     what a receiver knows them by
 sender      one request, the handshake before it, and what the answer means

@@ -20,8 +20,8 @@ from typing import Any, Self
 
 import httpcore
 
-from fieldfare.gateway.push.slots import Slots
 from fieldfare.gateway.push.streams import BoundedStream
+from fieldfare.gateway.slots import Slots
 
 URL_MAX_CHARS = 2_000
 DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -189,7 +189,7 @@ class Names:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="fieldfare-names")
-        self._slots = Slots(RESOLVERS)
+        self._slots = Slots(RESOLVERS, RESOLVERS // 4)
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         """The IP addresses of a name; OSError where there are none."""

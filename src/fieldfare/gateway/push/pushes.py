@@ -29,7 +29,7 @@ from fieldfare.gateway.push.gate import Gate
 from fieldfare.gateway.push.messages import Outgoing, id_of, request_of
 from fieldfare.gateway.push.sender import Meaning, Outcome, Sender
 from fieldfare.gateway.push.signing import signature
-from fieldfare.gateway.push.slots import Slots
+from fieldfare.gateway.slots import Slots
 from fieldfare.gateway.subscriptions import Subscriptions
 from fieldfare.model import PushSettings, Subscription
 from fieldfare.storage.errors import StorageError
@@ -312,7 +312,7 @@ class Pushes:
             pump,
             subscriptions,
             sender,
-            Slots(requests_max),
+            Slots(requests_max, max(1, requests_max // 4)),
             metrics,
             random.Random(),
             asyncio.Semaphore(2 * LOADED_AT_ONCE),

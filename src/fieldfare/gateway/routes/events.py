@@ -102,25 +102,9 @@ class EventRoutes:
         self, request: Request, space: str, sender: _Sender, kind: str, due_ms: int | None
     ) -> Response:
         name = request.path_params["space"]
-        body = await self.bodies.read(request, way_out=_TOO_LARGE)
-        try:
-            decoded = await self._decode(kind, request, body)
-        except BatchTooLong as error:
-            limit = self.limits.batch_max_events
-            detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
-            raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
-        encryption = self.subscriptions.encryption(space)
-        if encryption is not None:
-            decoded = await sealed_only(decoded, encryption)
+        decoded = await self._decoded(request, space, kind)
         if self.subscriptions.check_space(name) != space:  # it was deleted, and made anew, meanwhile
             raise HttpProblem(404, "unknown-space", f"The space {name!r} was deleted.")
-        if decoded.refused:
-            self.metrics.refused.inc(len(decoded.refused))
-            # They are as much work as others; no quota would bound who sends nothing else.
-            more_bytes = max(0, len(body) - len(decoded.payload))
-            self.quotas.spend(
-                space, time.monotonic(), events_per_s=len(decoded.refused), bytes_per_s=more_bytes
-            )
         if not decoded.count:
             if kind == BATCH and not decoded.refused and sender.sequence is None:
                 return json_response(
@@ -142,11 +126,7 @@ class EventRoutes:
         )
         try:
             with self.quotas.storing(space, size_bytes) as stored:
-                if due_ms is not None:
-                    kept = await self._keep(record, due_ms)
-                    stored.is_kept = not kept.duplicate
-                    return json_response(kept_document(kept) | _judged(decoded), 202)
-                place = await self._append(record)
+                place = await (self._append(record) if due_ms is None else self._keep(record, due_ms))
                 stored.is_kept = not place.duplicate
         except Exception as error:
             is_told_at_once = isinstance(error, RecordOutOfOrder) and not error.has_waited
@@ -155,10 +135,12 @@ class EventRoutes:
             if not is_told_at_once:
                 self.quotas.give_back(space, time.monotonic(), **spent)
             if isinstance(error, RecordOutOfOrder):
-                raise _out_of_order(record, error.newest) from None
+                raise _out_of_order(record, error) from None
             raise
         if place.differs:
             raise _sequence_used(record)
+        if isinstance(place, Kept):
+            return json_response(kept_document(place) | _judged(decoded), 202)
         if decoded.refused and decoded.count + len(decoded.refused) > ANSWER_INLINE_EVENTS:
             return await asyncio.to_thread(_answer, decoded, place, sender.follows)
         return _answer(decoded, place, sender.follows)
@@ -169,8 +151,6 @@ class EventRoutes:
             kept = await self.delayed.keep(record, due_ms)
         except DelayedFull:
             raise self.load.overloaded("delayed", "As many events wait for their time as may.") from None
-        if kept.differs:
-            raise _sequence_used(record)
         if kept.duplicate:
             self.metrics.duplicates.inc()
         return kept
@@ -187,6 +167,38 @@ class EventRoutes:
             key = place_of(place.partition, place.offset)
             self.records.put(key, record.payload, record.appended_ms)
         return place
+
+    async def _decoded(self, request: Request, space: str, kind: str) -> DecodedEvents:
+        """The events of a request; what of it comes to nothing is paid for, too.
+
+        It is as much work as the rest, and no quota would bound who sends nothing else.
+        """
+        refused = wasted_bytes = 0
+        try:
+            body = await self.bodies.read(request, way_out=_TOO_LARGE)
+            wasted_bytes = len(body)
+            decoded = await self._decode(kind, request, body)
+            encryption = self.subscriptions.encryption(space)
+            if encryption is not None:
+                decoded = await sealed_only(decoded, encryption)
+            if refused := len(decoded.refused):
+                self.metrics.refused.inc(refused)
+            if decoded.count:
+                wasted_bytes = max(0, wasted_bytes - len(decoded.payload)) if refused else 0
+            return decoded
+        except BatchTooLong as error:
+            refused, limit = error.count, self.limits.batch_max_events
+            detail = f"The batch has {error.count} events or more; at most {limit} are taken in one request."
+            raise HttpProblem(413, "batch-too-long", detail, max_events=limit) from None
+        except HttpProblem as problem:
+            if problem.status == 413 and header(request, b"content-encoding") is not None:
+                # It was unpacked up to there.
+                wasted_bytes = wasted_bytes or problem.place.get("max_bytes", 0)
+            raise
+        finally:
+            if refused or wasted_bytes:
+                now_s = time.monotonic()
+                self.quotas.spend(space, now_s, events_per_s=refused, bytes_per_s=wasted_bytes)
 
     async def _decode(self, kind: str, request: Request, body: bytes) -> DecodedEvents:
         if kind == ARROW:
@@ -208,8 +220,9 @@ def _sequence_used(record: NewRecord) -> HttpProblem:
     return HttpProblem(409, "sequence-used", detail)
 
 
-def _out_of_order(record: NewRecord, newest: int) -> HttpProblem:
+def _out_of_order(record: NewRecord, error: RecordOutOfOrder) -> HttpProblem:
     assert record.sequence is not None
+    newest = error.newest
     if newest > record.sequence:
         detail = (
             f"Number {record.sequence} of the producer {record.producer!r} would come behind its number"
@@ -217,9 +230,10 @@ def _out_of_order(record: NewRecord, newest: int) -> HttpProblem:
         )
         return HttpProblem(409, "sequence-passed", detail, newest=newest)
     known = "none of its numbers is known" if newest == FIRST else f"its newest number is {newest}"
+    later = " (published for later, so nothing comes behind it)" if error.is_behind_later else ""
     detail = (
-        f"Number {record.sequence} of the producer {record.producer!r} is to follow {record.follows}, and"
-        f" {known} in the space {space_name(record.space)!r}. Nothing was appended."
+        f"Number {record.sequence} of the producer {record.producer!r} is to follow {record.follows}{later},"
+        f" and {known} in the space {space_name(record.space)!r}. Nothing was appended."
     )
     return HttpProblem(409, "out-of-order", detail, newest=newest)
 

@@ -34,8 +34,9 @@ ends with a hole is known to end later."""
 LOOK_EVERY_S = 0.01
 """Who waits for messages asks no more often where they end. Larger: less for the broker to do, met later."""
 
-READ_AHEAD_KIB = 16 << 10
-"""How much a reader fetches before it is asked for: memory of each that is kept."""
+READ_AHEAD_KIB = 2 << 10
+"""How much a reader fetches before it is asked for. Larger: large records are read on faster; more is fetched
+for nothing by who reads a range and leaves, and more memory of each that is kept."""
 
 _KEPT_READERS = 4
 _SLICE_S = 0.05
@@ -52,7 +53,7 @@ _COMMON: Mapping[str, Any] = {
     "log.connection.close": False,
     # What goes wrong is an error, and said there: its log says so every second for each client.
     "log_level": 2,
-    "fetch.message.max.bytes": 4 << 20,
+    "fetch.message.max.bytes": 1 << 20,
 }
 
 
@@ -85,21 +86,34 @@ def errors_as_such() -> Iterator[None]:
 
 
 class Reader:
-    """A consumer of one partition that reads on from where it stood, which costs no request."""
+    """A consumer of one partition that reads on from where it stood, which costs no request.
+
+    Between two who use it, it fetches ahead while there is more to come, and rests where there is not.
+    """
 
     def __init__(self, consumer: Consumer, address: KafkaAddress) -> None:
         self._consumer = consumer
         self._address = address
         self._held: Message | None = None
+        self._rests = False
         self.partition = -1
         self.next = -1
 
     def go_to(self, partition: int, offset: int) -> None:
         """Stand before an offset."""
-        if (partition, offset) != (self.partition, self.next):
-            self._held = None
+        if (partition, offset) != (self.partition, self.next) or self._rests:
+            self._held, self._rests = None, False
             self.partition, self.next = partition, offset
             self._consumer.assign([TopicPartition(self._address.topic, partition, offset)])
+
+    def rest(self) -> None:
+        """Ask a broker for nothing more where all was read; else it does so every `FETCH_WAIT_MS`."""
+        if self.partition >= 0 and self._held is None and not self._rests:
+            place = TopicPartition(self._address.topic, self.partition)
+            _, known_end = self._consumer.get_watermark_offsets(place, cached=True)
+            if self.next >= known_end:
+                self._consumer.unassign()
+                self._rests = True
 
     def messages(self, end: int) -> Iterator[Message]:
         """What there is up to an offset, or the partition's end; afterwards it stands there.
@@ -260,6 +274,8 @@ class KafkaConnections:
                 reader.go_to(partition, offset)
                 yield reader
         finally:
+            with self.explained():
+                reader.rest()
             with self._lock:
                 self._idle.append(reader)
                 surplus = self._idle[:-_KEPT_READERS]

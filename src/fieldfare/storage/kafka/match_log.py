@@ -6,7 +6,8 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, cast
 
 import msgspec
@@ -218,6 +219,8 @@ class KafkaMatchPartition:
     def _follow(self) -> tuple[int, int]:
         """Meet what is new; from where to where the topic goes."""
         low, high = self._connections.bounds(self.number)
+        if self._high > high:  # It was made anew, or has lost its end.
+            self._places, self._high = BlockPlaces(), -1
         if self._high < 0 or self._high < low:
             self._low = self._high = high
             self._lowest_page_end = _UNMET if low < high else 0
@@ -364,7 +367,7 @@ class KafkaMatchLog:
         piece_bytes = self._connections.piece_bytes()
         name, pieces = new_id(), max(1, -(-size_bytes // piece_bytes))
         problems: list[KafkaError | None] = []
-        with self._connections.explained():
+        with self._connections.explained(), self._let_go_when_it_fails():
             producer = self._ready()
             for number in range(pieces):
                 header = BlockHeader(FORMAT, block.start, block.end, name, number, pieces)
@@ -384,9 +387,17 @@ class KafkaMatchLog:
             producer.flush(2 * ANSWER_S)
             failed = [problem for problem in problems if problem is not None]
             if failed or len(problems) < pieces:
-                with self._lock:
-                    self._producer = None
                 raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+
+    @contextmanager
+    def _let_go_when_it_fails(self) -> Iterator[None]:
+        """One that has met a fatal error takes nothing any more, and says so for ever."""
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._producer = None
+            raise
 
     def _ready(self) -> Producer:
         with self._lock:

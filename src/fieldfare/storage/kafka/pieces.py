@@ -8,6 +8,7 @@ holes. A piece whose first one is not there belongs to what a reader began behin
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,13 +37,22 @@ class Pieced(Protocol):
 
 H = TypeVar("H", bound=Pieced)
 
-_OF_PROCESS = uuid.uuid4().hex[:12]
-_NUMBERS = itertools.count()
+_names: Iterator[str]
+
+
+def _begin_names() -> None:
+    global _names
+    _names = map(f"{uuid.uuid4().hex[:12]}-{{}}".format, itertools.count())
+
+
+_begin_names()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_names)
 
 
 def new_id() -> str:
-    """What the pieces of one payload have in common, and no others."""
-    return f"{_OF_PROCESS}-{next(_NUMBERS)}"
+    """What the pieces of one payload have in common, and no others: also of a process made by fork."""
+    return next(_names)
 
 
 def header_of(message: Message, kind: type[H]) -> H | None:

@@ -11,7 +11,7 @@ goes with the process.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -44,6 +44,7 @@ CREATE TABLE changed (space TEXT, producer TEXT, PRIMARY KEY (space, producer)) 
 _FIND = """SELECT offset, count, stamp, partition, digest FROM sequences
     WHERE space = ? AND producer = ? AND sequence = ?"""
 _NEWEST = "SELECT max(sequence) FROM sequences WHERE space = ? AND producer = ?"
+_FORGET = "DELETE FROM sequences WHERE space = ? AND producer = ?"
 _OF_PRODUCER = """SELECT sequence, partition, offset, count, stamp, digest FROM sequences
     WHERE space = ? AND producer = ? ORDER BY sequence"""
 _SURPLUS = """DELETE FROM sequences WHERE space = ?1 AND producer = ?2 AND sequence < (SELECT sequence
@@ -140,23 +141,28 @@ class Repeats:
         """All that `changed` gave is kept for good."""
         self._table.execute("DELETE FROM changed")
 
-    def load(self, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Take in what was kept, in order."""
-        latest = {key: value for key, value in messages if not key.startswith(OWNER)}
-        known = latest.pop(b"", None)
-        if known is None:
-            return
-        as_of = msgspec.msgpack.decode(known, type=AsOf)
-        if len(as_of.ends) != len(self.as_of.ends):
-            return  # The topic has more partitions than it had: the records say it anew.
-        self.as_of = as_of
-        for key, value in latest.items():
+    def load(self, messages: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Take in what was kept, in order: of each producer the last message counts."""
+        known: bytes | None = None
+        for key, value in messages:
+            if key.startswith(OWNER):
+                continue
+            if not key:
+                known = value
+                continue
             space, producer = msgspec.json.decode(key, type=tuple[str, str])
             rows: list[_Row] = [] if value is None else msgspec.msgpack.decode(value, type=list[_Row])
+            self._table.execute(_FORGET, (space, producer))
             self._table.executemany(
                 "INSERT OR REPLACE INTO sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [(space, producer, *row) for row in rows],
             )
+        as_of = None if known is None else msgspec.msgpack.decode(known, type=AsOf)
+        if as_of is None or len(as_of.ends) != len(self.as_of.ends):
+            # The topic has more partitions than it had: the records say it anew.
+            self._table.execute("DELETE FROM sequences")
+        else:
+            self.as_of = as_of
 
     def close(self) -> None:
         self._table.close()

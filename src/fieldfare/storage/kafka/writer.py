@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from zlib import crc32
@@ -127,8 +127,12 @@ class KafkaWriter:
         if wanted:
             self._commit(producer, list(wanted.values()))
             self._refuse_another_topic(repeats, wanted.values())
-            for each in wanted.values():
-                self._learn(repeats, each.record, each.place(), each.end, each.digest)
+            try:
+                for each in wanted.values():
+                    self._learn(repeats, each.record, each.place(), each.end, each.digest)
+            except BaseException:
+                self._let_go()  # The next one reads on from what is known.
+                raise
         done = [place() for place in places]
         if self._unsaved_records >= SAVE_RECORDS or self._unsaved_bytes >= SAVE_BYTES:
             self._save()
@@ -177,33 +181,45 @@ class KafkaWriter:
         return self._producer, self._repeats
 
     def _undo_what_is_open(self, producer: Producer) -> None:
-        """Have each partition hear of this producer; with its message is undone what is undecided there."""
+        """Have each partition hear of this producer; with its message is undone what is undecided there.
+
+        What was committed before stands before that message. It is seen when the message's end is: not while
+        a transaction of somebody else's is open before it, and then nobody could tell repeats.
+        """
         problems: list[KafkaError | None] = []
+        ends: dict[int, int] = {}
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            problems.append(error)
+            ends[message.partition()] = message.offset() + 1
+
         producer.begin_transaction()
         for partition in self._partitions:
             self._send(
                 producer,
                 topic=self._connections.address.topic,
                 partition=partition.number,
-                on_delivery=lambda error, _: problems.append(error),
+                on_delivery=delivered,
             )
         producer.flush(ANSWER_S)
         failed = [problem for problem in problems if problem is not None]
         if failed or len(problems) < len(self._partitions):
             raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
         producer.abort_transaction(ANSWER_S)
+        self._wait_until_visible(
+            ends, "what was appended before is not seen: a transaction is open before it"
+        )
 
     def _load(self) -> Repeats:
         table = KafkaConnections(self._table_address, TABLE_SETTINGS, EventLogError)
         table.prepare()
         try:
             low, high = table.bounds(0)
+            repeats = Repeats(len(self._partitions))
             with table.reading(0, low) as reader:
-                messages = [(each.key() or b"", each.value()) for each in reader.messages(high)]
+                repeats.load((each.key() or b"", each.value()) for each in reader.messages(high))
         finally:
             table.close()
-        repeats = Repeats(len(self._partitions))
-        repeats.load(messages)
         return repeats
 
     def _catch_up(self, repeats: Repeats) -> None:
@@ -264,7 +280,8 @@ class KafkaWriter:
                 _end(producer)
             if any(each.offset < 0 for each in wanted):  # Cannot be, and must not be told as a place.
                 raise EventLogError(f"{self._connections.address}: a record was committed, and not where")
-            self._wait_until_visible(wanted)
+            ends = {each.partition: each.end for each in wanted}
+            self._wait_until_visible(ends, "a record was committed, and is not seen")
         except KafkaException as error:
             self._let_go()
             raise EventLogError(
@@ -275,15 +292,13 @@ class KafkaWriter:
             self._let_go()
             raise
 
-    def _wait_until_visible(self, wanted: Sequence[_Wanted]) -> None:
-        """A commit that counts is marked in the partitions a moment later; readers meet it from then on."""
+    def _wait_until_visible(self, ends: Mapping[int, int], otherwise: str) -> None:
+        """The end of a transaction is marked in the partitions a moment later; readers get beyond it then."""
         give_up_s = time.monotonic() + ANSWER_S
-        for number, end in {each.partition: each.end for each in wanted}.items():
+        for number, end in ends.items():
             while self._partitions[number].end() < end:
                 if time.monotonic() > give_up_s:
-                    raise EventLogError(
-                        f"{self._connections.address}: a record was committed, and is not seen"
-                    )
+                    raise EventLogError(f"{self._connections.address}, partition {number}: {otherwise}")
                 time.sleep(0.001)
 
     def _produce(self, producer: Producer, wanted: _Wanted) -> None:

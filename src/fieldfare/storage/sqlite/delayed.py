@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 
 from fieldfare.storage.delayed import TAKEN_MAX_RECORDS, Kept, Taken, Waiting
@@ -46,7 +48,14 @@ _SEEN = "SELECT id, due_ms, count, digest FROM seen WHERE space = ? AND producer
 _TAKEN = (
     "SELECT id, space, payload, count, producer, turn FROM delayed WHERE producer IS NOT NULL ORDER BY turn"
 )
-_DUE = """SELECT id, bytes FROM delayed WHERE producer IS NULL AND due_ms <= ? ORDER BY due_ms, id LIMIT ?"""
+_DUE = """SELECT id, bytes, space FROM delayed WHERE producer IS NULL AND due_ms <= ?
+    ORDER BY due_ms, id LIMIT ?"""
+_DUE_OF = """SELECT id, bytes, space FROM delayed WHERE space = ? AND due_ms <= ? AND producer IS NULL
+    ORDER BY due_ms, id LIMIT ?"""
+_SPACES_DUE = """WITH RECURSIVE each (space) AS (
+        SELECT min(space) FROM delayed UNION ALL
+        SELECT (SELECT min(space) FROM delayed WHERE space > each.space) FROM each WHERE space IS NOT NULL)
+    SELECT space FROM each WHERE (SELECT min(due_ms) FROM delayed WHERE space = each.space) <= ?"""
 _FORGET = """DELETE FROM seen WHERE (space, producer, sequence) IN (
     SELECT space, producer, sequence FROM seen WHERE kept_ms < ? AND id NOT IN (SELECT id FROM delayed)
     ORDER BY kept_ms LIMIT ?)"""
@@ -60,6 +69,8 @@ class SqliteDelayed:
         self._connections = SqliteConnections(self.path, _SETTINGS)
         self._name = f"delayed {secrets.token_hex(16)}"
         self._turn = 0
+        self._space = ""
+        """Of which one was taken last."""
         with self._writing() as connection:
             if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
                 for statement in _SCHEMA:
@@ -82,8 +93,8 @@ class SqliteDelayed:
             rows = connection.execute(_TAKEN).fetchall()
             if not rows:
                 left_bytes = max_bytes
-                for id, size_bytes in connection.execute(_DUE, (now_ms, TAKEN_MAX_RECORDS)).fetchall():
-                    self._turn += 1
+                for id, size_bytes, space in self._due(connection, now_ms, max_bytes):
+                    self._turn, self._space = self._turn + 1, space
                     connection.execute(
                         "UPDATE delayed SET producer = ?, turn = ? WHERE id = ?", (self._name, self._turn, id)
                     )
@@ -95,6 +106,24 @@ class SqliteDelayed:
             Taken(id, NewRecord(space, payload, count, producer, turn))
             for id, space, payload, count, producer, turn in rows
         ]
+
+    def _due(self, connection: sqlite3.Connection, now_ms: int, max_bytes: int) -> list[tuple[int, int, str]]:
+        """What is due; where that is more than is taken together, each space's in its turn."""
+        rows = connection.execute(_DUE, (now_ms, TAKEN_MAX_RECORDS)).fetchall()
+        if len(rows) < TAKEN_MAX_RECORDS and sum(row[1] for row in rows) <= max_bytes:
+            return rows
+        spaces = [space for (space,) in connection.execute(_SPACES_DUE, (now_ms,))]
+        first = bisect_right(spaces, self._space)
+        spaces = [*spaces[first:], *spaces[:first]][:TAKEN_MAX_RECORDS]
+        most = -(-TAKEN_MAX_RECORDS // len(spaces))
+        found = [connection.execute(_DUE_OF, (space, now_ms, most)).fetchall() for space in spaces]
+        in_turns = [row for turn in zip_longest(*found) for row in turn if row is not None]
+        return in_turns[:TAKEN_MAX_RECORDS]
+
+    def has_kept(self, space: str, producer: str, sequence: int) -> bool:
+        with self._explained():
+            row = self._connections.reader().execute(_SEEN, (space, producer, sequence)).fetchone()
+        return row is not None
 
     def done(self, ids: Sequence[int]) -> None:
         with self._writing() as connection:

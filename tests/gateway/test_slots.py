@@ -1,0 +1,155 @@
+"""A crowd of one space that reads what is long past leaves another a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from gateway_support import run, running
+
+from fieldfare.delivery.keys import key_at
+from fieldfare.gateway.delivery import records as module
+from fieldfare.gateway.delivery.records import READERS, RecordCache, write_pulled
+from fieldfare.gateway.slots import SharedThreads, Slots
+from fieldfare.storage.event_log import Record
+
+CALM = 1_000
+"""From here on records are read at once."""
+
+
+class SlowLog:
+    """A log of one partition; what it held long ago is read when the test says so."""
+
+    def __init__(self) -> None:
+        self.partitions = (self,)
+        self.go_on = threading.Event()
+        self.reading: list[int] = []
+        self.are_read = threading.Semaphore(0)
+
+    def bound(self, start: int, max_bytes: int, max_events: int) -> int:
+        return start + 1
+
+    def read(self, start: int, end: int) -> list[Record]:
+        if start < CALM:
+            self.reading.append(start)
+            self.are_read.release()
+            self.go_on.wait(30)
+        return [Record(start, "default", 1, b'{"k":%d}\n' % start, 0, 0)]
+
+
+def test_a_crowd_of_one_space_that_reads_old_records_leaves_another_a_thread():
+    """Fifty streams of a space had both threads, one after the other, before a calm one's was read."""
+
+    async def work() -> None:
+        log = SlowLog()
+        records = RecordCache(log, 1 << 20)
+
+        def composed(space: str, offset: int) -> Any:
+            return records.compose(space, [key_at(0, offset)], {}, write_pulled, [])
+
+        crowd = [asyncio.ensure_future(composed("flood", n)) for n in range(50)]
+        for _ in range(READERS):
+            await asyncio.to_thread(log.are_read.acquire, timeout=30)
+        assert await composed("calm", CALM) == (1, [], [])
+        assert await records.names("calm", [key_at(0, CALM)], "k") != [None]
+        assert len(log.reading) == READERS and not any(each.done() for each in crowd)
+        log.go_on.set()
+        assert await asyncio.gather(*crowd) == [(1, [], [])] * 50
+        records.close()
+
+    run(work)
+
+
+def test_ordering_keys_of_many_records_are_read_in_several_turns(monkeypatch):
+    """Five hundred that had to be read first, a mebibyte each, kept a thread for seconds."""
+    monkeypatch.setattr(module, "NAMED_RECORDS", 3)
+
+    async def work() -> None:
+        records = RecordCache(SlowLog(), 1 << 20)
+        at_once: list[int] = []
+        names = records._names
+
+        def counted(keys: Any, path: str) -> list[int | None]:
+            at_once.append(len(keys))
+            return names(keys, path)
+
+        monkeypatch.setattr(records, "_names", counted)
+        keys = [key_at(0, offset) for offset in range(CALM, CALM + 8)]
+        found = await records.names("a", keys, "k")
+        assert found == names(keys, "k") and len(set(found)) == 8
+        assert at_once == [3, 3, 2]
+        assert await records.names("a", [], "k") == []
+        records.close()
+
+    run(work)
+
+
+def test_of_crowds_each_has_its_turn():
+    async def work() -> None:
+        slots, order = Slots(3, 2), []
+
+        async def hold(space: str) -> None:
+            await slots.acquire(space)
+            order.append(space)
+            await asyncio.sleep(0)
+            slots.release(space)
+
+        await asyncio.gather(*(hold(space) for space in "a" * 20 + "b" * 20 + "c"))
+        assert order.index("c") <= 6, "two of each crowd are before it, and those that had a place"
+        assert len(order) == 41 and not slots.taken and not slots._spaces and not slots._users
+
+    run(work)
+
+
+def test_who_gives_up_waiting_holds_up_nobody():
+    async def work() -> None:
+        threads = SharedThreads(1, "test")
+        go_on = threading.Event()
+        waiting = [asyncio.ensure_future(threads.run("a", go_on.wait, 30)) for _ in range(20)]
+        await asyncio.sleep(0)
+        for each in waiting[1::2]:
+            each.cancel()
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        go_on.set()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [each is True for each in found] == [False, *([False, True] * 10)[:-1]]
+        assert await threads.run("a", sum, (1, 2)) == 3
+        assert not threads._slots.taken and not threads._slots._users
+        threads.close()
+
+    run(work)
+
+
+def test_what_is_read_for_a_subscription_is_read_in_its_spaces_turn(tmp_path, monkeypatch):
+    async def work() -> None:
+        async with running(tmp_path, record_cache_bytes=0) as r:
+            seen: dict[str, set[str]] = {}
+            run_shared = SharedThreads.run
+
+            async def noted(self: SharedThreads, space: str, work: Any, *args: Any) -> Any:
+                seen.setdefault(self._threads._thread_name_prefix, set()).add(space)
+                return await run_shared(self, space, work, *args)
+
+            monkeypatch.setattr(SharedThreads, "run", noted)
+            await r.client.post("/v1/spaces", json={"name": "other"})
+            for space in ("default", "other"):
+                path = f"/v1/spaces/{space}/subscriptions/a"
+                wanted = {"filter": "EXISTS data", "delivery": {"order_by": "type"}}
+                assert (await r.client.put(path, json=wanted)).status_code == 201
+                for n in range(2):
+                    await r.publish({"specversion": "1.0", "id": str(n), "source": "/x", "type": "t",
+                                     "data": 1}, space=space)  # fmt: skip
+            r.pipeline.step()
+            for space in ("default", "other"):
+                path = f"/v1/spaces/{space}/subscriptions/a"
+                answer = await r.client.post(f"{path}/pull", json={})
+                assert len(answer.json()["messages"]) == 1, "the second of its key waits for the first"
+            keys = {r.gateway.subscriptions.check_space(space) for space in ("default", "other")}
+            assert len(keys) == 2
+            assert seen["fieldfare-records"] == keys and seen["fieldfare-matches"] >= keys
+            await r.client.delete("/v1/spaces/other/subscriptions/a")
+            assert len(r.gateway.pump._space_of) == 1
+
+    run(work)
