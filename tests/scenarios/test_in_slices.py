@@ -113,6 +113,7 @@ def test_a_space_is_cut_anew_by_itself_when_its_events_drift_to_one_matcher(tmp_
         api.publish("default", quotes(random, 0, 1000))  # what the first cut is planned with
         filters = {**ranges(random, 0, 1000, 5), **ranges(random, 0, 9, 1)}
         api.put_all("default", filters)
+        until(lambda: "default" in newest(folder).spaces, 120)
         until(lambda: isinstance(newest(folder).spaces["default"].partitioning, AttributeSpace), 120)
         names = sorted(filters)
 
