@@ -132,6 +132,9 @@ def session_config(
         "spark.python.daemon.module": "fieldfare.runtimes.spark.worker_daemon",
         **placed,
         **settings.properties,
+        # With it each task writes a line of which Spark's reader calls itself: it ended after some 3,600
+        # tasks (StackOverflowError), and all that write stood still from then on.
+        "spark.sql.pyspark.worker.logging.enabled": "false",
     }
 
 
@@ -181,9 +184,8 @@ def _lightened(session: SparkSession) -> SparkSession:
     # With each task that ends Spark's scheduler waits until this process has taken in what the task counted.
     # Nobody counts this way; and who listens here reports an end of the Java process as an error of its own.
     context._javaAccumulator = None
-    # A plain job's processes are forked from one daemon, and a query's from another, if these differ.
+    # A plain job's processes are forked from one daemon, and a query's from another, if this differs.
     context.environment["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
-    context.environment["PYSPARK_SPARK_SESSION_UUID"] = session._jsparkSession.sessionUUID()
     return session
 
 
