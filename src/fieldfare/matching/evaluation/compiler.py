@@ -71,7 +71,7 @@ from fieldfare.matching.evaluation.quantifiers import ELEMENT, OverElements
 from fieldfare.matching.evaluation.tables import table_of
 from fieldfare.matching.evaluation.texts import Fits, pieces_of
 from fieldfare.matching.evaluation.truth import CODES, FALSE, TRUE
-from fieldfare.matching.evaluation.view import Key, RowByRow, View, has_parameters
+from fieldfare.matching.evaluation.view import Key, PieceParameter, RowByRow, View, has_parameters
 from fieldfare.matching.events.columns import ColumnBatch
 
 CHUNK_ROWS = 1 << 15
@@ -267,7 +267,7 @@ def _in(e: In) -> Condition:
 
 
 def _like(e: Like) -> Condition:
-    if not any(isinstance(part, int) for part in e.pattern):  # see ``shapes``
+    if not any(isinstance(part, PieceParameter) for part in e.pattern):  # see ``shapes``
         condition = _by_table(e, "operand", e)
         if condition is not None:
             return condition

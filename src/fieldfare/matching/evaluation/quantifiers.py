@@ -15,6 +15,7 @@ from fieldfare.matching.evaluation.truth import ASK, TRUE, UNKNOWN
 from fieldfare.matching.evaluation.view import (
     MISSING,
     NO_WORDS,
+    Part,
     Pieces,
     RowByRow,
     Rows,
@@ -162,7 +163,7 @@ class ElementView(View):
                 return False
         return self.outer.knows(outer)
 
-    def pieces(self, fixed: Pieces, parts: Sequence[bytes | int]) -> Pieces:
+    def pieces(self, fixed: Pieces, parts: Sequence[Part]) -> Pieces:
         pieces = self.outer.pieces(fixed, parts)
         return (
             pieces if pieces.step == 0 else pieces._replace(owners=readable(pieces.owners.take(self.owners)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,15 @@ from fieldfare.filters.expression import (
     Like,
     Literal,
     Scalar,
+    Wild,
     with_parts,
 )
 from fieldfare.matching.evaluation.compiler import CHUNK_ROWS, condition_of, expanded
 from fieldfare.matching.evaluation.operands import constants, joined
 from fieldfare.matching.evaluation.tables import frozen
-from fieldfare.matching.evaluation.texts import pieces_as_arrays, pieces_of
+from fieldfare.matching.evaluation.texts import ONE, pieces_as_arrays, pieces_of
 from fieldfare.matching.evaluation.truth import TRUE
-from fieldfare.matching.evaluation.view import PARAMETER, Pieces, Rows, Values, View
+from fieldfare.matching.evaluation.view import PARAMETER, Part, PieceParameter, Pieces, Rows, Values, View
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.model import Path
 
@@ -38,9 +39,13 @@ _MOST_ITEMS = 16
 """A longer list of IN stays as it is: it is looked up, not compared one by one."""
 
 
-def shape_of(expression: Expression) -> tuple[Expression, tuple[Scalar, ...]]:
+Constant: TypeAlias = "Scalar | bytes"
+"""What the filters of a shape differ in: values, and pieces of patterns, as bytes."""
+
+
+def shape_of(expression: Expression) -> tuple[Expression, tuple[Constant, ...]]:
     """An expression's shape, and the constants that make it this expression."""
-    found: list[Scalar] = []
+    found: list[Constant] = []
 
     def change(e: Expression) -> Expression:
         if isinstance(e, Literal):
@@ -56,13 +61,19 @@ def shape_of(expression: Expression) -> tuple[Expression, tuple[Scalar, ...]]:
         operand = change(e.operand)
         if not e.pattern or (len(e.pattern) == 1 and isinstance(e.pattern[0], str)):
             return Comparison("=", operand, change(Literal(str(e.pattern[0]) if e.pattern else "")))
-        texts = [part for part in e.pattern if isinstance(part, str)]
-        numbers = iter(range(len(found), len(found) + len(texts)))
-        parts: Any = tuple(next(numbers) if isinstance(part, str) else part for part in e.pattern)
-        if pieces_of(e.pattern) is None or pieces_of(parts) is None:
+        pieces = pieces_of(e.pattern)
+        if pieces is None:
             return Like(operand, e.pattern)
-        found.extend(texts)
-        return Like(operand, parts)
+        parts: list[Any] = []
+        for piece in pieces:
+            assert isinstance(piece, bytes)
+            if piece.strip(ONE):
+                parts.append(PieceParameter(len(found), ONE in piece))
+                found.append(piece)
+            else:
+                parts += [Wild.ONE] * len(piece)
+            parts.append(Wild.RUN)
+        return Like(operand, tuple(parts[:-1]))
 
     return change(expanded(expression)), tuple(found)
 
@@ -72,14 +83,14 @@ class Shape:
 
     def __init__(self, expression: Expression) -> None:
         self.condition = condition_of(expression)
-        self._rows: list[tuple[Scalar, ...]] = []
+        self._rows: list[tuple[Constant, ...]] = []
         self._parameters: dict[int, Values] = {}
-        self._pieces: dict[tuple[bytes | int, ...], Pieces] = {}
+        self._pieces: dict[tuple[Part, ...], Pieces] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, given: tuple[Scalar, ...]) -> int:
+    def add(self, given: tuple[Constant, ...]) -> int:
         """Take a filter in by its constants; gives its place."""
         self._rows.append(given)
         self._pieces.clear()
@@ -90,20 +101,17 @@ class Shape:
         known = self._parameters.get(number)
         count = len(known.kinds) if known is not None else 0
         if known is None or count < len(self._rows):
-            new = constants([row[number] for row in self._rows[count:]], 1)
+            new = constants([cast("Scalar", row[number]) for row in self._rows[count:]], 1)
             known = self._parameters[number] = joined(known, new) if known is not None else new
         return known
 
-    def pieces(self, parts: Sequence[bytes | int]) -> Pieces:
-        """The pieces of a pattern of all filters; a number among them stands for a parameter."""
+    def pieces(self, parts: Sequence[Part]) -> Pieces:
+        """The pieces of a pattern of all filters."""
         key = tuple(parts)
         known = self._pieces.get(key)
         if known is None:
             patterns = [
-                [
-                    part if isinstance(part, bytes) else str(row[part]).encode("utf-8", "surrogatepass")
-                    for part in parts
-                ]
+                [part if isinstance(part, bytes) else cast("bytes", row[part.number]) for part in parts]
                 for row in self._rows
             ]
             known = self._pieces[key] = pieces_as_arrays(patterns)
@@ -163,7 +171,7 @@ class _PairView(View):
     def knows(self, paths: Iterable[Path]) -> bool:
         return super().knows(path for path in paths if not path or path[0] is not PARAMETER)
 
-    def pieces(self, fixed: Pieces, parts: Sequence[bytes | int]) -> Pieces:
+    def pieces(self, fixed: Pieces, parts: Sequence[Part]) -> Pieces:
         pieces = self.shape.pieces(parts)
         return Pieces(pieces.text, pieces.starts, frozen(self.filters.view()), 1)
 

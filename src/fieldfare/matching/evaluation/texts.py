@@ -14,12 +14,22 @@ from fieldfare.matching.evaluation import text_kernels
 from fieldfare.matching.evaluation.operands import Compute, Operand, filled, spread
 from fieldfare.matching.evaluation.tables import frozen
 from fieldfare.matching.evaluation.truth import ASK
-from fieldfare.matching.evaluation.view import NO_WORDS, Pieces, RowByRow, Truths, Values, View
+from fieldfare.matching.evaluation.view import (
+    NO_WORDS,
+    Part,
+    PieceParameter,
+    Pieces,
+    RowByRow,
+    Truths,
+    Values,
+    View,
+)
 from fieldfare.matching.events.columns import KIND_STRING
 
 _LENGTH_BITS = 0xFFFFFFFF
 
-_ONE = bytes([text_kernels.ONE_BYTE])
+ONE = bytes([text_kernels.ONE_BYTE])
+"""What stands for ONE in a piece."""
 
 
 class Fits:
@@ -30,15 +40,15 @@ class Fits:
     operand
         What must fit.
     parts
-        The pieces; a number stands for one that each row has its own of.
+        The pieces; a parameter stands for one that each row has its own of.
     """
 
-    def __init__(self, operand: Operand, parts: list[bytes | int], asked: RowByRow) -> None:
+    def __init__(self, operand: Operand, parts: list[Part], asked: RowByRow) -> None:
         self.operand = operand
         self.asked = asked
         self.parts = parts
         self.pieces = pieces_as_arrays([[part if isinstance(part, bytes) else b"" for part in parts]])
-        has_ones = any(isinstance(part, bytes) and _ONE in part for part in parts)
+        has_ones = any(ONE in part if isinstance(part, bytes) else part.has_ones for part in parts)
         self.fit = text_kernels.fit_with_ones if has_ones or len(parts) == 1 else text_kernels.fit_values
         self.cost_ns = operand.cost_ns + (30.0 if len(parts) > 2 or has_ones else 8.0)
 
@@ -59,28 +69,31 @@ def pieces_as_arrays(patterns: Sequence[Sequence[bytes]]) -> Pieces:
     return Pieces(text, starts, frozen(np.zeros(1, np.int64)), 0)
 
 
-def pieces_of(pattern: Sequence[Any]) -> list[bytes | int] | None:
+def pieces_of(pattern: Sequence[str | Wild | PieceParameter]) -> list[Part] | None:
     """What stands before, between and after the RUNs of a pattern; None if no kernel looks for it.
 
-    Beside what a Pattern has there may be ints in place of texts: they stay as they are, if no ONE is beside.
+    Beside what a Pattern has there may be parameters, each in place of a whole piece.
     """
-    pieces: list[bytes | int] = [b""]
+    pieces: list[Part] = [b""]
     for part in pattern:
         before = pieces[-1]
         if part is Wild.RUN:
             pieces.append(b"")
-        elif isinstance(before, int) or (isinstance(part, int) and before):
-            return None
-        elif isinstance(part, int):
+        elif isinstance(part, PieceParameter):
             pieces[-1] = part
-        else:
-            pieces[-1] = before + (_ONE if part is Wild.ONE else part.encode("utf-8", "surrogatepass"))
-    return None if any(is_long(piece) for piece in pieces[1:-1]) else pieces
+        elif isinstance(before, bytes):
+            pieces[-1] = before + (ONE if part is Wild.ONE else text_bytes(str(part)))
+    return None if any(_is_long(piece) for piece in pieces[1:-1]) else pieces
 
 
-def is_long(piece: bytes | int) -> bool:
+def _is_long(piece: Part) -> bool:
     """Whether a piece between others is too long for the kernel."""
     return isinstance(piece, bytes) and len(piece) > text_kernels.MOST_PIECE_BYTES
+
+
+def text_bytes(text: str) -> bytes:
+    """A text as the kernels have it."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def length(size: int, given: Values) -> Values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,6 +62,24 @@ class Values(NamedTuple):
         """The memory that they take beside a text, of which theirs may be a view."""
         own_bytes = 0 if np.may_share_memory(self.text, text) else self.text.nbytes
         return self.kinds.nbytes + self.words.nbytes + self.seconds.nbytes + own_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceParameter:
+    """In the place of a piece of a pattern: the number of the parameter that it is, in a shape.
+
+    Attributes
+    ----------
+    has_ones
+        Whether it has ONEs.
+    """
+
+    number: int
+    has_ones: bool
+
+
+Part = bytes | PieceParameter
+"""A piece of a pattern as kernels have it, or what stands for one."""
 
 
 class Pieces(NamedTuple):
@@ -227,7 +246,7 @@ class View:
         kept[_BYTES] = kept.get(_BYTES, 0) + whole.size_bytes(self.batch.text)
         return whole.of(self.rows)
 
-    def pieces(self, fixed: Pieces, _parts: Sequence[bytes | int]) -> Pieces:
+    def pieces(self, fixed: Pieces, _parts: Sequence[Part]) -> Pieces:
         """The pieces of a pattern for each row: the same for all."""
         return fixed
 

@@ -29,6 +29,8 @@ class FileIndexStore:
         self.folder = Path(folder).absolute()
         self._manifests = self.folder / "manifests"
         self._files = self.folder / "files"
+        self._named: dict[int, frozenset[str]] = {}
+        """What the manifests name that `collect` has kept."""
 
     def __reduce__(self) -> tuple[type[FileIndexStore], tuple[str]]:
         return FileIndexStore, (str(self.folder),)
@@ -110,7 +112,9 @@ class FileIndexStore:
         for number in numbers:
             if number not in kept:
                 self._manifest_path(number).unlink(missing_ok=True)
-        needed = set(keep_files).union(*(self.manifest(number).files() for number in kept))
+        # While many subscribe there are hundreds; to read them all took a tenth of each second. None changes.
+        self._named = {number: self._named.get(number) or self.manifest(number).files() for number in kept}
+        needed = set(keep_files).union(*self._named.values())
         removed = 0
         for path in list(self._files.iterdir()) if self._files.is_dir() else []:
             if path.name not in needed and not path.name.startswith("."):

@@ -9,28 +9,33 @@ in its numbers only is not parsed (``templates``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfare.filters.expression import Expression, Scalar
+from fieldfare.filters.expression import Expression
 from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.batches import BatchFilter
-from fieldfare.matching.evaluation.shapes import Shape, shape_of
+from fieldfare.matching.evaluation.shapes import Constant, Shape, shape_of
 from fieldfare.matching.events.columns import ColumnBatch
 from fieldfare.matching.plain.search.templates import Known, cut, known_of
 from fieldfare.model import Path
 
 Places = NDArray[np.int64]
+CompileFilter = Callable[[str, str], Any]
 Truth = NDArray[np.bool_]
 
 PAIRS_MIN = 8
 """Evaluating by columns costs about as much as so many pairs one by one."""
 PAIRS_MAX = 1 << 20
 """Pairs looked at together, at most: bounds memory where filters say little to the index."""
+
+FILTERS_KEPT, KEPT_CHARACTERS = 2_048, 1_000
+"""So many compiled filters are kept, if their texts are no longer: while subscriptions change, parts are
+folded again and again, and each new one has what others had before."""
 
 _NEW = -1
 _TRIES = 4
@@ -59,7 +64,7 @@ class Confirmer:
     """
 
     def __init__(
-        self, size: int, text_at: Callable[[int], tuple[str, str]], filter_of: Callable[[str, str], Any]
+        self, size: int, text_at: Callable[[int], tuple[str, str]], filter_of: CompileFilter
     ) -> None:
         self._text_at = text_at
         self._filter_of = filter_of
@@ -128,7 +133,9 @@ class Confirmer:
     def _filter(self, place: int) -> Any:
         condition = self._filters[place]
         if condition is None:
-            condition = self._filters[place] = self._filter_of(*self._text_at(place))
+            text, dialect = self._text_at(place)
+            compiled = _kept_filter if len(text) <= KEPT_CHARACTERS else _filter
+            condition = self._filters[place] = compiled(self._filter_of, text, dialect)
         return condition
 
     def _is_of_template(self, place: int) -> bool:
@@ -179,7 +186,7 @@ class Confirmer:
             self._shapes.append(Shape(form))
         return number
 
-    def _take_in(self, place: int, number: int, constants: tuple[Scalar, ...]) -> None:
+    def _take_in(self, place: int, number: int, constants: tuple[Constant, ...]) -> None:
         shape = self._shapes[number]
         assert shape is not None
         self._shape[place], self._place[place] = number, shape.add(constants)
@@ -200,6 +207,13 @@ class Confirmer:
             for pair, place in zip(pairs.tolist(), filters[pairs].tolist(), strict=True):
                 matches[pair] = self._filter(place).decides(get)
         return matches
+
+
+def _filter(filter_of: CompileFilter, text: str, dialect: str) -> Any:
+    return filter_of(text, dialect)
+
+
+_kept_filter = lru_cache(FILTERS_KEPT)(_filter)
 
 
 def _value(columns: ColumnBatch, event: int, path: Path) -> Any:

@@ -15,10 +15,10 @@ import re
 from decimal import Decimal
 from typing import NamedTuple
 
-from fieldfare.filters.expression import Call, Expression, Literal, Scalar, walk
+from fieldfare.filters.expression import Call, Expression, Literal, walk
 from fieldfare.filters.functions import FUNCTIONS
 from fieldfare.filters.work import Work
-from fieldfare.matching.evaluation.shapes import shape_of
+from fieldfare.matching.evaluation.shapes import Constant, shape_of
 
 _MARK = "\0"
 _NUMBER = r"(?<![\w.])(?:0|[1-9][0-9]{0,14}+)(?:\.[0-9]{1,15}+)?+(?![\w.])"
@@ -53,12 +53,12 @@ class Known(NamedTuple):
     """
 
     form: Expression
-    constants: tuple[Scalar, ...]
+    constants: tuple[Constant, ...]
     places: tuple[int, ...]
     signs: tuple[int, ...]
     work: Work | None
 
-    def constants_with(self, numbers: list[int | Decimal]) -> tuple[Scalar, ...]:
+    def constants_with(self, numbers: list[int | Decimal]) -> tuple[Constant, ...]:
         """The constants of the filter whose text has these numbers."""
         found = list(self.constants)
         for place, sign, number in zip(self.places, self.signs, numbers, strict=True):
@@ -88,7 +88,7 @@ def known_of(expression: Expression, work: Work | None, numbers: list[int | Deci
     if any(_may_be_simplified(part) for part in walk(expression)):
         return None
     form, constants = shape_of(expression)
-    places = tuple(place for place, value in enumerate(constants) if not isinstance(value, str))
+    places = tuple(place for place, value in enumerate(constants) if not isinstance(value, str | bytes))
     sizes = [abs(value) for value in constants if isinstance(value, int | Decimal)]
     if sizes != numbers or len(set(numbers)) < len(numbers) or 0 in numbers:
         return None
