@@ -33,9 +33,9 @@ PAIRS_MIN = 8
 PAIRS_MAX = 1 << 20
 """Pairs looked at together, at most: bounds memory where filters say little to the index."""
 
-FILTERS_KEPT, KEPT_CHARACTERS = 2_048, 1_000
+FILTERS_KEPT, KEPT_CHARACTERS = 2_048, 200
 """So many compiled filters are kept, if their texts are no longer: while subscriptions change, parts are
-folded again and again, and each new one has what others had before."""
+folded again and again, and each new one has what others had before. One may take 120 bytes a character."""
 
 _NEW = -1
 _TRIES = 4
