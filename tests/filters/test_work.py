@@ -31,6 +31,7 @@ from fieldfare.matching.index import Index
 from fieldfare.matching.library import Library
 from fieldfare.matching.part import build_part
 from fieldfare.matching.plain.build import derived
+from fieldfare.matching.plain.search import confirm
 from fieldfare.matching.versions import IndexEntry
 from fieldfare.model import OPEN_END
 from fieldfare.pipeline.access_point import record_batch
@@ -217,6 +218,7 @@ def test_the_filters_of_a_space_share_the_steps_of_an_event(
     payload = "".join(json.dumps(event) + "\n" for event in events).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "STEPS_MAX", limit)
+        patch.setattr(confirm, "KEPT_CHARACTERS", 0)  # work is counted anew with other bounds
         patch.setattr(work, "EVENT_STEPS_MAX", total)
         patch.setattr(work, "FEW_ELEMENTS", few)
         expected = [shared_by_the_filters(filters, event, limit, total) for event in events]
@@ -248,6 +250,7 @@ def test_what_is_given_up_of_a_record_depends_on_nothing_beside_it(
     records = [random_record(random, offset, in_arrow) for offset in range(random.randrange(1, 5))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "STEPS_MAX", limit)
+        patch.setattr(confirm, "KEPT_CHARACTERS", 0)  # work is counted anew with other bounds
         patch.setattr(work, "EVENT_STEPS_MAX", total)
         patch.setattr(work, "FEW_ELEMENTS", few)
         patch.setattr(work, "RECORD_STEPS_MAX", 2 * total)
