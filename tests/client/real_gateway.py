@@ -95,6 +95,15 @@ class NaivePipeline:
         self._log.close()
         self._registry.close()
 
+    def end(self) -> int:
+        """Where the log ends."""
+        return self._log.end()
+
+    def settled(self, number: int) -> int:
+        """The first offset of which not all that a subscription gets is saved as acked."""
+        cursor = self._registry.load_cursors([number]).get(number)
+        return cursor.positions[0].offset if cursor and cursor.positions else 0
+
     def _run(self) -> None:
         start = 0
         while not self._stopping.is_set():

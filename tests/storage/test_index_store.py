@@ -131,6 +131,20 @@ def test_collecting_removes_what_no_manifest_kept_names(store: FileIndexStore) -
     assert store.newest() == manifest(3, "c", "d")
 
 
+def test_collecting_again_reads_only_the_manifests_that_are_new(
+    store: FileIndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    manifest_of = store.manifest
+    monkeypatch.setattr(store, "manifest", lambda number: read.append(number) or manifest_of(number))
+    for number, name in enumerate("abcd", 1):
+        write(store, name)
+        store.write_manifest(manifest(number, name))
+        store.collect(keep_from=number - 1)
+    assert read == [1, 2, 3, 4]
+    assert {path.name for path in (store.folder / "files").iterdir()} == {"c", "d"}
+
+
 def test_collecting_leaves_the_files_alone_while_a_manifest_that_it_keeps_cannot_be_read(
     store: FileIndexStore,
 ) -> None:

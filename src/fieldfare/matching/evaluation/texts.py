@@ -81,19 +81,15 @@ def pieces_of(pattern: Sequence[str | Wild | PieceParameter]) -> list[Part] | No
             pieces.append(b"")
         elif isinstance(part, PieceParameter):
             pieces[-1] = part
-        elif isinstance(before, bytes):
-            pieces[-1] = before + (ONE if part is Wild.ONE else text_bytes(str(part)))
+        else:
+            assert isinstance(before, bytes)
+            pieces[-1] = before + (ONE if part is Wild.ONE else part.encode("utf-8", "surrogatepass"))
     return None if any(_is_long(piece) for piece in pieces[1:-1]) else pieces
 
 
 def _is_long(piece: Part) -> bool:
     """Whether a piece between others is too long for the kernel."""
     return isinstance(piece, bytes) and len(piece) > text_kernels.MOST_PIECE_BYTES
-
-
-def text_bytes(text: str) -> bytes:
-    """A text as the kernels have it."""
-    return text.encode("utf-8", "surrogatepass")
 
 
 def length(size: int, given: Values) -> Values:

@@ -13,10 +13,11 @@ from fieldfare.filters import compile_filter
 from fieldfare.filters.encoding import encode_normal_form
 from fieldfare.matching.files import read_only
 from fieldfare.matching.library import Indexed
-from fieldfare.matching.plain.build.arrays import CompileFilter, Material, build_arrays, prepare
+from fieldfare.matching.plain.build.arrays import Material, build_arrays, prepare
 from fieldfare.matching.plain.build.derived import with_columns
 from fieldfare.matching.plain.build.gathering import Gatherer
 from fieldfare.matching.plain.index import PlainIndex
+from fieldfare.matching.plain.kept import CompileFilter
 from fieldfare.matching.plain.layout import Arrays
 
 

@@ -112,7 +112,7 @@ class FileIndexStore:
         for number in numbers:
             if number not in kept:
                 self._manifest_path(number).unlink(missing_ok=True)
-        # While many subscribe there are hundreds; to read them all took a tenth of each second. None changes.
+        # While many subscribe there are hundreds, and this is asked every second. None of them changes.
         self._named = {number: self._named.get(number) or self.manifest(number).files() for number in kept}
         needed = set(keep_files).union(*self._named.values())
         removed = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +15,9 @@ from fieldfare.matching.plain.build.gathering import Constants, Gathered, Needle
 from fieldfare.matching.plain.build.needles import NO_NEEDLE, choose_needles, pack_needles
 from fieldfare.matching.plain.build.tile_packing import TilePredicates
 from fieldfare.matching.plain.build.tiling import build_tiles
+from fieldfare.matching.plain.kept import CompileFilter, kept
 from fieldfare.matching.plain.layout import Arrays, Rows, Texts
 from fieldfare.model import Path
-
-CompileFilter = Callable[[str, str], Any]
-
-PATHS_KEPT = 1 << 13
-"""Of so many filters the columns that they need are kept: parts are built of the same again and again."""
-PATHS_KEPT_CHARACTERS = 1_000
-"""Of those whose text is no longer: what is kept is bounded, whatever a client writes."""
 
 
 class Material(NamedTuple):
@@ -106,17 +99,14 @@ def build_arrays(
     )
     further: dict[Path, None] = {}
     for _, text, dialect in filters:
-        paths_of = _kept_paths_of if len(text) <= PATHS_KEPT_CHARACTERS else _paths_of
-        further |= dict.fromkeys(paths_of(compile_filter, text, dialect))
+        further |= dict.fromkeys(_paths_of(compile_filter, text, dialect))
     return paths, tuple(path for path in further if path not in paths), arrays
 
 
+@kept(1 << 13, characters_max=1_000)
 def _paths_of(compile_filter: CompileFilter, text: str, dialect: str) -> Iterable[Path]:
     """The columns that a filter needs to be confirmed."""
     return tuple(compile_filter(text, dialect).column_paths)
-
-
-_kept_paths_of = lru_cache(PATHS_KEPT)(_paths_of)
 
 
 def _needles_of(prepared: Prepared, shares: Shares) -> NDArray[np.int32]:

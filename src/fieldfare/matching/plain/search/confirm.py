@@ -9,7 +9,7 @@ in its numbers only is not parsed (``templates``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,21 +21,17 @@ from fieldfare.filters.work import Work
 from fieldfare.matching.evaluation.batches import BatchFilter
 from fieldfare.matching.evaluation.shapes import Constant, Shape, shape_of
 from fieldfare.matching.events.columns import ColumnBatch
+from fieldfare.matching.plain.kept import CompileFilter, kept
 from fieldfare.matching.plain.search.templates import Known, cut, known_of
 from fieldfare.model import Path
 
 Places = NDArray[np.int64]
-CompileFilter = Callable[[str, str], Any]
 Truth = NDArray[np.bool_]
 
 PAIRS_MIN = 8
 """Evaluating by columns costs about as much as so many pairs one by one."""
 PAIRS_MAX = 1 << 20
 """Pairs looked at together, at most: bounds memory where filters say little to the index."""
-
-FILTERS_KEPT, KEPT_CHARACTERS = 2_048, 200
-"""So many compiled filters are kept, if their texts are no longer: while subscriptions change, parts are
-folded again and again, and each new one has what others had before. One may take 120 bytes a character."""
 
 _NEW = -1
 _TRIES = 4
@@ -133,9 +129,7 @@ class Confirmer:
     def _filter(self, place: int) -> Any:
         condition = self._filters[place]
         if condition is None:
-            text, dialect = self._text_at(place)
-            compiled = _kept_filter if len(text) <= KEPT_CHARACTERS else _filter
-            condition = self._filters[place] = compiled(self._filter_of, text, dialect)
+            condition = self._filters[place] = _compiled(self._filter_of, *self._text_at(place))
         return condition
 
     def _is_of_template(self, place: int) -> bool:
@@ -209,11 +203,10 @@ class Confirmer:
         return matches
 
 
-def _filter(filter_of: CompileFilter, text: str, dialect: str) -> Any:
+@kept(2_048, characters_max=200)
+def _compiled(filter_of: CompileFilter, text: str, dialect: str) -> Any:
+    """A filter; one may take 120 bytes for each character of its text."""
     return filter_of(text, dialect)
-
-
-_kept_filter = lru_cache(FILTERS_KEPT)(_filter)
 
 
 def _value(columns: ColumnBatch, event: int, path: Path) -> Any:
